@@ -1,0 +1,147 @@
+"""Every error a user can see: what, where (file:line:col), expected, got, hint.
+
+A `Problem` is one finding; a `NetspecError` carries one or many of them and the exit status of the command
+that meets it. Nothing here imports anything of netspec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any
+
+MAX_QUOTED_LINE = 160
+MAX_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in a file, or in a command-line override. Lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+    text: str = ""
+    """The line itself, quoted under the message."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, told so that its reader can mend it."""
+
+    message: str
+    location: Location | None = None
+    path: str = ""
+    """Dotted path of the value in its document, e.g. `layers.conv1.filters`."""
+    expected: str | None = None
+    got: str | None = None
+    hint: str | None = None
+    notes: tuple[str, ...] = field(default=())
+    """Further lines, e.g. the chain of layers that led to a shape."""
+
+    def at(self, location: Location | None, path: str = "") -> Problem:
+        """The same problem with its place filled in where it had none."""
+        return replace(self, location=self.location or location, path=self.path or path)
+
+    def render(self) -> str:
+        """The problem as text: the place, the message, the quoted line with a caret, and what would be right."""
+        lines = [f"{self.location}: error: {self.message}" if self.location else f"error: {self.message}"]
+        if self.location and self.location.text:
+            lines += _quote(self.location)
+        elif self.path:
+            lines.append(f"  at: {self.path}")
+        lines += [f"  {name}: {text}" for name, text in self._facts() if text]
+        lines += [f"  {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    def _facts(self) -> list[tuple[str, str | None]]:
+        return [("expected", self.expected), ("got", self.got), ("hint", self.hint)]
+
+    def as_json(self) -> dict[str, Any]:
+        """The problem as the object that `netspec check --json` prints."""
+        where = self.location
+        return {
+            "file": where.file if where else None,
+            "line": where.line if where else None,
+            "column": where.column if where else None,
+            "path": self.path,
+            "message": self.message,
+            "expected": self.expected,
+            "got": self.got,
+            "hint": self.hint,
+            "notes": list(self.notes),
+        }
+
+
+def _quote(where: Location) -> list[str]:
+    text, column = where.text.replace("\t", " "), where.column
+    if len(text) > MAX_QUOTED_LINE:
+        start = max(0, min(column - MAX_QUOTED_LINE // 2, len(text) - MAX_QUOTED_LINE))
+        text, column = text[start : start + MAX_QUOTED_LINE], column - start
+    gutter = f"  {where.line} | "
+    return [gutter + text, " " * (len(gutter) - 2) + "| " + " " * (column - 1) + "^"]
+
+
+class NetspecError(Exception):
+    """An error meant for the user; never shown as a traceback. Exit status 1: it failed while running."""
+
+    exit_status = 1
+
+    def __init__(self, problems: str | Problem | Iterable[Problem], **facts: Any) -> None:
+        if isinstance(problems, str):
+            problems = Problem(problems, **facts)
+        self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        super().__init__("\n".join(problem.message for problem in self.problems))
+
+    def render(self) -> str:
+        """All problems as text, at most `MAX_SHOWN` of them, with a count at the end."""
+        shown = [problem.render() for problem in self.problems[:MAX_SHOWN]]
+        if len(self.problems) > MAX_SHOWN:
+            shown.append(f"… and {len(self.problems) - MAX_SHOWN} more")
+        if len(self.problems) > 1:
+            shown.append(f"{len(self.problems)} errors")
+        return "\n".join(shown)
+
+
+class InputError(NetspecError):
+    """What the user gave is wrong: a spec, a data file, a weights file, an option. Exit status 2."""
+
+    exit_status = 2
+
+
+class SpecError(InputError):
+    """A spec is wrong; every problem has a location in a file or on the command line."""
+
+
+class RunError(NetspecError):
+    """The input was right, and the run failed all the same: a non-finite loss, a full disk. Exit status 1."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like `name`, ignoring case and underscores, or None."""
+
+    def fold(text: str) -> str:
+        return text.replace("_", "").replace("-", "").lower()
+
+    folded: dict[str, str] = {}
+    for candidate in known:
+        folded.setdefault(fold(candidate), candidate)
+    found = get_close_matches(fold(name), folded, n=1, cutoff=0.6)
+    return folded[found[0]] if found else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A hint that names the nearest known name, or None."""
+    found = nearest(name, known)
+    return f"did you mean `{found}`?" if found else None
+
+
+def listing(names: Sequence[str], most: int = 30) -> str:
+    """Names for a message, sorted, cut after `most`."""
+    shown = sorted(names)
+    rest = len(shown) - most
+    return ", ".join(shown[:most]) + (f", … ({rest} more)" if rest > 0 else "")

@@ -1,0 +1,116 @@
+"""The kinds of things a spec is made of: one registry each, and the fields that all members of a kind share.
+
+The members (what they compute) live in `layers/`, `solvers/` and `data/`; only what YAML may say of all of them is
+here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from netspec.schema.spec import Member, Registry, Spec, describe, problem
+
+
+def _as_names(value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
+        raise problem("`from` must name layers or inputs", expected="a name, or a list of names", got=describe(value))
+    return tuple(names)
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_names, json_schema_input_type=str | list[str])]
+"""One name or a list of names; always a tuple once validated."""
+
+Multiplier = Annotated[float, Field(ge=0)] | dict[str, Annotated[float, Field(ge=0)]]
+"""A factor for all parameters of a layer, or one for each parameter by its name (`{kernel: 1, bias: 2}`)."""
+
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_./:\-]*$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)]
+
+
+class LayerFields(Spec):
+    """What every layer has in YAML, whatever its type."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "bottom": "`bottom` is Caffe's name: here it is `from`",
+        "top": "a layer's output goes by the layer's `name`; `top` is not needed",
+        "inputs": "here it is `from`",
+        "input": "here it is `from`",
+        "lr_mult": "here it is `learning_rate_multiplier`",
+        "decay_mult": "here it is `weight_decay_multiplier`",
+        "num_output": "`num_output` is Caffe's name: here it is `filters` (Conv2D) or `units` (Dense)",
+        "out_channels": "`out_channels` is PyTorch's name: here it is `filters`",
+        "out_features": "`out_features` is PyTorch's name: here it is `units`",
+        "kernel": "here it is `kernel_size`",
+        "stride": "here it is `strides`",
+        "pad": "here it is `padding`",
+        "dilation": "here it is `dilation_rate`",
+        "group": "here it is `groups`",
+        "bias": "here it is `use_bias`",
+        "bias_term": "`bias_term` is Caffe's name: here it is `use_bias`",
+        "p": "`p` is PyTorch's name: here it is `rate`",
+        "dropout_ratio": "`dropout_ratio` is Caffe's name: here it is `rate`",
+        "weight_filler": "`weight_filler` is Caffe's name: here it is `kernel_initializer`",
+        "bias_filler": "`bias_filler` is Caffe's name: here it is `bias_initializer`",
+        "eps": "here it is `epsilon`",
+    }
+
+    name: Name = ""
+    """name of the layer and of its output; unique in the net. Default: the type in snake case and a number"""
+    from_: Names | None = Field(default=None, alias="from")
+    """the layers or inputs this layer reads; default: the layer above (the first layer reads the first input)"""
+    trainable: bool = True
+    """false: the parameters keep their values in training"""
+    share: Name | None = None
+    """name of an earlier layer of the same type whose parameters this layer uses"""
+    learning_rate_multiplier: Multiplier = 1.0
+    """factor on the learning rate of this layer's parameters; one number, or one for each parameter"""
+    weight_decay_multiplier: Multiplier = 1.0
+    """factor on the solver's weight decay for this layer's parameters; one number, or one for each parameter"""
+
+
+class LossFields(Spec):
+    """What every loss has in YAML."""
+
+    name: Name = ""
+    """name of the loss in logs; default: the type in snake case"""
+    from_: Names | None = Field(default=None, alias="from")
+    """what the loss compares: `[prediction, target]`"""
+    weight: float = 1.0
+    """factor of this loss in the total"""
+
+
+class MetricFields(Spec):
+    """What every metric has in YAML."""
+
+    name: Name = ""
+    """name of the metric in logs; default: the type in snake case"""
+    from_: Names | None = Field(default=None, alias="from")
+    """what the metric compares: `[prediction, target]`"""
+
+
+LAYERS: Registry[LayerFields] = Registry("layer")
+LOSSES: Registry[LossFields] = Registry("loss")
+METRICS: Registry[MetricFields] = Registry("metric")
+INITIALIZERS: Registry[Spec] = Registry("initializer")
+REGULARIZERS: Registry[Spec] = Registry("regularizer")
+SOLVERS: Registry[Spec] = Registry("solver")
+SCHEDULES: Registry[Spec] = Registry("schedule")
+SOURCES: Registry[Spec] = Registry("source")
+TRANSFORMS: Registry[Spec] = Registry("transform")
+
+AnyLayer = Annotated[LayerFields, Member(LAYERS)]
+AnyLoss = Annotated[LossFields, Member(LOSSES)]
+AnyMetric = Annotated[MetricFields, Member(METRICS)]
+AnySolver = Annotated[Spec, Member(SOLVERS)]
+AnySource = Annotated[Spec, Member(SOURCES)]
+AnyTransform = Annotated[Spec, Member(TRANSFORMS)]
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    registry.kind: registry
+    for registry in (LAYERS, LOSSES, METRICS, INITIALIZERS, REGULARIZERS, SOLVERS, SCHEDULES, SOURCES, TRANSFORMS)
+}

@@ -1,0 +1,59 @@
+"""What a net file may say (DESIGN §4): inputs, layers, outputs, losses and metrics."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from netspec.schema.kinds import AnyLayer, AnyLoss, AnyMetric, Name, Names
+from netspec.schema.spec import Spec, describe, problem
+
+InputDType = Literal["float32", "int32", "int64", "uint8", "bool"]
+Scalar = int | float | bool | str
+
+
+def _shape(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = [value]
+    if not isinstance(value, (list, tuple)):
+        raise problem("not a shape", expected="a list of sizes such as [1, 28, 28] (without the batch axis)", got=describe(value))
+    for size in value:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise problem("a shape holds sizes of 1 or more", expected="a list of sizes such as [1, 28, 28]", got=describe(size))
+    return tuple(value)
+
+
+Shape = Annotated[tuple[int, ...], BeforeValidator(_shape, json_schema_input_type=list[int])]
+
+
+class InputSpec(Spec):
+    """One input of a net: an array of a batch of samples."""
+
+    shape: Shape
+    """sizes of one sample, without the batch axis; `[]` for a single number per sample"""
+    dtype: InputDType = "float32"
+    """element type; `float32` follows the precision the net is compiled for"""
+
+
+class NetSpec(Spec):
+    """A network: what goes in, the layers, what comes out, and what it is judged by."""
+
+    netspec: Literal[1]
+    """version of the spec language"""
+    name: Name = "net"
+    """name of the net"""
+    description: str = ""
+    """what the net is for"""
+    vars: dict[str, Scalar] = Field(default_factory=dict)
+    """values for `${…}` expressions"""
+    inputs: dict[Name, InputSpec] = Field(min_length=1)
+    """the arrays a batch consists of, by name"""
+    layers: list[AnyLayer] = Field(min_length=1)
+    """the layers, each after those it reads"""
+    outputs: Names | None = None
+    """the layers whose values `predict` returns; default: the last layer"""
+    losses: list[AnyLoss] = Field(default_factory=list)
+    """what training makes small; several are added up by their weights"""
+    metrics: list[AnyMetric] = Field(default_factory=list)
+    """what evaluation measures besides"""

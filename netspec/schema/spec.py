@@ -1,0 +1,173 @@
+"""`Spec`, the base of everything that can be written in YAML, and `Registry`, the kinds of things with a `type`.
+
+Field classes live where they belong (`layers/`, `solvers/`, `data/`); they register here under their `type`, and a
+spec field annotated with `Member(registry)` accepts any of them. Resolving a type is lazy, so that a small spec pays
+only for what it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr, ValidationError
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError, core_schema
+
+from netspec.errors import Location, did_you_mean, listing
+from netspec.schema.tree import Map, locate
+
+
+def problem(
+    message: str, *, field: str | None = None, expected: str | None = None, got: str | None = None, hint: str | None = None
+) -> PydanticCustomError:
+    """An error for a validator to raise; `field` names the field at fault where the model as a whole is checked."""
+    facts = {"text": message, "field": field, "expected": expected, "got": got, "hint": hint}
+    return PydanticCustomError("netspec", "{text}", facts)
+
+
+class Spec(BaseModel):
+    """Base of all spec classes: strict types, no unknown fields, immutable, and knows where it was written."""
+
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, defer_build=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+    foreign_fields: ClassVar[dict[str, str]] = {}
+    """Names that other tools use for a field, with what to write instead."""
+
+    _tree: Map | None = PrivateAttr(default=None)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember_origin(cls, data: Any, handler: Callable[[Any], Self]) -> Self:
+        made = handler(data)
+        if isinstance(data, Map):
+            made._tree = data
+        return made
+
+    def where(self, *path: str | int, key: bool = False) -> Location | None:
+        """Where this spec, or the value at `path` in it, was written; None for one made in Python."""
+        return locate(self._tree, path, key=key)[0] if self._tree is not None else None
+
+
+SpecT = TypeVar("SpecT", bound=Spec)
+
+
+class Registry(Generic[SpecT]):
+    """All classes of one kind (layers, losses, solvers, …) by the `type` users write."""
+
+    def __init__(self, kind: str, load: Callable[[], None] | None = None) -> None:
+        self.kind = kind
+        self.foreign: dict[str, str] = {}
+        """Other tools' names → what it is called here, as the text of a hint."""
+        self._classes: dict[str, type[SpecT]] = {}
+        self._load = load
+
+    def register(self, cls: type[SpecT]) -> type[SpecT]:
+        """Class decorator: make `cls` known under the `type` that it declares."""
+        name = cls.model_fields["type"].default
+        if name in self._classes:
+            raise TypeError(f"two {self.kind} classes are called {name}")
+        self._classes[name] = cls
+        return cls
+
+    def names(self) -> list[str]:
+        """All known types."""
+        self._ensure()
+        return list(self._classes)
+
+    def __getitem__(self, name: str) -> type[SpecT]:
+        self._ensure()
+        return self._classes[name]
+
+    def __contains__(self, name: object) -> bool:
+        self._ensure()
+        return name in self._classes
+
+    def __iter__(self) -> Iterator[type[SpecT]]:
+        self._ensure()
+        return iter(list(self._classes.values()))
+
+    def _ensure(self) -> None:
+        if self._load is not None:
+            load, self._load = self._load, None
+            load()
+
+    def loads_with(self, load: Callable[[], None]) -> None:
+        """Have `load` called before the first look-up: it imports the modules that register classes."""
+        self._load = load
+
+    def parse(self, value: Any) -> SpecT:
+        """A spec object from `value`: an object already, a mapping with `type`, or the bare name of a type.
+
+        A bare name is taken in any of its usual spellings: `GlorotUniform`, `glorot_uniform`.
+        """
+        self._ensure()
+        if isinstance(value, Spec):
+            return value  # type: ignore[return-value]  # built in Python, validated when it was made
+        if isinstance(value, str):
+            name: Any = self._spelled(value)
+            data: dict[str, Any] = {"type": name}
+        elif isinstance(value, dict):
+            name, data = value.get("type"), value
+            if name is None:
+                raise problem(
+                    f"this {self.kind} has no `type`",
+                    expected=f"`type:` with one of {listing(self.names())}",
+                    hint=did_you_mean("type", [str(key) for key in value]) and "is a key misspelt? it must be `type`",
+                )
+        else:
+            raise problem(f"not a {self.kind}", expected=f"a mapping with `type`, or a {self.kind} type's name", got=describe(value))
+        if not isinstance(name, str) or name not in self._classes:
+            raise self._unknown(name, bare=isinstance(value, str))
+        try:
+            return self._classes[name].model_validate(data)
+        except ValidationError as error:
+            raise PydanticCustomError("nested", "nested errors", {"error": error, "data": data}) from None
+
+    def _spelled(self, name: str) -> str:
+        found = {known.lower(): known for known in self._classes}.get(name.replace("_", "").lower())
+        return found or name
+
+    def _unknown(self, name: Any, bare: bool) -> PydanticCustomError:
+        text = str(name)
+        hint = self.foreign.get(text) or did_you_mean(text, self._classes)
+        return problem(
+            f"unknown {self.kind} type {text!r}" if isinstance(name, str) else f"`type` of a {self.kind} must be a name",
+            field=None if bare else "type",
+            expected=f"one of {listing(list(self._classes))}",
+            got=describe(name),
+            hint=hint,
+        )
+
+
+class Member:
+    """Annotation of a field that takes any member of a registry: `Annotated[InitializerSpec, Member(INITIALIZERS)]`."""
+
+    def __init__(self, registry: Registry[Any]) -> None:
+        self.registry = registry
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.registry.parse)
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"x-netspec-registry": self.registry.kind}  # `schema/jsonschema.py` puts the union of all members here
+
+
+def describe(value: Any) -> str:
+    """A value as an error message shows it, with the name YAML users have for its type."""
+    match value:
+        case None:
+            return "nothing (null)"
+        case bool():
+            return f"{str(value).lower()} (a truth value)"
+        case int() | float():
+            return f"{value} (a number)"
+        case str():
+            return f"{value[:60]!r} (text)"
+        case dict():
+            return f"a mapping with keys {listing([str(key) for key in value], 5)}" if value else "an empty mapping"
+        case list() | tuple():
+            return f"a list of {len(value)}"
+    return f"{value!r} ({type(value).__name__})"

@@ -1,0 +1,92 @@
+"""Located values: what the YAML reader returns, so that every value knows the place it came from.
+
+A document is plain Python data (dict, list, str, int, float, bool, None) whose containers are `Map` and `Seq`: a
+dict and a list that also hold the location of themselves, of each key and of each value. Validators see plain data;
+whoever reports an error walks the same containers to the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from netspec.errors import Location
+
+Path = tuple[str | int, ...]
+
+
+class Map(dict[str, Any]):
+    """A mapping from a document, with the locations of its keys and values."""
+
+    __slots__ = ("key_at", "origin", "value_at")
+
+    def __init__(self, origin: Location) -> None:
+        super().__init__()
+        self.origin = origin
+        self.key_at: dict[str, Location] = {}
+        self.value_at: dict[str, Location] = {}
+
+    def put(self, key: str, value: Any, key_at: Location, value_at: Location) -> None:
+        """Set `key` with its two locations."""
+        self[key] = value
+        self.key_at[key] = key_at
+        self.value_at[key] = value_at
+
+
+class Seq(list[Any]):
+    """A sequence from a document, with the location of each item."""
+
+    __slots__ = ("origin", "value_at")
+
+    def __init__(self, origin: Location) -> None:
+        super().__init__()
+        self.origin = origin
+        self.value_at: list[Location] = []
+
+    def add(self, value: Any, at: Location) -> None:
+        """Append an item with its location."""
+        self.append(value)
+        self.value_at.append(at)
+
+
+def locate(tree: Any, path: Iterable[Any], *, key: bool = False) -> tuple[Location | None, Path]:
+    """The place of `path` in `tree`, as far as the path exists, and the part of the path that was walked.
+
+    Steps that name nothing in the tree (validators put union tags in their paths) are skipped. With `key`, the
+    place of the last key instead of its value.
+    """
+    place: Location | None = getattr(tree, "origin", None)
+    walked: list[str | int] = []
+    for step in path:
+        if isinstance(tree, Map) and step in tree:
+            place = tree.key_at[step] if key else tree.value_at[step]
+            tree = tree[step]
+        elif isinstance(tree, Seq) and isinstance(step, int) and 0 <= step < len(tree):
+            place = tree.value_at[step]
+            tree = tree[step]
+        else:
+            continue
+        walked.append(step)
+    return place, tuple(walked)
+
+
+def dotted(root: Any, path: Path) -> str:
+    """The path as text; items of a sequence that have a `name` go by it: `layers.conv1.filters`."""
+    words: list[str] = []
+    for step in path:
+        root = root[step] if isinstance(root, (dict, list)) else None
+        named = isinstance(step, int) and isinstance(root, dict) and isinstance(root.get("name"), str)
+        words.append(str(root["name"]) if named and root else str(step))
+    return ".".join(words)
+
+
+def walk(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every value in the tree with its path, containers before what they hold."""
+    yield path, tree
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(tree, dict):
+        items = tree.items()
+    elif isinstance(tree, list):
+        items = enumerate(tree)
+    for step, value in items:
+        yield from walk(value, (*path, step))
