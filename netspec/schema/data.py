@@ -1,38 +1,46 @@
-"""What a train file may say of its data: a source per split, batches, shuffling, transforms."""
+"""What a train file may say of its data: a source per split, batches, shuffling, transforms.
+
+A split is written flat, `{source: mnist, split: train, batch_size: 64, …}`: `source` picks the class, which inherits
+the fields common to all sources from `SplitFields` and adds its own.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
-from netspec.schema.kinds import AnySource, AnyTransform, SOURCES
-from netspec.schema.spec import Spec
+from netspec.schema.spec import Member, Registry, Spec
+
+TRANSFORMS: Registry[Spec] = Registry("transform")
+AnyTransform = Annotated[Spec, Member(TRANSFORMS)]
 
 
-class SplitSpec(Spec):
-    """The samples of one split and how they become batches.
+class SplitFields(Spec):
+    """What every data source has in YAML: how its samples become batches."""
 
-    The source is written as `source: mnist` with the source's own fields beside it, or as a mapping
-    `source: {type: mnist, …}`; both mean the same.
-    """
-
-    source: AnySource
-    """where the samples are: a source's type with its fields"""
     batch_size: PositiveInt
     """samples in a batch, over all workers together"""
     shuffle: bool = False
     """draw the samples in a new random order every epoch"""
     transforms: list[AnyTransform] = Field(default_factory=list)
     """what is done to each sample, in order"""
+    inputs: dict[str, str] = Field(default_factory=dict)
+    """which field of the source feeds which input of the net, as `{net input: source field}`; default: same names"""
+    limit: PositiveInt | None = None
+    """use only the first so many samples"""
     prefetch: int = Field(default=2, ge=0, le=64)
     """batches prepared ahead of the step"""
+
+
+SOURCES: Registry[SplitFields] = Registry("data source", tag="source")
+AnySource = Annotated[SplitFields, Member(SOURCES)]
 
 
 class DataSpec(Spec):
     """The data of a training."""
 
-    train: SplitSpec
+    train: AnySource
     """samples to learn from"""
-    test: SplitSpec | None = None
+    test: AnySource | None = None
     """samples to evaluate on"""

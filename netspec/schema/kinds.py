@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
+from netspec.schema.data import SOURCES, TRANSFORMS
 from netspec.schema.spec import Member, Registry, Spec, describe, problem
 
 
@@ -100,15 +101,11 @@ INITIALIZERS: Registry[Spec] = Registry("initializer")
 REGULARIZERS: Registry[Spec] = Registry("regularizer")
 SOLVERS: Registry[Spec] = Registry("solver")
 SCHEDULES: Registry[Spec] = Registry("schedule")
-SOURCES: Registry[Spec] = Registry("source")
-TRANSFORMS: Registry[Spec] = Registry("transform")
 
 AnyLayer = Annotated[LayerFields, Member(LAYERS)]
 AnyLoss = Annotated[LossFields, Member(LOSSES)]
 AnyMetric = Annotated[MetricFields, Member(METRICS)]
 AnySolver = Annotated[Spec, Member(SOLVERS)]
-AnySource = Annotated[Spec, Member(SOURCES)]
-AnyTransform = Annotated[Spec, Member(TRANSFORMS)]
 
 REGISTRIES: dict[str, Registry[Any]] = {
     registry.kind: registry

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError, core_schema
 
-from netspec.errors import Location, did_you_mean, listing
+from netspec.errors import Location, did_you_mean, listing, nearest
 from netspec.schema.tree import Map, locate
 
 
@@ -57,16 +57,18 @@ SpecT = TypeVar("SpecT", bound=Spec)
 class Registry(Generic[SpecT]):
     """All classes of one kind (layers, losses, solvers, …) by the `type` users write."""
 
-    def __init__(self, kind: str, load: Callable[[], None] | None = None) -> None:
+    def __init__(self, kind: str, tag: str = "type") -> None:
         self.kind = kind
+        self.tag = tag
+        """The key that names the class."""
         self.foreign: dict[str, str] = {}
         """Other tools' names → what it is called here, as the text of a hint."""
         self._classes: dict[str, type[SpecT]] = {}
-        self._load = load
+        self._load: Callable[[], None] | None = None
 
     def register(self, cls: type[SpecT]) -> type[SpecT]:
-        """Class decorator: make `cls` known under the `type` that it declares."""
-        name = cls.model_fields["type"].default
+        """Class decorator: make `cls` known under the `type` that it declares (the default of its tag field)."""
+        name = cls.model_fields[self.tag].default
         if name in self._classes:
             raise TypeError(f"two {self.kind} classes are called {name}")
         self._classes[name] = cls
@@ -108,17 +110,19 @@ class Registry(Generic[SpecT]):
             return value  # type: ignore[return-value]  # built in Python, validated when it was made
         if isinstance(value, str):
             name: Any = self._spelled(value)
-            data: dict[str, Any] = {"type": name}
+            data: dict[str, Any] = {self.tag: name}
         elif isinstance(value, dict):
-            name, data = value.get("type"), value
+            name, data = value.get(self.tag), value
             if name is None:
+                keys = [str(key) for key in value]
                 raise problem(
-                    f"this {self.kind} has no `type`",
-                    expected=f"`type:` with one of {listing(self.names())}",
-                    hint=did_you_mean("type", [str(key) for key in value]) and "is a key misspelt? it must be `type`",
+                    f"this {self.kind} has no `{self.tag}`",
+                    expected=f"`{self.tag}:` with one of {listing(self.names())}",
+                    got=describe(value),
+                    hint=f"is `{nearest(self.tag, keys)}` meant to be `{self.tag}`?" if nearest(self.tag, keys) else None,
                 )
         else:
-            raise problem(f"not a {self.kind}", expected=f"a mapping with `type`, or a {self.kind} type's name", got=describe(value))
+            raise problem(f"not a {self.kind}", expected=f"a mapping with `{self.tag}`, or a {self.kind} type's name", got=describe(value))
         if not isinstance(name, str) or name not in self._classes:
             raise self._unknown(name, bare=isinstance(value, str))
         try:
@@ -134,8 +138,8 @@ class Registry(Generic[SpecT]):
         text = str(name)
         hint = self.foreign.get(text) or did_you_mean(text, self._classes)
         return problem(
-            f"unknown {self.kind} type {text!r}" if isinstance(name, str) else f"`type` of a {self.kind} must be a name",
-            field=None if bare else "type",
+            f"unknown {self.kind} {text!r}" if isinstance(name, str) else f"`{self.tag}` of a {self.kind} must be a name",
+            field=None if bare else self.tag,
             expected=f"one of {listing(list(self._classes))}",
             got=describe(name),
             hint=hint,
