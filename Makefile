@@ -1,0 +1,75 @@
+# netspec from a clone: needs git, make and Python 3.11 or newer; everything else goes into .venv.
+
+PYTHON ?= python3
+VENV   ?= .venv
+UV     ?= uv
+ARGS   ?=
+
+BIN     := $(VENV)/bin
+RUNTIME := $(VENV)/.netspec-runtime
+DEV     := $(VENV)/.netspec-dev
+PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input
+SOURCES := netspec tests benchmarks
+
+NEWER_PYTHON = { echo "netspec needs Python 3.11 or newer, and this is $$($(1) --version 2>&1 || echo 'no Python')." ; \
+	echo "Name another one:  make $(or $(MAKECMDGOALS),train) PYTHON=python3.12   (and remove $(VENV) if it is there)" ; exit 1 ; }
+IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install train test lint format type bench lock wheel clean
+
+help: ## this list
+	@echo "make TARGET [ARGS=…] [PYTHON=python3.12]"
+	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 12
+
+install: $(RUNTIME) ## make .venv with netspec and what it needs to run
+
+train: $(RUNTIME) ## train LeNet on MNIST; ARGS="train.max_epochs=1" changes the spec
+	$(BIN)/netspec train model_zoo/lenet_mnist/train.yaml $(ARGS)
+
+test: $(DEV) ## all tests; ARGS="-k schema -x" goes to pytest
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(DEV) ## ruff: rules and formatting
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+format: $(DEV) ## let ruff mend what it can
+	$(BIN)/ruff check --fix-only $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+type: $(DEV) ## mypy --strict
+	$(BIN)/mypy
+
+bench: $(DEV) ## every benchmarks/bench_*.py; ARGS goes to each
+	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script $(ARGS); done
+
+lock: ## resolve pyproject.toml anew into requirements/*.txt; needs uv
+	UV="$(UV)" requirements/lock $(ARGS)
+
+wheel: $(RUNTIME) ## dist/netspec-*.whl, with the model zoo inside
+	$(BIN)/python -m hatchling build -t wheel
+
+clean: ## remove .venv, caches and built packages; run directories stay
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment. Stamps make a second `make` quick; a changed lock or pyproject.toml makes it install again.
+
+$(BIN)/python:
+	@$(PYTHON) -c '$(IS_NEW_ENOUGH)' || $(call NEWER_PYTHON,$(PYTHON))
+	@$(PYTHON) -m venv $(VENV) || { rm -f $@; \
+		echo "$(PYTHON) could not make a virtual environment; on Debian and Ubuntu:  apt install python3-venv"; exit 1; }
+
+$(RUNTIME): requirements/build.txt requirements/runtime.txt pyproject.toml | $(BIN)/python
+	@$(BIN)/python -c '$(IS_NEW_ENOUGH)' || $(call NEWER_PYTHON,$(BIN)/python)
+	@echo "Installing what netspec needs into $(VENV) (about 90 MB to fetch, 250 MB on disk) …"
+	@$(PIP) install --quiet -r requirements/build.txt -r requirements/runtime.txt
+	@$(PIP) install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(DEV): requirements/dev.txt $(RUNTIME)
+	@echo "Installing the tools that test and check netspec …"
+	@$(PIP) install --quiet -r requirements/dev.txt
+	@touch $@
