@@ -1,0 +1,47 @@
+"""What holds for every test: the hypothesis profiles, the `gpu` marker and a terminal of known width."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import cache
+
+import pytest
+from hypothesis import settings
+
+# `ci`, the default, draws the same examples on every machine; `explore` is for looking for new failures.
+settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# Golden texts must not depend on the terminal or the CI system that the tests run in.
+os.environ.update(NO_COLOR="1", COLUMNS="120")
+for variable in ("FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS"):
+    os.environ.pop(variable, None)
+
+
+@cache
+def why_no_gpu() -> str | None:
+    """Why tests marked `gpu` cannot run here; None where they can."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CuPy warns of CUDA libraries that no test may need
+            import cupy
+    except ImportError:
+        return "CuPy is not installed"
+    try:
+        return None if cupy.cuda.runtime.getDeviceCount() else "no GPU"
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"no usable GPU: {error}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests marked `gpu` where there is none; NETSPEC_REQUIRE_GPU=1 fails them, so that skipping cannot pass."""
+    if item.get_closest_marker("gpu") is None:
+        return
+    reason = why_no_gpu()
+    if reason is None:
+        return
+    if os.environ.get("NETSPEC_REQUIRE_GPU") == "1":
+        pytest.fail(f"NETSPEC_REQUIRE_GPU=1, and {reason}", pytrace=False)
+    pytest.skip(reason)
