@@ -1,0 +1,1 @@
+"""netspec: declarative neural networks, from YAML to a compiled training step."""

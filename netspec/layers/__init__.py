@@ -1,0 +1,1 @@
+"""Layers, losses and metrics: what a user writes, one file per family."""

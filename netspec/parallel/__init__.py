@@ -1,0 +1,1 @@
+"""Communicators and the strategies that spread one training over several workers."""

@@ -1,0 +1,1 @@
+"""Solvers and schedules: update rules as builders of graph nodes."""

@@ -1,0 +1,1 @@
+"""The reference backend: every op in plain array code, and the oracle of all other backends."""
