@@ -11,7 +11,7 @@ DEV     := $(VENV)/.netspec-dev
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input
 SOURCES := netspec tests benchmarks
 
-NEWER_PYTHON = { echo "netspec needs Python 3.11 or newer, and this is $$($(1) --version 2>&1 || echo 'no Python')." ; \
+NEWER_PYTHON = { echo "netspec needs Python 3.11 or newer, and this is $$($(1) --version 2>/dev/null || echo 'no Python: $(1)')." ; \
 	echo "Name another one:  make $(or $(MAKECMDGOALS),train) PYTHON=python3.12   (and remove $(VENV) if it is there)" ; exit 1 ; }
 IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 
@@ -58,7 +58,7 @@ clean: ## remove .venv, caches and built packages; run directories stay
 # The environment. Stamps make a second `make` quick; a changed lock or pyproject.toml makes it install again.
 
 $(BIN)/python:
-	@$(PYTHON) -c '$(IS_NEW_ENOUGH)' || $(call NEWER_PYTHON,$(PYTHON))
+	@$(PYTHON) -c '$(IS_NEW_ENOUGH)' 2>/dev/null || $(call NEWER_PYTHON,$(PYTHON))
 	@$(PYTHON) -m venv $(VENV) || { rm -f $@; \
 		echo "$(PYTHON) could not make a virtual environment; on Debian and Ubuntu:  apt install python3-venv"; exit 1; }
 
