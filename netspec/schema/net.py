@@ -17,10 +17,14 @@ def _shape(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         value = [value]
     if not isinstance(value, (list, tuple)):
-        raise problem("not a shape", expected="a list of sizes such as [1, 28, 28] (without the batch axis)", got=describe(value))
+        raise problem(
+            "not a shape", expected="a list of sizes such as [1, 28, 28] (without the batch axis)", got=describe(value)
+        )
     for size in value:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise problem("a shape holds sizes of 1 or more", expected="a list of sizes such as [1, 28, 28]", got=describe(size))
+            raise problem(
+                "a shape holds sizes of 1 or more", expected="a list of sizes such as [1, 28, 28]", got=describe(size)
+            )
     return tuple(value)
 
 

@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr, ValidationError
-from pydantic import model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError, core_schema
 
 from netspec.errors import Location, did_you_mean, listing, nearest
@@ -19,7 +26,12 @@ from netspec.schema.tree import Map, locate
 
 
 def problem(
-    message: str, *, field: str | None = None, expected: str | None = None, got: str | None = None, hint: str | None = None
+    message: str,
+    *,
+    field: str | None = None,
+    expected: str | None = None,
+    got: str | None = None,
+    hint: str | None = None,
 ) -> PydanticCustomError:
     """An error for a validator to raise; `field` names the field at fault where the model as a whole is checked."""
     facts = {"text": message, "field": field, "expected": expected, "got": got, "hint": hint}
@@ -119,10 +131,16 @@ class Registry(Generic[SpecT]):
                     f"this {self.kind} has no `{self.tag}`",
                     expected=f"`{self.tag}:` with one of {listing(self.names())}",
                     got=describe(value),
-                    hint=f"is `{nearest(self.tag, keys)}` meant to be `{self.tag}`?" if nearest(self.tag, keys) else None,
+                    hint=f"is `{nearest(self.tag, keys)}` meant to be `{self.tag}`?"
+                    if nearest(self.tag, keys)
+                    else None,
                 )
         else:
-            raise problem(f"not a {self.kind}", expected=f"a mapping with `{self.tag}`, or a {self.kind} type's name", got=describe(value))
+            raise problem(
+                f"not a {self.kind}",
+                expected=f"a mapping with `{self.tag}`, or a {self.kind} type's name",
+                got=describe(value),
+            )
         if not isinstance(name, str) or name not in self._classes:
             raise self._unknown(name, bare=isinstance(value, str))
         try:
@@ -138,7 +156,9 @@ class Registry(Generic[SpecT]):
         text = str(name)
         hint = self.foreign.get(text) or did_you_mean(text, self._classes)
         return problem(
-            f"unknown {self.kind} {text!r}" if isinstance(name, str) else f"`{self.tag}` of a {self.kind} must be a name",
+            f"unknown {self.kind} {text!r}"
+            if isinstance(name, str)
+            else f"`{self.tag}` of a {self.kind} must be a name",
             field=None if bare else self.tag,
             expected=f"one of {listing(list(self._classes))}",
             got=describe(name),
@@ -155,7 +175,9 @@ class Member:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self.registry.parse)
 
-    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         return {"x-netspec-registry": self.registry.kind}  # `schema/jsonschema.py` puts the union of all members here
 
 

@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
+from netspec.schema.data import DataSpec
 from netspec.schema.kinds import AnySolver, Name
 from netspec.schema.net import NetSpec, Scalar
-from netspec.schema.data import DataSpec
 from netspec.schema.spec import Spec, problem
 
 Count = Annotated[int, Field(ge=0)]

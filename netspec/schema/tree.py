@@ -74,9 +74,13 @@ def dotted(root: Any, path: Path) -> str:
     """The path as text; items of a sequence that have a `name` go by it: `layers.conv1.filters`."""
     words: list[str] = []
     for step in path:
-        root = root[step] if isinstance(root, (dict, list)) else None
-        named = isinstance(step, int) and isinstance(root, dict) and isinstance(root.get("name"), str)
-        words.append(str(root["name"]) if named and root else str(step))
+        inside: Any = root if isinstance(root, (dict, list)) else {}
+        try:
+            root = inside[step]
+        except (KeyError, IndexError, TypeError):  # a missing field, or a position given as text
+            root = None
+        name = root.get("name") if isinstance(root, dict) and isinstance(step, int) else None
+        words.append(name if isinstance(name, str) and name else str(step))
     return ".".join(words)
 
 

@@ -1,0 +1,195 @@
+"""`${…}` in the texts of a document: found, evaluated over the document's `vars`, and put in place.
+
+A text that is exactly one `${…}` takes the value's type; otherwise values are written into the text. `$${` stands for
+a literal `${`. Variables may use each other in any order.
+"""
+
+from __future__ import annotations
+
+import keyword
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from netspec.errors import Location, Problem
+from netspec.schema.expressions import MAX_TEXT, Expression, ExpressionError, Poisoned, Unknown, Value
+from netspec.schema.tree import Map, Seq
+
+Part = str | tuple[int, Expression]
+"""A piece of text, or an expression and where in the text its first character is."""
+
+Scope = dict[str, Any]
+
+
+class Evaluator:
+    """Evaluates documents and collects what is wrong; `failed` holds the places whose value is therefore unknown."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.failed: set[Location] = set()
+
+    def scope(self, tree: Map, outer: Scope | None = None) -> Scope:
+        """Evaluate the `vars` of a document in place; the values by name, on top of those of `outer`."""
+        found = tree.get("vars")
+        if not isinstance(found, Map):
+            return dict(outer or {})
+        scope: Scope = dict(outer or {})
+        parts: dict[str, list[Part]] = {}
+        for name, value in found.items():
+            scope[name] = Unknown()
+            if not name.isidentifier() or keyword.iskeyword(name):
+                self._add(
+                    f"`{name}` can't be the name of a variable",
+                    found.key_at[name],
+                    f"vars.{name}",
+                    expected="letters, digits and _, not starting with a digit",
+                )
+            elif isinstance(value, (bool, int, float)):
+                scope[name] = value
+            elif (
+                isinstance(value, str)
+                and (split := self._split(value, found.value_at[name], f"vars.{name}")) is not None
+            ):
+                parts[name] = split
+        for name in self._ordered(found, parts):
+            value = self._join(found[name], parts[name], scope, found.value_at[name], f"vars.{name}")
+            scope[name] = value
+            if not isinstance(value, Unknown):
+                found[name] = value
+        return scope
+
+    def evaluate(self, tree: Map | Seq, scope: Scope, path: str = "", skip: tuple[str, ...] = ("vars",)) -> None:
+        """Replace every text below `tree` by its value, in place; `skip` names keys of `tree` itself left alone."""
+        items = list(tree.items()) if isinstance(tree, Map) else list(enumerate(tree))
+        for step, value in items:
+            if step in skip:
+                continue
+            below = f"{path}.{step}" if path else str(step)
+            if isinstance(value, (Map, Seq)):
+                self.evaluate(value, scope, below, ())
+            elif isinstance(value, str) and "${" in value:
+                place = tree.value_at[step]  # type: ignore[index]  # the step is the container's own
+                tree[step] = self.text(value, scope, place, below)  # type: ignore[index]  # likewise
+
+    def text(self, text: str, scope: Scope, place: Location, path: str) -> Any:
+        """The value of one text; the text itself where it has none, and a problem."""
+        parts = self._split(text, place, path)
+        if parts is None:
+            return text
+        value = self._join(text, parts, scope, place, path)
+        return text if isinstance(value, Unknown) else value
+
+    def _add(self, message: str, place: Location, path: str, **facts: Any) -> None:
+        self.problems.append(Problem(message, place, path, **facts))
+
+    def _ordered(self, found: Map, parts: dict[str, list[Part]]) -> list[str]:
+        """The variables that are expressions, each after those it uses; cycles are reported and left out."""
+        uses = {
+            name: {used for part in split if not isinstance(part, str) for used in part[1].names() if used in parts}
+            for name, split in parts.items()
+        }
+        while True:
+            try:
+                return list(TopologicalSorter(uses).static_order())
+            except CycleError as error:
+                cycle: list[str] = list(reversed(error.args[1]))
+                start = min(cycle, key=list(found).index)
+                turn = cycle.index(start)
+                chain = [*cycle[turn:-1], *cycle[:turn], start] if turn else cycle
+                self.failed.add(found.value_at[start])
+                itself = len(chain) == 2
+                self._add(
+                    "a variable is defined by itself" if itself else "these variables are defined by each other",
+                    found.value_at[start],
+                    f"vars.{start}",
+                    got=" → ".join(chain),
+                )
+                for name in set(cycle):
+                    del uses[name]
+                    self.failed.add(found.value_at[name])
+                uses = {name: used - set(cycle) for name, used in uses.items()}
+
+    def _split(self, text: str, place: Location, path: str) -> list[Part] | None:
+        """The text in pieces; None, and a problem, where an expression in it is none."""
+        parts: list[Part] = []
+        start = 0
+        while (found := text.find("${", start)) >= 0:
+            if found > start and text[found - 1] == "$":
+                parts.append(text[start : found - 1] + "${")
+                start = found + 2
+                continue
+            parts.append(text[start:found])
+            end = _closing(text, found + 2)
+            try:
+                if end is None:
+                    raise ExpressionError("this `${` is not closed", -2, expected="a `}` after the expression")
+                parts.append((found + 2, Expression(text[found + 2 : end])))
+            except ExpressionError as error:
+                self._fail(error, text, found + 2, place, path)
+                return None
+            start = end + 1
+        return [part for part in (*parts, text[start:]) if part != ""]
+
+    def _join(self, text: str, parts: list[Part], scope: Scope, place: Location, path: str) -> Value | Unknown:
+        values: list[Value] = []
+        for part in parts:
+            if isinstance(part, str):
+                values.append(part)
+                continue
+            offset, expression = part
+            try:
+                values.append(expression.evaluate(scope))
+            except Poisoned:
+                self.failed.add(place)
+                return Unknown()
+            except ExpressionError as error:
+                self._fail(error, text, offset, place, path)
+                return Unknown()
+        if len(values) == 1:
+            return values[0]
+        joined = "".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+        if len(joined) > max(MAX_TEXT, 2 * len(text)):
+            self._fail(ExpressionError("the text is too long"), text, 0, place, path)
+            return Unknown()
+        return joined
+
+    def _fail(self, error: ExpressionError, text: str, offset: int, place: Location, path: str) -> None:
+        self.failed.add(place)
+        there = _inside(place, text, offset, error.offset)
+        self._add(error.message, there, path, expected=error.expected, hint=error.hint)
+
+
+def _closing(text: str, start: int) -> int | None:
+    """Where the `}` is that ends the expression starting at `start`; quotes may hold others."""
+    quote = ""
+    for index in range(start, len(text)):
+        char = text[index]
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char == "}":
+            return index
+    return None
+
+
+def _inside(place: Location, text: str, start: int, offset: int) -> Location:
+    """The place of character `start + offset` of a text written at `place`.
+
+    Quotes, escapes and line breaks shift it, so the expression is looked for in the quoted line; the place of the
+    whole text where it isn't there as it stands.
+    """
+    body = text[max(0, start - 2) : start + 200].partition("}")[0].partition("\n")[0]
+    before = text[: max(0, start - 2)].count(body)
+    column = place.column - 1
+    for _ in range(before + 1):
+        column = place.text.find(body, column)
+        if column < 0:
+            return place
+        column += 1
+    return replace(place, column=column + min(2, start) + max(offset, -2))
+
+
+def escaped(text: str) -> str:
+    """The text as it has to be written so that it means itself."""
+    return text.replace("${", "$${")
