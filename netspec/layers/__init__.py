@@ -1,1 +1,21 @@
-"""Layers, losses and metrics: what a user writes, one file per family."""
+"""One file per layer family: its YAML fields, its `build` in terms of ops, its own ops, its samples.
+
+Modules are found by scan: a file put here is known to the spec language, the registry-wide tests and the docs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from netspec.schema.kinds import INITIALIZERS, LAYERS, LOSSES, METRICS, REGULARIZERS
+
+
+def load_all() -> None:
+    """Import every module of this package, so that all of its classes are registered."""
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+
+
+for _registry in (LAYERS, LOSSES, METRICS, INITIALIZERS, REGULARIZERS):
+    _registry.loads_with(load_all)

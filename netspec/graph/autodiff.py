@@ -1,0 +1,59 @@
+"""Reverse-mode differentiation: gradients are values of the same graph, made by each op's `vjp`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from netspec.graph.graph import topological
+from netspec.graph.ops.source import Fill
+from netspec.graph.value import Node, Value, in_scope
+
+
+def gradients(loss: Value, wrt: Sequence[Value]) -> list[Value]:
+    """Gradient of the scalar `loss` by each value of `wrt`; zeros where the loss does not depend on it."""
+    if loss.shape != ():
+        raise ValueError(f"the loss must be a scalar, not {loss.type}")
+    found = pullback((loss,), (Fill(1.0, loss.type)(),), wrt)
+    return [
+        gradient if gradient is not None else Fill(0.0, value.type)() for gradient, value in zip(found, wrt, strict=True)
+    ]
+
+
+def pullback(ys: Sequence[Value], dys: Sequence[Value | None], wrt: Sequence[Value]) -> list[Value | None]:
+    """Gradients of `wrt` from the gradients `dys` of `ys`; None where none flows.
+
+    Only nodes that lie between are visited: what nobody asked for is never computed. Nodes made here run in the
+    phase `backward` of the layer whose node they differentiate.
+    """
+    targets = frozenset(wrt)
+    nodes = topological(ys, stop=targets)
+    needed = _depending(nodes, targets)
+    total: dict[Value, Value] = {}
+
+    def accumulate(value: Value, gradient: Value) -> None:
+        if gradient.shape != value.shape:
+            raise ValueError(f"gradient of {value!r} has shape {gradient.shape}")
+        total[value] = total[value] + gradient if value in total else gradient
+
+    for y, dy in zip(ys, dys, strict=True):
+        if dy is not None:
+            accumulate(y, dy)
+    for node in reversed(nodes):
+        if not needed.intersection(node.outputs) or not any(value in total for value in node.outputs):
+            continue
+        with in_scope(replace(node.scope, phase="backward")):
+            flowing = node.op.vjp_outputs(node.outputs, [total.get(value) for value in node.outputs])
+            for value, gradient in zip(node.inputs, flowing, strict=True):
+                if gradient is not None and value in needed and value.dtype.is_float:
+                    accumulate(value, gradient)
+    return [total.get(value) for value in wrt]
+
+
+def _depending(nodes: Sequence[Node], targets: frozenset[Value]) -> set[Value]:
+    """The values that depend on a target, targets included."""
+    needed = set(targets)
+    for node in nodes:
+        if needed.intersection(node.inputs):
+            needed.update(node.outputs)
+    return needed

@@ -1,0 +1,117 @@
+"""`Op`: what the compiler sees of a computation.
+
+An op is an immutable dataclass of its attributes. To it are attached the shape rule (`infer`), the reference kernel in
+plain array code (`forward`, the oracle for all other kernels), the gradient as graph values (`vjp`), the arithmetic it
+costs (`flops`), its `traits` and its ONNX form. Passes decide by traits, never by lists of ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from netspec.graph.onnx_map import OnnxForm
+from netspec.graph.types import TensorType
+from netspec.graph.value import ShapeMismatch, Value, apply
+
+Array: TypeAlias = Any
+"""An array of whatever namespace `xp` is: NumPy or CuPy."""
+Xp: TypeAlias = Any
+"""An array namespace: the module `numpy` or `cupy`."""
+Infer: TypeAlias = TensorType | tuple[TensorType, ...]
+Grads: TypeAlias = Sequence[Value | None]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What passes may assume of an op."""
+
+    pure: bool = True
+    """Same operands, same results: may be merged with an equal node, folded, or dropped when unused."""
+    elementwise: bool = False
+    """Each element of the result depends on the elements at the same (broadcast) place alone; `forward` is written
+    with operators and functions of `xp` only, so that a code generator can trace it."""
+    inplace: bool = False
+    """The result may be written over a dead operand of the same type."""
+    view: bool = False
+    """The result is the first operand's memory under another shape; nothing is computed."""
+    source: bool = False
+    """Has no operands to be computed from: an input, a state, a constant."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """Base of all ops; a subclass is a frozen dataclass, compared and hashed by its attributes."""
+
+    traits: ClassVar[Traits] = Traits()
+    onnx: ClassVar[OnnxForm | None] = None
+
+    @property
+    def name(self) -> str:
+        """The op's name: its class."""
+        return type(self).__name__
+
+    def __call__(self, *inputs: Value) -> Value:
+        """Apply the op and return its only result."""
+        (result,) = apply(self, inputs)
+        return result
+
+    def many(self, *inputs: Value) -> tuple[Value, ...]:
+        """Apply the op and return all of its results."""
+        return apply(self, inputs)
+
+    def infer(self, *types: Any, **_: Any) -> Infer:
+        """Types of the results from the types of the operands; `check` raises what does not fit."""
+        raise NotImplementedError(f"{self.name} has no shape rule")
+
+    def forward(self, xp: Xp, *arrays: Any, **_: Any) -> Any:
+        """The results from the operands' arrays, in plain array code: an array, or a tuple of them."""
+        raise NotImplementedError(f"{self.name} has no reference kernel")
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        """Gradients of the operands from the gradient `dy` of the result `y`; None where none flows."""
+        return self.vjp_outputs(y.node.outputs, (dy,))
+
+    def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
+        """As `vjp`, for ops with several results. An op that has `decompose` needs neither."""
+        if type(self).vjp is not Op.vjp:
+            if any(dy is not None for dy in dys[1:]):
+                raise NotImplementedError(f"{self.name} has a gradient for its first result only")
+            return self.vjp(ys[0], dys[0]) if dys[0] is not None else [None] * len(ys[0].inputs)
+        if type(self).decompose is Op.decompose:
+            raise NoGradientError(f"{self.name} has no gradient")
+        from netspec.graph.autodiff import pullback
+
+        inputs = ys[0].inputs
+        made = self.decompose(*inputs)
+        return pullback(made if isinstance(made, tuple) else (made,), dys, inputs)
+
+    def decompose(self, *inputs: Any, **_: Any) -> Value | tuple[Value, ...]:
+        """The same computation by simpler ops: the gradient of an op without `vjp` goes through it."""
+        raise NotImplementedError(f"{self.name} is not made of others")
+
+    def flops(self, *types: Any, **_: Any) -> int:
+        """Floating-point operations of one call; by default one for each element of the first result."""
+        inferred = self.infer(*types)
+        return (inferred[0] if isinstance(inferred, tuple) else inferred).size
+
+    def check(
+        self, fits: bool, message: str, *, expected: str | None = None, got: object = None, hint: str | None = None
+    ) -> None:
+        """Raise a located error unless the operands fit."""
+        if not fits:
+            raise ShapeMismatch(message, expected, None if got is None else str(got), hint)
+
+
+class NoGradientError(Exception):
+    """A gradient was asked through an op that has none. A defect of a layer, or an integer used as a weight."""
+
+
+@dataclass(frozen=True)
+class NoGradient(Op):
+    """Base of ops whose gradient is zero or undefined everywhere (comparisons, arg-max, random bits)."""
+
+    def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
+        """No gradient flows to any operand."""
+        return [None] * len(ys[0].inputs)

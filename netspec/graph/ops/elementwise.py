@@ -1,0 +1,425 @@
+"""Elementwise arithmetic, comparisons and elementary functions, with NumPy's broadcasting.
+
+`forward` of each uses operators and functions of `xp` alone, so that a code generator can trace it (`Traits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from netspec.graph.onnx_map import OnnxExpansion, OnnxMap, floating
+from netspec.graph.op import Array, Grads, NoGradient, Op, Traits, Xp
+from netspec.graph.ops.reduce import sum_to
+from netspec.graph.ops.source import Fill
+from netspec.graph.types import DType, TensorType, broadcast_shapes
+from netspec.graph.value import Operand, Value
+
+ELEMENTWISE = Traits(elementwise=True, inplace=True)
+
+
+def binary(name: str, left: Operand, right: Operand) -> Value:
+    """Apply the binary op called `name`; a Python number becomes a constant of the other operand's type."""
+    op: Op = {"Add": Add, "Sub": Sub, "Mul": Mul, "Div": Div}[name]()
+    return op(*_lift(left, right))
+
+
+def _lift(left: Operand, right: Operand) -> tuple[Value, Value]:
+    if isinstance(left, Value):
+        return left, right if isinstance(right, Value) else scalar(right, left.dtype)
+    if isinstance(right, Value):
+        return scalar(left, right.dtype), right
+    raise TypeError("one operand must be a value of the graph")
+
+
+def scalar(value: float, dtype: DType) -> Value:
+    """A constant of rank 0."""
+    return Fill(value if dtype.is_float else int(value), TensorType((), dtype))()
+
+
+@dataclass(frozen=True)
+class Binary(Op):
+    """Base of ops on two broadcast operands of one element type."""
+
+    traits = ELEMENTWISE
+
+    def infer(self, a: TensorType, b: TensorType) -> TensorType:
+        self.check(a.dtype == b.dtype, f"{self.name} of different element types", expected="one element type")
+        shape = broadcast_shapes(a.shape, b.shape)
+        self.check(shape is not None, f"{self.name} of shapes that do not broadcast", expected="equal sizes, or 1")
+        assert shape is not None
+        return TensorType(shape, a.dtype)
+
+
+@dataclass(frozen=True)
+class Add(Binary):
+    """a + b"""
+
+    onnx = OnnxMap("Add")
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return a + b
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        a, b = y.inputs
+        return sum_to(dy, a.shape), sum_to(dy, b.shape)
+
+
+@dataclass(frozen=True)
+class Sub(Binary):
+    """a - b"""
+
+    onnx = OnnxMap("Sub")
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return a - b
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        a, b = y.inputs
+        return sum_to(dy, a.shape), -sum_to(dy, b.shape)
+
+
+@dataclass(frozen=True)
+class Mul(Binary):
+    """a · b"""
+
+    onnx = OnnxMap("Mul")
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return a * b
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        a, b = y.inputs
+        return sum_to(dy * b, a.shape), sum_to(dy * a, b.shape)
+
+
+@dataclass(frozen=True)
+class Div(Binary):
+    """a / b, of floats"""
+
+    onnx = OnnxMap("Div")
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return a / b
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        a, b = y.inputs
+        da = dy / b
+        return sum_to(da, a.shape), -sum_to(da * y, b.shape)
+
+
+@dataclass(frozen=True)
+class Maximum(Binary):
+    """max(a, b); the gradient goes to the larger operand, to `a` where they are equal."""
+
+    onnx = OnnxMap("Max")
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return xp.maximum(a, b)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        a, b = y.inputs
+        to_a = Cast(dy.dtype)(GreaterOrEqual()(a, b))
+        return sum_to(dy * to_a, a.shape), sum_to(dy * (1.0 - to_a), b.shape)
+
+
+@dataclass(frozen=True)
+class Minimum(Binary):
+    """min(a, b); the gradient goes to the smaller operand, to `a` where they are equal."""
+
+    onnx = OnnxMap("Min")
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return xp.minimum(a, b)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        a, b = y.inputs
+        to_a = Cast(dy.dtype)(LessOrEqual()(a, b))
+        return sum_to(dy * to_a, a.shape), sum_to(dy * (1.0 - to_a), b.shape)
+
+
+@dataclass(frozen=True)
+class Pow(Op):
+    """x to a constant power; the base must be positive where the exponent is not a whole number."""
+
+    exponent: float
+    traits = ELEMENTWISE
+    onnx = OnnxExpansion(lambda g, y, x: g.node("Pow", x, g.constant(y.op.exponent, str(y.dtype))))
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x**self.exponent
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        (x,) = y.inputs
+        return (dy * self.exponent * Pow(self.exponent - 1)(x),)
+
+
+@dataclass(frozen=True)
+class Compare(NoGradient):
+    """Base of comparisons: two broadcast operands of one element type → bool."""
+
+    traits = Traits(elementwise=True)
+
+    def infer(self, a: TensorType, b: TensorType) -> TensorType:
+        return Binary.infer(self, a, b).with_dtype(DType.BOOL)  # type: ignore[arg-type]  # shares the rule alone
+
+
+@dataclass(frozen=True)
+class Equal(Compare):
+    """a = b"""
+
+    onnx = OnnxMap("Equal")
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return a == b
+
+
+@dataclass(frozen=True)
+class GreaterOrEqual(Compare):
+    """a ≥ b"""
+
+    onnx = OnnxMap("GreaterOrEqual")
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return a >= b
+
+
+@dataclass(frozen=True)
+class Greater(Compare):
+    """a > b"""
+
+    onnx = OnnxMap("Greater")
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return a > b
+
+
+@dataclass(frozen=True)
+class LessOrEqual(Compare):
+    """a ≤ b"""
+
+    onnx = OnnxMap("LessOrEqual")
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return a <= b
+
+
+@dataclass(frozen=True)
+class Where(Op):
+    """a where the condition holds, b elsewhere"""
+
+    traits = Traits(elementwise=True)
+    onnx = OnnxMap("Where")
+
+    def infer(self, condition: TensorType, a: TensorType, b: TensorType) -> TensorType:
+        self.check(condition.dtype == DType.BOOL, "the condition of Where is not bool", got=condition)
+        self.check(a.dtype == b.dtype, "Where of different element types", expected="one element type")
+        shape = broadcast_shapes(condition.shape, a.shape, b.shape)
+        self.check(shape is not None, "Where of shapes that do not broadcast", expected="equal sizes, or 1")
+        assert shape is not None
+        return TensorType(shape, a.dtype)
+
+    def forward(self, xp: Xp, condition: Array, a: Array, b: Array) -> Array:
+        return xp.where(condition, a, b)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        condition, a, b = y.inputs
+        zero = scalar(0.0, dy.dtype)
+        return None, sum_to(Where()(condition, dy, zero), a.shape), sum_to(Where()(condition, zero, dy), b.shape)
+
+
+@dataclass(frozen=True)
+class Cast(Op):
+    """The same numbers in another element type."""
+
+    dtype: DType
+    traits = Traits(elementwise=True)
+    onnx = OnnxExpansion(lambda g, y, x: g.node("Cast", x, to=y.op.dtype))
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x.with_dtype(self.dtype)
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x.astype(str(self.dtype))
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        (x,) = y.inputs
+        return (cast(dy, x.dtype) if x.dtype.is_float and self.dtype.is_float else None,)
+
+
+def cast(x: Value, dtype: DType) -> Value:
+    """`x` in the element type `dtype`; `x` itself where it has it."""
+    return x if x.dtype == dtype else Cast(dtype)(x)
+
+
+@dataclass(frozen=True)
+class Unary(Op):
+    """Base of functions of one float operand."""
+
+    traits = ELEMENTWISE
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.check(x.dtype.is_float, f"{self.name} of whole numbers", expected="a float operand", got=x)
+        return x
+
+
+@dataclass(frozen=True)
+class Neg(Op):
+    """-x"""
+
+    traits = ELEMENTWISE
+    onnx = OnnxMap("Neg")
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return -x
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (-dy,)
+
+
+@dataclass(frozen=True)
+class Exp(Unary):
+    """eˣ"""
+
+    onnx = OnnxMap("Exp")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.exp(x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy * y,)
+
+
+@dataclass(frozen=True)
+class Log(Unary):
+    """ln x"""
+
+    onnx = OnnxMap("Log")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.log(x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy / y.inputs[0],)
+
+
+@dataclass(frozen=True)
+class Sqrt(Unary):
+    """√x"""
+
+    onnx = OnnxMap("Sqrt")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.sqrt(x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy * 0.5 / y,)
+
+
+@dataclass(frozen=True)
+class Sign(NoGradient):
+    """-1, 0 or 1"""
+
+    traits = ELEMENTWISE
+    onnx = OnnxMap("Sign")
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.sign(x)
+
+
+@dataclass(frozen=True)
+class Abs(Unary):
+    """|x|; the gradient at 0 is 0"""
+
+    onnx = OnnxMap("Abs")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.abs(x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy * Sign()(y.inputs[0]),)
+
+
+@dataclass(frozen=True)
+class Relu(Unary):
+    """max(x, 0); the gradient needs the output alone, and is 0 at 0"""
+
+    onnx = OnnxMap("Relu")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.maximum(x, 0)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        zero = scalar(0.0, y.dtype)
+        return (Where()(Greater()(y, zero), dy, zero),)
+
+
+@dataclass(frozen=True)
+class Sigmoid(Unary):
+    """1 / (1 + e⁻ˣ), without overflow for large |x|"""
+
+    onnx = OnnxMap("Sigmoid")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        small = xp.exp(-xp.abs(x))
+        return xp.where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy * y * (1.0 - y),)
+
+
+@dataclass(frozen=True)
+class Tanh(Unary):
+    """tanh x"""
+
+    onnx = OnnxMap("Tanh")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.tanh(x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy * (1.0 - y * y),)
+
+
+@dataclass(frozen=True)
+class Softplus(Unary):
+    """ln(1 + eˣ), without overflow for large x"""
+
+    onnx = OnnxMap("Softplus")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy * Sigmoid()(y.inputs[0]),)
+
+
+@dataclass(frozen=True)
+class Elu(Unary):
+    """x where x > 0, else α(eˣ - 1). Clevert et al. 2015, arXiv:1511.07289"""
+
+    alpha: float = 1.0
+    onnx = OnnxMap("Elu", alpha=floating("alpha"))
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.where(x > 0, x, self.alpha * xp.expm1(xp.minimum(x, 0)))
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        (x,) = y.inputs
+        zero = scalar(0.0, x.dtype)
+        return (dy * Where()(Greater()(x, zero), scalar(1.0, x.dtype), self.alpha * Exp()(Minimum()(x, zero))),)
+
+
+def elementwise(function: Callable[..., Value], *operands: Operand) -> Value:
+    """Call an op on operands of which some are Python numbers."""
+    dtype = next(operand.dtype for operand in operands if isinstance(operand, Value))
+    return function(*(operand if isinstance(operand, Value) else scalar(operand, dtype) for operand in operands))

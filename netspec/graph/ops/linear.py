@@ -1,0 +1,106 @@
+"""Matrix products and row look-up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap
+from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.ops.reduce import sum_to
+from netspec.graph.types import TensorType, broadcast_shapes
+from netspec.graph.value import Value
+
+
+def _matmul_to_onnx(g: Emitter, y: Value, a: str, b: str) -> str:
+    op = y.op
+    assert isinstance(op, MatMul)
+
+    def turned(name: str, operand: Value, turn: bool) -> str:
+        rank = len(operand.shape)
+        order = [*range(rank - 2), rank - 1, rank - 2]
+        return g.node("Transpose", name, perm=order) if turn else name
+
+    left, right = y.inputs
+    return g.node("MatMul", turned(a, left, op.transpose_a), turned(b, right, op.transpose_b))
+
+
+@dataclass(frozen=True)
+class MatMul(Op):
+    """a @ b over the last two axes, each optionally transposed; leading axes broadcast."""
+
+    transpose_a: bool = False
+    transpose_b: bool = False
+    onnx = OnnxExpansion(_matmul_to_onnx)
+
+    def infer(self, a: TensorType, b: TensorType) -> TensorType:
+        self.check(a.rank >= 2 and b.rank >= 2, "a matrix product needs matrices", expected="2 axes or more")
+        rows, inner = a.shape[-2:][:: -1 if self.transpose_a else 1]
+        inner_b, columns = b.shape[-2:][:: -1 if self.transpose_b else 1]
+        fits = inner == inner_b and a.dtype == b.dtype
+        self.check(fits, "inner sizes of a matrix product differ", expected=f"{inner} rows on the right", got=f"{a} @ {b}")
+        lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        self.check(lead is not None, "leading axes of a matrix product do not broadcast", got=f"{a} @ {b}")
+        assert lead is not None
+        return a.with_shape(*lead, rows, columns)
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return xp.matmul(a.swapaxes(-1, -2) if self.transpose_a else a, b.swapaxes(-1, -2) if self.transpose_b else b)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        a, b = y.inputs
+        if self.transpose_a:
+            da = MatMul(self.transpose_b, True)(b, dy)
+        else:
+            da = MatMul(False, not self.transpose_b)(dy, b)
+        if self.transpose_b:
+            db = MatMul(True, self.transpose_a)(dy, a)
+        else:
+            db = MatMul(not self.transpose_a, False)(a, dy)
+        return sum_to(da, a.shape), sum_to(db, b.shape)
+
+    def flops(self, a: TensorType, b: TensorType) -> int:
+        inner = a.shape[-2] if self.transpose_a else a.shape[-1]
+        return 2 * self.infer(a, b).size * inner
+
+
+@dataclass(frozen=True)
+class Gather(Op):
+    """Rows of `table` by number: (V, …) and integers of any shape I → (I…, …)."""
+
+    onnx = OnnxMap("Gather", fixed={"axis": 0})
+
+    def infer(self, table: TensorType, index: TensorType) -> TensorType:
+        self.check(not index.dtype.is_float, "rows are looked up by whole numbers", expected="an integer index", got=index)
+        self.check(table.rank >= 1, "there are no rows to look up in a scalar", got=table)
+        return table.with_shape(*index.shape, *table.shape[1:])
+
+    def forward(self, xp: Xp, table: Array, index: Array) -> Array:
+        return table[index]
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        table, index = y.inputs
+        return ScatterRows(table.shape[0])(dy, index), None
+
+    def flops(self, table: TensorType, index: TensorType) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class ScatterRows(Op):
+    """Rows added up into a table of `rows` zeros, each at its number: the gradient of `Gather`."""
+
+    rows: int
+    onnx = GRADIENT
+
+    def infer(self, values: TensorType, index: TensorType) -> TensorType:
+        return values.with_shape(self.rows, *values.shape[index.rank :])
+
+    def forward(self, xp: Xp, values: Array, index: Array) -> Array:
+        table = xp.zeros((self.rows, *values.shape[index.ndim :]), values.dtype)
+        xp.add.at(table, index.reshape(-1), values.reshape(-1, *table.shape[1:]))
+        return table
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return Gather()(dy, y.inputs[1]), None
+
+

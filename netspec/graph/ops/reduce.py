@@ -1,0 +1,152 @@
+"""Reductions over axes, and their opposite, broadcasting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from netspec.graph.onnx_map import Emitter, OnnxExpansion
+from netspec.graph.op import Array, Grads, NoGradient, Op, Xp
+from netspec.graph.types import DType, TensorType, broadcast_shapes
+from netspec.graph.value import Value
+
+
+def normalized(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, sorted."""
+    return tuple(sorted(axis % rank for axis in axes))
+
+
+@dataclass(frozen=True)
+class Reduction(Op):
+    """Base of reductions over `axes` (all for None); reduced axes stay with size 1 where `keepdims`."""
+
+    axes: tuple[int, ...] | None = None
+    keepdims: bool = False
+
+    def infer(self, x: TensorType) -> TensorType:
+        axes = self.over(x)
+        if self.keepdims:
+            return x.with_shape(*(1 if axis in axes else size for axis, size in enumerate(x.shape)))
+        return x.with_shape(*(size for axis, size in enumerate(x.shape) if axis not in axes))
+
+    def over(self, x: TensorType) -> tuple[int, ...]:
+        """The axes reduced in an operand of type `x`."""
+        if self.axes is None:
+            return tuple(range(x.rank))
+        self.check(all(-x.rank <= axis < x.rank for axis in self.axes), f"{self.name} over an axis that is not there", got=x)
+        return normalized(self.axes, x.rank)
+
+    def expand(self, dy: Value, x: Value) -> Value:
+        """A gradient of the result, broadcast to the operand's shape."""
+        axes = self.over(x.type)
+        return Broadcast(x.shape)(reshape_to(dy, tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))))
+
+    def flops(self, x: TensorType) -> int:
+        return x.size
+
+
+def _reduce_to_onnx(op_type: str) -> OnnxExpansion:
+    def write(g: Emitter, y: Value, x: str) -> str:
+        op = y.op
+        assert isinstance(op, Reduction)
+        axes = g.constant(list(op.over(y.inputs[0].type)), "int64")
+        return g.node(op_type, x, axes, keepdims=int(op.keepdims))
+
+    return OnnxExpansion(write)
+
+
+@dataclass(frozen=True)
+class ReduceSum(Reduction):
+    """Σ x"""
+
+    onnx = _reduce_to_onnx("ReduceSum")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x.sum(axis=self.axes, keepdims=self.keepdims, dtype=x.dtype)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (self.expand(dy, y.inputs[0]),)
+
+
+@dataclass(frozen=True)
+class ReduceMean(Reduction):
+    """mean of x"""
+
+    onnx = _reduce_to_onnx("ReduceMean")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x.mean(axis=self.axes, keepdims=self.keepdims, dtype=x.dtype)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        (x,) = y.inputs
+        count = prod(x.shape[axis] for axis in self.over(x.type))
+        return (self.expand(dy * (1.0 / count), x),)
+
+
+@dataclass(frozen=True)
+class ReduceMax(Reduction):
+    """max x; the gradient is shared by equal maxima"""
+
+    onnx = _reduce_to_onnx("ReduceMax")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x.max(axis=self.axes, keepdims=self.keepdims)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        from netspec.graph.ops.elementwise import Cast, Equal
+
+        (x,) = y.inputs
+        hit = Cast(x.dtype)(Equal()(x, self.expand(y, x)))
+        count = ReduceSum(self.axes, keepdims=True)(hit)
+        return (self.expand(dy, x) * hit / count,)
+
+
+@dataclass(frozen=True)
+class ArgMax(NoGradient):
+    """Index of the first maximum along `axis`, as int64."""
+
+    axis: int = -1
+    onnx = OnnxExpansion(lambda g, y, x: g.node("ArgMax", x, axis=y.op.axis, keepdims=0))
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.check(-x.rank <= self.axis < x.rank, "ArgMax over an axis that is not there", got=x)
+        axis = self.axis % x.rank
+        return TensorType(x.shape[:axis] + x.shape[axis + 1 :], DType.INT64)
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x.argmax(axis=self.axis)
+
+
+@dataclass(frozen=True)
+class Broadcast(Op):
+    """x repeated to a larger shape by NumPy's rules"""
+
+    shape: tuple[int, ...]
+    onnx = OnnxExpansion(lambda g, y, x: g.node("Expand", x, g.constant(list(y.op.shape), "int64")))
+
+    def infer(self, x: TensorType) -> TensorType:
+        fits = broadcast_shapes(x.shape, self.shape) == self.shape
+        self.check(fits, f"cannot broadcast to {list(self.shape)}", got=x)
+        return x.with_shape(*self.shape)
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.broadcast_to(x, self.shape)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (sum_to(dy, y.inputs[0].shape),)
+
+
+def sum_to(x: Value, shape: tuple[int, ...]) -> Value:
+    """`x` summed over the axes that broadcasting `shape` to `x` added or repeated."""
+    if x.shape == shape:
+        return x
+    lead = len(x.shape) - len(shape)
+    axes = (*range(lead), *(lead + axis for axis, size in enumerate(shape) if size == 1 and x.shape[lead + axis] != 1))
+    return reshape_to(ReduceSum(axes)(x), shape)
+
+
+def reshape_to(x: Value, shape: tuple[int, ...]) -> Value:
+    """`x` in another shape of as many elements; `x` itself where it has it."""
+    from netspec.graph.ops.shape import Reshape
+
+    return x if x.shape == shape else Reshape(shape)(x)

@@ -1,0 +1,176 @@
+"""Ops that move elements and compute nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from netspec.graph.onnx_map import GRADIENT, OnnxExpansion, OnnxMap, integer, ints
+from netspec.graph.op import Array, Grads, Op, Traits, Xp
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Value
+
+
+@dataclass(frozen=True)
+class Reshape(Op):
+    """The same elements, in the same order, in another shape."""
+
+    shape: tuple[int, ...]
+    traits = Traits(view=True)
+    onnx = OnnxExpansion(lambda g, y, x: g.node("Reshape", x, g.constant(onnx_shape(y), "int64")))
+
+    def infer(self, x: TensorType) -> TensorType:
+        fits = prod(self.shape) == x.size
+        self.check(fits, f"cannot reshape {x.size} elements to {list(self.shape)}", expected=f"{x.size} elements", got=prod(self.shape))
+        return x.with_shape(*self.shape)
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x.reshape(self.shape)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (Reshape(y.inputs[0].shape)(dy),)
+
+    def flops(self, x: TensorType) -> int:
+        return 0
+
+
+def onnx_shape(y: Value) -> list[int]:
+    """The shape for ONNX's Reshape: 0 ("as in the operand") for a batch axis that stays, so that it may be symbolic."""
+    old, new = y.inputs[0].shape, y.shape
+    return [0, *new[1:]] if old and new and old[0] == new[0] else list(new)
+
+
+@dataclass(frozen=True)
+class Transpose(Op):
+    """Axes in another order."""
+
+    permutation: tuple[int, ...]
+    onnx = OnnxMap("Transpose", perm=ints("permutation"))
+
+    def infer(self, x: TensorType) -> TensorType:
+        fits = sorted(self.permutation) == list(range(x.rank))
+        self.check(fits, f"{list(self.permutation)} does not permute {x.rank} axes", got=x)
+        return x.with_shape(*(x.shape[axis] for axis in self.permutation))
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x.transpose(self.permutation)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        inverse = sorted(range(len(self.permutation)), key=self.permutation.__getitem__)
+        return (Transpose(tuple(inverse))(dy),)
+
+    def flops(self, x: TensorType) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Concat(Op):
+    """Operands one after another along `axis`; the other axes must agree."""
+
+    axis: int = 1
+    onnx = OnnxMap("Concat", axis=integer("axis"))
+
+    def infer(self, *xs: TensorType) -> TensorType:
+        first = xs[0]
+        self.check(-first.rank <= self.axis < first.rank, f"there is no axis {self.axis} to concatenate along", got=first)
+        axis = self.axis % first.rank
+
+        def rest(x: TensorType) -> tuple[int, ...]:
+            return x.shape[:axis] + x.shape[axis + 1 :]
+
+        for x in xs:
+            fits = x.rank == first.rank and rest(x) == rest(first) and x.dtype == first.dtype
+            self.check(fits, f"operands differ outside axis {self.axis}", expected=f"like the first, {first}", got=x)
+        return first.with_shape(*first.shape[:axis], sum(x.shape[axis] for x in xs), *first.shape[axis + 1 :])
+
+    def forward(self, xp: Xp, *xs: Array) -> Array:
+        return xp.concatenate(xs, axis=self.axis)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        axis, start, parts = self.axis % len(y.shape), 0, []
+        for x in y.inputs:
+            parts.append(Slice(axis, start, start + x.shape[axis])(dy))
+            start += x.shape[axis]
+        return parts
+
+    def flops(self, *xs: TensorType) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Slice(Op):
+    """The part of x from `start` to before `stop` along `axis`."""
+
+    axis: int
+    start: int
+    stop: int
+    onnx = OnnxExpansion(
+        lambda g, y, x: g.node("Slice", x, *(g.constant([n], "int64") for n in (y.op.start, y.op.stop, y.op.axis)))
+    )
+
+    def infer(self, x: TensorType) -> TensorType:
+        fits = 0 <= self.axis < x.rank and 0 <= self.start < self.stop <= x.shape[self.axis]
+        self.check(fits, f"there is no part {self.start}:{self.stop} of axis {self.axis}", got=x)
+        return x.with_shape(*x.shape[: self.axis], self.stop - self.start, *x.shape[self.axis + 1 :])
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        size = y.inputs[0].shape[self.axis]
+        return (PadAxis(self.axis, self.start, size - self.stop)(dy),)
+
+    def flops(self, x: TensorType) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class PadAxis(Op):
+    """x with zeros before and after it along `axis`: the gradient of `Slice`."""
+
+    axis: int
+    before: int
+    after: int
+    onnx = GRADIENT
+
+    def infer(self, x: TensorType) -> TensorType:
+        size = self.before + x.shape[self.axis] + self.after
+        return x.with_shape(*x.shape[: self.axis], size, *x.shape[self.axis + 1 :])
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        widths = [(0, 0)] * x.ndim
+        widths[self.axis] = (self.before, self.after)
+        return xp.pad(x, widths)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (Slice(self.axis, self.before, self.before + y.inputs[0].shape[self.axis])(dy),)
+
+    def flops(self, x: TensorType) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class OneHot(Op):
+    """Whole numbers → vectors of `depth` elements along a new `axis`, 1 at the number and 0 elsewhere."""
+
+    depth: int
+    dtype: DType
+    axis: int = -1
+    onnx = OnnxExpansion(
+        lambda g, y, x: g.node(
+            "OneHot", x, g.constant(y.op.depth, "int64"), g.constant([0, 1], str(y.dtype)), axis=y.op.axis
+        )
+    )
+
+    def infer(self, index: TensorType) -> TensorType:
+        self.check(not index.dtype.is_float, "OneHot of numbers that are not whole", expected="integers", got=index)
+        axis = self.axis % (index.rank + 1)
+        return TensorType((*index.shape[:axis], self.depth, *index.shape[axis:]), self.dtype)
+
+    def forward(self, xp: Xp, index: Array) -> Array:
+        axis = self.axis % (index.ndim + 1)
+        places = xp.arange(self.depth).reshape((self.depth,) + (1,) * (index.ndim - axis))
+        return (xp.expand_dims(index, axis) == places).astype(str(self.dtype))
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (None,)

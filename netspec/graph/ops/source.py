@@ -1,0 +1,110 @@
+"""Where values come from: inputs of a step, states that outlive it, and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from netspec.graph.onnx_map import Emitter, NoOnnx, OnnxExpansion
+from netspec.graph.op import Array, Grads, Op, Traits, Xp
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Value
+
+
+@dataclass(frozen=True)
+class _Source(Op):
+    """Base of ops without operands."""
+
+    label: str
+    type: TensorType
+    traits = Traits(pure=False, source=True)
+    onnx = NoOnnx("it becomes an input or an initializer, not a node")
+
+    def infer(self) -> TensorType:
+        return self.type
+
+    def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
+        return []
+
+    def flops(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Input(_Source):
+    """An array that the caller gives to each run."""
+
+
+@dataclass(frozen=True)
+class State(_Source):
+    """An array that stays from run to run: a parameter, a moving average, a solver's slot."""
+
+
+@dataclass(frozen=True)
+class Fill(Op):
+    """A tensor of one repeated value; of rank 0, a scalar constant."""
+
+    value: float
+    type: TensorType
+    traits = Traits(source=True)
+    onnx = OnnxExpansion(lambda g, y: _fill_to_onnx(g, y))
+
+    def infer(self) -> TensorType:
+        return self.type
+
+    def forward(self, xp: Xp) -> Array:
+        return xp.full(self.type.shape, self.value, dtype=str(self.type.dtype))
+
+    def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
+        return []
+
+    def flops(self) -> int:
+        return 0
+
+
+def _fill_to_onnx(g: Emitter, y: Value) -> str:
+    op = y.op
+    assert isinstance(op, Fill)
+    scalar = g.constant(op.value, str(op.type.dtype))
+    if not op.type.shape:
+        return scalar
+    return g.node("Expand", scalar, g.constant(list(op.type.shape), "int64"))
+
+
+@dataclass(frozen=True)
+class Constant(Op):
+    """A tensor of given values, held as the bytes of a C-ordered array."""
+
+    data: bytes
+    type: TensorType
+    traits = Traits(source=True)
+    onnx = OnnxExpansion(lambda g, y: g.constant(y.op.forward(_numpy()), str(y.dtype)))
+
+    def infer(self) -> TensorType:
+        return self.type
+
+    def forward(self, xp: Xp) -> Array:
+        host = _numpy().frombuffer(self.data, dtype=str(self.type.dtype)).reshape(self.type.shape)
+        return xp.asarray(host)
+
+    def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
+        return []
+
+    def flops(self) -> int:
+        return 0
+
+
+def _numpy() -> Xp:
+    import numpy
+
+    return numpy
+
+
+def constant(array: Array) -> Value:
+    """A constant from a NumPy array; one that repeats a single value becomes a `Fill`."""
+    np = _numpy()
+    array = np.ascontiguousarray(array)
+    kind = TensorType(tuple(array.shape), DType(str(array.dtype)))
+    if array.size and (array == array.flat[0]).all():
+        return Fill(array.flat[0].item(), kind)()
+    return Constant(array.tobytes(), kind)()

@@ -1,0 +1,77 @@
+"""`DType` and `TensorType`: what is known of a value before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import prod
+
+
+class DType(StrEnum):
+    """Element types. The text is NumPy's name of the type."""
+
+    FLOAT64 = "float64"
+    FLOAT32 = "float32"
+    INT64 = "int64"
+    INT32 = "int32"
+    UINT8 = "uint8"
+    BOOL = "bool"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return _ITEMSIZE[self]
+
+    @property
+    def is_float(self) -> bool:
+        """True for the types that gradients flow through."""
+        return self.value.startswith("float")
+
+
+_ITEMSIZE = {DType.FLOAT64: 8, DType.FLOAT32: 4, DType.INT64: 8, DType.INT32: 4, DType.UINT8: 1, DType.BOOL: 1}
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape and element type of a value. Shapes are static: every size is a number."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, densely stored."""
+        return self.size * self.dtype.itemsize
+
+    def with_shape(self, *shape: int) -> TensorType:
+        """The same element type in another shape."""
+        return replace(self, shape=shape)
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        """The same shape of another element type."""
+        return replace(self, dtype=dtype)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The common shape by NumPy's rules, or None where there is none."""
+    rank = max(map(len, shapes), default=0)
+    result = []
+    for axis in range(-rank, 0):
+        sizes = {shape[axis] for shape in shapes if len(shape) >= -axis} - {1}
+        if len(sizes) > 1:
+            return None
+        result.append(sizes.pop() if sizes else 1)
+    return tuple(result)

@@ -1,0 +1,254 @@
+"""What layers, losses and metrics are built on: `LayerSpec`, `LossSpec`, `MetricSpec`, and the `Builder` they use."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Protocol
+from zlib import crc32
+
+from pydantic import BeforeValidator, Field
+
+
+from netspec.graph.ops.elementwise import cast
+from netspec.graph.ops.random import RNG_TYPE, RandomUniform
+from netspec.graph.ops.source import Input, State
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Scope, ShapeMismatch, Value, in_scope
+from netspec.schema.kinds import LayerFields, LossFields, MetricFields
+from netspec.schema.spec import describe, problem
+
+
+class Initial(Protocol):
+    """How a state gets its first value. Initializer specs are such; so is a constant."""
+
+    def sample(self, seed: int, name: str, shape: tuple[int, ...], dtype: str) -> Any:
+        """A NumPy array, the same for the same (seed, name, shape)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A state that starts as one repeated number."""
+
+    value: float = 0.0
+
+    def sample(self, seed: int, name: str, shape: tuple[int, ...], dtype: str) -> Any:
+        """An array filled with the number."""
+        import numpy as np
+
+        return np.full(shape, self.value, dtype)
+
+
+@dataclass(frozen=True)
+class StateInfo:
+    """What is known of a state besides its type: how it starts, and whether and how training changes it."""
+
+    value: Value
+    initial: Initial
+    role: str
+    """`parameter` (given by the user's layers), `statistic` (a moving average), `slot` (of a solver)."""
+    trainable: bool = False
+    learning_rate_multiplier: float = 1.0
+    weight_decay_multiplier: float = 1.0
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Whole numbers that a layer can take from an input; the loader checks every sample against it."""
+
+    low: int
+    high: int
+    why: str
+
+
+@dataclass
+class Builder:
+    """Collects what layers make: states, their updates, penalties. One builder makes one graph.
+
+    `training` tells the training form of a layer from the inference form; `dtype` is what `float32` in a spec means.
+    """
+
+    training: bool
+    dtype: DType
+    states: dict[str, StateInfo] = field(default_factory=dict)
+    updates: dict[str, Value] = field(default_factory=dict)
+    penalties: list[Value] = field(default_factory=list)
+    domains: dict[str, Domain] = field(default_factory=dict)
+    inputs: dict[str, Value] = field(default_factory=dict)
+    _layer: LayerFields | None = None
+    _name: str = ""
+    _streams: int = 0
+
+    def input(self, name: str, type_: TensorType) -> Value:
+        """The input of the graph called `name`."""
+        if name not in self.inputs:
+            with in_scope(Scope(name, "input")):
+                self.inputs[name] = Input(name, type_)()
+        return self.inputs[name]
+
+    def enter(self, layer: LayerFields, name: str) -> Scope:
+        """Start building the layer; parameters and random streams made next belong to it."""
+        self._layer, self._name, self._streams = layer, name, 0
+        return Scope(name, str(getattr(layer, "type", "")), layer.where())
+
+    @property
+    def learning(self) -> bool:
+        """True where the layer being built is built for training and is not frozen."""
+        return self.training and (self._layer is None or self._layer.trainable)
+
+    def parameter(
+        self, name: str, shape: tuple[int, ...], initial: Initial, penalty: RegularizerSpec | None = None
+    ) -> Value:
+        """The layer's parameter `name`; with `share`, that of the owner, which must have the same shape."""
+        made = self._state(name, shape, initial, "parameter")
+        if penalty is not None and self.learning and not (self._layer and self._layer.share):
+            self.penalties.append(penalty.penalty(made))
+        return made
+
+    def statistic(self, name: str, shape: tuple[int, ...], initial: Initial) -> Value:
+        """A state of the layer that no gradient changes; give it its next value with `update`."""
+        return self._state(name, shape, initial, "statistic")
+
+    def _state(self, name: str, shape: tuple[int, ...], initial: Initial, role: str) -> Value:
+        layer = self._layer
+        owner = (layer.share if layer else None) or self._name
+        full, kind = f"{owner}/{name}", TensorType(shape, self.dtype)
+        known = self.states.get(full)
+        if known is not None:
+            if known.value.type != kind:
+                raise ShapeMismatch(
+                    f"the shared parameter `{name}` of `{owner}` has another shape", f"{known.value.type}", f"{kind}"
+                )
+            return known.value
+        with in_scope(Scope(owner, "parameter", layer.where() if layer else None)):
+            value = State(full, kind)()
+        rate = _multiplier(layer, "learning_rate_multiplier", name)
+        trainable = role == "parameter" and (layer is None or layer.trainable) and rate > 0
+        decay = _multiplier(layer, "weight_decay_multiplier", name)
+        self.states[full] = StateInfo(value, initial, role, trainable, rate, decay)
+        return value
+
+    def update(self, state: Value, new: Value) -> None:
+        """Give `state` the value `new` after each training step."""
+        assert isinstance(state.op, State)
+        self.updates[state.op.label] = new
+
+    def uniform(self, shape: tuple[int, ...]) -> Value:
+        """Uniform random numbers in [0, 1), other ones at every step; axis 0 is the batch."""
+        stream = crc32(f"{self._name}/{self._streams}".encode())
+        self._streams += 1
+        return RandomUniform(TensorType(shape, self.dtype), stream)(self.input("rng", RNG_TYPE))
+
+    def floating(self, x: Value) -> Value:
+        """`x` as a float of this graph's precision (uint8 images, integer features)."""
+        return x if x.dtype.is_float else cast(x, self.dtype)
+
+    def require_range(self, x: Value, low: int, high: int, why: str) -> None:
+        """Declare that the whole numbers `x` must lie in low … high - 1, if they are an input of the net."""
+        if isinstance(x.op, Input):
+            known = self.domains.get(x.op.label)
+            self.domains[x.op.label] = Domain(max(low, known.low), min(high, known.high), why) if known else Domain(low, high, why)
+
+
+def _multiplier(layer: LayerFields | None, field_: str, name: str) -> float:
+    given = getattr(layer, field_) if layer is not None else 1.0
+    return float(given.get(name, 1.0)) if isinstance(given, Mapping) else float(given)
+
+
+def arity(cls: type[Any]) -> tuple[int, int | None]:
+    """How many inputs `build` takes: least and most (None: any number), read from its signature."""
+    parameters = list(inspect.signature(cls.build).parameters.values())[2:]
+    several = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+    least = sum(one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty for one in parameters)
+    most = None if several else sum(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
+    return least, most
+
+
+def need(fits: bool, message: str, *, expected: str | None = None, got: object = None, hint: str | None = None) -> None:
+    """Raise a located error unless a layer's inputs fit; the layer and its line are added by the compiler."""
+    if not fits:
+        raise ShapeMismatch(message, expected, None if got is None else str(got), hint)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A small configuration of a class for the registry-wide tests: its fields and the shapes of its inputs."""
+
+    fields: Mapping[str, Any]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...] = ()
+    """Element types of the inputs, where one is not a float."""
+    high: int = 4
+    """Integer inputs are drawn from 0 … high - 1."""
+
+    @classmethod
+    def of(cls, *shapes: tuple[int, ...], dtypes: Sequence[str] = (), high: int = 4, **fields: Any) -> Sample:
+        """A sample from shapes (batch axis included) and fields."""
+        return cls(fields, shapes, tuple(dtypes) or ("float32",) * len(shapes), high)
+
+
+class LayerSpec(LayerFields):
+    """Base of layers: fields, and `build` in terms of ops."""
+
+    samples: ClassVar[tuple[Sample, ...]] = ()
+
+    def build(self, net: Builder, *inputs: Any, **_: Any) -> Value:
+        """The layer's output from its inputs, as graph values. The signature says how many inputs it takes."""
+        raise NotImplementedError
+
+
+class LossSpec(LossFields):
+    """Base of losses: `build` gives the mean loss of the batch, a scalar."""
+
+    samples: ClassVar[tuple[Sample, ...]] = ()
+
+    def build(self, net: Builder, *inputs: Any, **_: Any) -> Value:
+        """The scalar loss from prediction and target."""
+        raise NotImplementedError
+
+
+class MetricSpec(MetricFields):
+    """Base of metrics: batches are summed up in the graph, the result is read off the sums.
+
+    `build` gives arrays that are added over all batches (and workers); `result` turns the totals into the figure, so
+    that it is exact over the whole set whatever the batch size.
+    """
+
+    samples: ClassVar[tuple[Sample, ...]] = ()
+
+    def build(self, net: Builder, *inputs: Any, **_: Any) -> tuple[Value, ...]:
+        """Totals of one batch, from prediction and target."""
+        raise NotImplementedError
+
+    def result(self, *totals: Any) -> float:
+        """The figure from the totals of all batches; by default total / count."""
+        total, count = totals
+        return float(total) / float(count) if float(count) else 0.0
+
+
+class RegularizerSpec(Protocol):
+    """A penalty on a parameter, added to the loss."""
+
+    def penalty(self, weight: Value) -> Value:
+        """The scalar penalty."""
+        ...
+
+
+def _pair(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = (value, value)
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        raise problem("not a pair", expected="a whole number, or a list of 2 (height, width)", got=describe(value))
+    for item in value:
+        if isinstance(item, bool) or not isinstance(item, int) or item < 1:
+            raise problem("not a positive whole number", expected="1 or more", got=describe(item))
+    return tuple(value)
+
+
+Pair = Annotated[tuple[int, int], BeforeValidator(_pair, json_schema_input_type=int | list[int])]
+"""Two sizes, height and width; one number stands for both."""
+
+PositiveInt = Annotated[int, Field(gt=0)]
+
