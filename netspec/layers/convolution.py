@@ -1,0 +1,223 @@
+"""Convolution: the ops for any number of spatial axes, and the layer Conv2D."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from netspec.graph.onnx_map import GRADIENT, OnnxMap, integer, ints, pads
+from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.types import TensorType
+from netspec.graph.value import Value
+from netspec.layers.activations import ActivationName, activate
+from netspec.layers.base import Builder, LayerSpec, Pair, PositiveInt, Sample, need
+from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
+from netspec.layers.regularizers import Regularizer
+from netspec.layers.window import Window
+from netspec.schema.kinds import LAYERS
+from netspec.schema.spec import describe, problem
+
+
+def _columns(xp: Xp, window: Window, groups: int, x: Array, out: tuple[int, ...]) -> Array:
+    """im2col: (N, C, …) → (N, groups, C/groups · window, places of the output)."""
+    views = window.views(xp, window.padded(xp, x), out)
+    return views.reshape(x.shape[0], groups, x.shape[1] // groups * prod(window.size), prod(out))
+
+
+@dataclass(frozen=True)
+class Conv(Op):
+    """y[n, m, i…] = Σ_{c, k…} x[n, c, i·stride + k·dilation - pad, …] · w[m, c, k…], within each group of channels."""
+
+    window: Window
+    groups: int = 1
+    onnx = OnnxMap(
+        "Conv",
+        kernel_shape=ints("window.size"),
+        strides=ints("window.strides"),
+        pads=pads("window.pads"),
+        dilations=ints("window.dilation"),
+        group=integer("groups"),
+    )
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        """x: (N, C, …), w: (M, C/groups, k…) → (N, M, out…)."""
+        rank = len(self.window.size) + 2
+        self.check(x.rank == rank, f"the input must have {rank} axes", expected="(batch, channels, sizes…)", got=x)
+        channels, filters = x.shape[1], w.shape[0]
+        for what, number in (("input channels", channels), ("filters", filters)):
+            self.check(
+                number % self.groups == 0, f"{number} {what} cannot be split into {self.groups} groups",
+                expected=f"a multiple of {self.groups}", got=number,
+            )  # fmt: skip
+        fits = w.shape[1] * self.groups == channels
+        self.check(fits, "the kernel is for another number of channels", expected=f"{w.shape[1] * self.groups} input channels", got=x)
+        return x.with_shape(x.shape[0], filters, *self.window.out(x.shape[2:]))
+
+    def forward(self, xp: Xp, x: Array, w: Array) -> Array:
+        out = self.window.out(x.shape[2:])
+        columns = _columns(xp, self.window, self.groups, x, out)
+        y = xp.matmul(w.reshape(self.groups, w.shape[0] // self.groups, -1), columns)
+        return y.reshape(x.shape[0], w.shape[0], *out)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        x, w = y.inputs
+        return ConvInputGrad(self, x.type)(dy, w), ConvWeightGrad(self, w.type)(dy, x)
+
+    def flops(self, x: TensorType, w: TensorType) -> int:
+        return 2 * self.infer(x, w).size * prod(w.shape[1:])
+
+
+@dataclass(frozen=True)
+class ConvInputGrad(Op):
+    """Gradient of a convolution by its input, of type `x`; also the transposed convolution."""
+
+    conv: Conv
+    x: TensorType
+    onnx = GRADIENT
+
+    def infer(self, dy: TensorType, w: TensorType) -> TensorType:
+        return self.x.with_dtype(dy.dtype)
+
+    def forward(self, xp: Xp, dy: Array, w: Array) -> Array:
+        window, groups, out = self.conv.window, self.conv.groups, dy.shape[2:]
+        kernel = w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2)
+        columns = xp.matmul(kernel, dy.reshape(dy.shape[0], groups, w.shape[0] // groups, -1))
+        columns = columns.reshape(*self.x.shape[:2], *window.size, *out)
+        dx = xp.zeros(window.padded_shape(self.x.shape), dy.dtype)
+        for place, visited in window.offsets(out):
+            dx[visited] += columns[(slice(None), slice(None), *place)]
+        return window.unpadded(dx)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        dz, w = y.inputs
+        return self.conv(dy, w), ConvWeightGrad(self.conv, w.type)(dz, dy)
+
+    def flops(self, dy: TensorType, w: TensorType) -> int:
+        return 2 * dy.size * prod(w.shape[1:])
+
+
+@dataclass(frozen=True)
+class ConvWeightGrad(Op):
+    """Gradient of a convolution by its kernel, of type `w`."""
+
+    conv: Conv
+    w: TensorType
+    onnx = GRADIENT
+
+    def infer(self, dy: TensorType, x: TensorType) -> TensorType:
+        return self.w.with_dtype(dy.dtype)
+
+    def forward(self, xp: Xp, dy: Array, x: Array) -> Array:
+        groups = self.conv.groups
+        columns = _columns(xp, self.conv.window, groups, x, dy.shape[2:])
+        by_group = dy.reshape(dy.shape[0], groups, dy.shape[1] // groups, -1)
+        return xp.matmul(by_group, columns.swapaxes(2, 3)).sum(axis=0).reshape(self.w.shape)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        dz, x = y.inputs
+        return self.conv(x, dy), ConvInputGrad(self.conv, x.type)(dz, dy)
+
+    def flops(self, dy: TensorType, x: TensorType) -> int:
+        return 2 * dy.size * prod(self.w.shape[1:])
+
+
+def _padding(value: Any) -> Any:
+    if value in ("valid", "same"):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = [value, value]
+    fits = isinstance(value, (list, tuple)) and len(value) == 2
+    sides = [_sides(item) for item in value] if fits else [None]
+    if any(side is None for side in sides):
+        raise problem(
+            "not a padding",
+            expected="`valid`, `same`, a whole number, [height, width], or [[top, bottom], [left, right]]",
+            got=describe(value),
+        )
+    return tuple(sides)
+
+
+def _sides(value: Any) -> tuple[int, int] | None:
+    both = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, (list, tuple)) else ()
+    fits = len(both) == 2 and all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in both)
+    return (both[0], both[1]) if fits else None
+
+
+Padding = Annotated[
+    Literal["valid", "same"] | tuple[tuple[int, int], tuple[int, int]],
+    BeforeValidator(_padding, json_schema_input_type=Literal["valid", "same"] | int | list[int] | list[list[int]]),
+]
+"""`valid`, `same`, or explicit zeros: a number for all sides, one per axis, or one per side."""
+
+
+@LAYERS.register
+class Conv2D(LayerSpec):
+    """Slide `filters` learned kernels over an image.
+
+    Input (N, C, H, W), output (N, filters, OH, OW) with OH = ⌊(H + padding - reach) / stride⌋ + 1, where
+    reach = (kernel - 1) · dilation + 1. Keras's Conv2D; data is channels-first.
+    """
+
+    type: Literal["Conv2D"] = "Conv2D"
+    filters: PositiveInt
+    """number of output channels"""
+    kernel_size: Pair
+    """height and width of the kernels; one number for both"""
+    strides: Pair = (1, 1)
+    """step of the kernel along height and width"""
+    padding: Padding = "valid"
+    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]"""
+    dilation_rate: Pair = (1, 1)
+    """distance between the elements of the kernel"""
+    groups: PositiveInt = 1
+    """the channels are split into so many groups, each convolved on its own"""
+    activation: ActivationName | None = None
+    """function applied to the result"""
+    use_bias: bool = True
+    """add a learned number to each channel"""
+    kernel_initializer: Initializer = GlorotUniform()
+    """first values of `kernel` (filters, channels / groups, height, width)"""
+    bias_initializer: Initializer = Zeros()
+    """first values of `bias` (filters)"""
+    kernel_regularizer: Regularizer | None = None
+    """penalty on `kernel`, added to the loss"""
+    bias_regularizer: Regularizer | None = None
+    """penalty on `bias`, added to the loss"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 7, 6), filters=4, kernel_size=3, strides=2, padding="same"),
+        Sample.of((2, 4, 8, 9), filters=4, kernel_size=(3, 2), groups=2, use_bias=False, activation="tanh"),
+        Sample.of((1, 2, 9, 8), filters=3, kernel_size=3, dilation_rate=2, padding=[[1, 0], [2, 1]]),
+    )
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Self:
+        if self.filters % self.groups:
+            raise problem(
+                f"{self.filters} filters cannot be split into {self.groups} groups", field="groups",
+                expected=f"a divisor of {self.filters}", got=str(self.groups),
+            )  # fmt: skip
+        return self
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, C, H, W) → (N, filters, OH, OW)."""
+        need(len(x.shape) == 4, "the input is not an image", expected="(batch, channels, height, width)", got=x.type)
+        x = net.floating(x)
+        channels = x.shape[1]
+        need(
+            channels % self.groups == 0, f"{channels} input channels cannot be split into {self.groups} groups",
+            expected=f"a multiple of {self.groups} channels", got=x.type,
+        )  # fmt: skip
+        window = Window.of(x.shape[2:], self.kernel_size, self.strides, self.padding, self.dilation_rate)
+        window.out(x.shape[2:])
+        shape = (self.filters, channels // self.groups, *self.kernel_size)
+        kernel = net.parameter("kernel", shape, self.kernel_initializer, self.kernel_regularizer)
+        y = Conv(window, self.groups)(x, kernel)
+        if self.use_bias:
+            bias = net.parameter("bias", (self.filters,), self.bias_initializer, self.bias_regularizer)
+            y = y + reshape_to(bias, (self.filters, 1, 1))
+        return activate(self.activation, y, axis=1)
