@@ -1,0 +1,19 @@
+"""The files that netspec ships: the model zoo, beside the package in a checkout and inside it in a wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from netspec.errors import RunError
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def zoo_root() -> Path:
+    """The folder of the model zoo. Raises RunError where the installation lacks it."""
+    for folder in (PACKAGE / "model_zoo", PACKAGE.parent / "model_zoo"):
+        if folder.is_dir():
+            return folder
+    raise RunError(
+        "this installation lacks the model zoo", hint="install netspec again", got=f"no model_zoo in {PACKAGE}"
+    )

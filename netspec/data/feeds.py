@@ -1,0 +1,175 @@
+"""Which field of a source feeds which input of the net, and what every value of it is checked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from netspec.data.base import FieldType
+from netspec.errors import MAX_SHOWN, InputError, Problem, did_you_mean, listing
+from netspec.schema.data import SplitFields
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+
+class ValueRange(NamedTuple):
+    """The values that an input may have, both ends included."""
+
+    low: float
+    high: float
+    why: str
+    """What follows from it for the reader, e.g. "`logits` has 10 classes"."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One input of the net: the field it is read from, its element type, and the values it may have."""
+
+    name: str
+    field: str
+    dtype: str
+    exact: bool
+    """Whether the element type holds every value that the field may have; if not, each value is checked."""
+    range: ValueRange | None = None
+
+    def convert(self, values: Array, indices: Array, describe: Callable[[int], str]) -> Array:
+        """The values (N, …) as the net takes them. Raises InputError with the samples that it cannot take."""
+        with np.errstate(over="ignore"):  # infinite then, and told below
+            converted = values.astype(self.dtype, copy=False)
+        if not self.exact:
+            low, high = _exact_range(np.dtype(self.dtype))
+            self._check((values >= low) & (values <= high), values, indices, describe, self._inexact)
+        if converted.dtype.kind == "f":
+            self._check(np.isfinite(converted), values, indices, describe, self._not_finite)
+        if self.range is not None:
+            within = (values >= self.range.low) & (values <= self.range.high)
+            self._check(within, values, indices, describe, self._out_of_range)
+        return converted
+
+    def _check(
+        self,
+        good: Array,
+        values: Array,
+        indices: Array,
+        describe: Callable[[int], str],
+        problem: Callable[[object, str], Problem],
+    ) -> None:
+        if good.all():
+            return
+        bad = ~good.reshape(len(good), -1)
+        rows = np.flatnonzero(bad.any(axis=1))[: MAX_SHOWN + 1]
+        flat = values.reshape(len(values), -1)
+        raise InputError([problem(flat[row, bad[row].argmax()].item(), describe(int(indices[row]))) for row in rows])
+
+    def _inexact(self, value: object, sample: str) -> Problem:
+        return Problem(f"a value for `{self.name}` does not fit in {self.dtype}", got=f"{value} in {sample}")
+
+    def _not_finite(self, value: object, sample: str) -> Problem:
+        return Problem(
+            f"a value for `{self.name}` is not a finite {self.dtype}",
+            expected="finite numbers only: a single other one spoils all weights",
+            got=f"{value} in {sample}",
+        )
+
+    def _out_of_range(self, value: object, sample: str) -> Problem:
+        low, high, why = self.range or ValueRange(0, 0, "")
+        return Problem(
+            f"`{self.name}` is {value}, out of range", expected=f"{low} to {high}: {why}", got=f"{value} in {sample}"
+        )
+
+
+def _exact_range(target: np.dtype[np.generic]) -> tuple[int, int]:
+    """The whole numbers that a type holds without a gap."""
+    if target.kind == "f":
+        most = 2 ** (np.finfo(target.name).nmant + 1)
+        return -most, most
+    bounds = np.iinfo(target.name)
+    return int(bounds.min), int(bounds.max)
+
+
+def match_feeds(
+    fields: Mapping[str, FieldType],
+    wanted: Mapping[str, FieldType],
+    split: SplitFields,
+    *,
+    ranges: Mapping[str, ValueRange] | None = None,
+    known: Collection[str] | None = None,
+) -> tuple[Feed, ...]:
+    """A feed for each input in `wanted`. Raises InputError with all that do not match.
+
+    `known` are all the inputs that the net declares, by default those wanted: a rename of any other is an error.
+    """
+    names = set(wanted) if known is None else {*known, *wanted}
+    problems = [
+        Problem(
+            f"the net has no input `{name}`",
+            split.where("inputs", name, key=True),
+            path=f"inputs.{name}",
+            expected=f"one of {listing(list(names))}",
+            hint=did_you_mean(name, names),
+        )
+        for name in split.inputs
+        if name not in names
+    ]
+    feeds = []
+    for name, target in wanted.items():
+        field = split.inputs.get(name, name)
+        problem = _mismatch(name, field, fields, target, split)
+        if problem is not None:
+            problems.append(problem)
+        else:
+            exact = _holds_all(np.dtype(fields[field].dtype), np.dtype(target.dtype))
+            feeds.append(Feed(name, field, target.dtype, exact, (ranges or {}).get(name)))
+    if problems:
+        raise InputError(problems)
+    return tuple(feeds)
+
+
+def _mismatch(
+    name: str, field: str, fields: Mapping[str, FieldType], target: FieldType, split: SplitFields
+) -> Problem | None:
+    renamed = name in split.inputs
+    path = ("inputs", name) if renamed else ("source",)
+    where, dotted = split.where(*path), ".".join(path)
+    if field not in fields:
+        hint = did_you_mean(field, fields) if renamed else f"name the field that feeds it: `inputs: {{{name}: …}}`"
+        return Problem(
+            f"the source has no field `{field}`"
+            if renamed
+            else f"the source has no field for the net's input `{name}`",
+            where,
+            dotted,
+            expected=f"one of {listing(list(fields))}" if renamed else f"a field `{name}`: {target}",
+            got=None if renamed else ", ".join(f"`{other}`: {kind}" for other, kind in fields.items()),
+            hint=hint,
+        )
+    found = fields[field]
+    if found.shape != tuple(target.shape):
+        return Problem(
+            f"`{field}` has another shape than the net's input `{name}`",
+            where,
+            dotted,
+            expected=f"{target}, as the net declares",
+            got=f"{found} from the source",
+            hint=f"declare `{name}: {{shape: {list(found.shape)}}}` in the net, or change what the source gives",
+        )
+    source_kind, target_kind = np.dtype(found.dtype).kind, np.dtype(target.dtype).kind
+    if (target_kind in "iu" and source_kind == "f") or (target_kind == "b" and source_kind != "b"):
+        return Problem(
+            f"`{field}` would lose its values in the net's input `{name}`",
+            where,
+            dotted,
+            expected=f"{target}, as the net declares",
+            got=f"{found} from the source",
+            hint=f"declare `{name}` with `dtype: {'float32' if source_kind == 'f' else found.dtype}` in the net",
+        )
+    return None
+
+
+def _holds_all(source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:
+    """Whether a conversion needs no check of each value. Floats are rounded, which is what is asked for."""
+    return bool(np.can_cast(source, target, "safe")) or (source.kind == "f" and target.kind == "f")

@@ -1,0 +1,110 @@
+"""Making batches ahead of their use, in a thread: NumPy and the decoders let other threads run while they work."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+T = TypeVar("T")
+
+
+class Prefetcher(Generic[T]):
+    """The items of an iterator, up to `depth` of them made ahead; with depth 0, made when asked for.
+
+    What the iterator raises is raised to the consumer, after the items made before it. `close` stops the thread and
+    waits for the item that it is at.
+    """
+
+    def __init__(self, items: Callable[[], Iterator[T]], depth: int) -> None:
+        self._shared = _Shared[T](depth)
+        self._items = items() if depth == 0 else None
+        self._thread: Thread | None = None
+        if depth:
+            # A daemon: an interpreter that is told to stop must not wait for a disk.
+            self._thread = Thread(target=_fill, args=(self._shared, items), name="netspec-prefetch", daemon=True)
+            self._thread.start()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        if self._items is not None:
+            if self._shared.stopped:
+                raise StopIteration
+            return next(self._items)
+        return self._shared.take()
+
+    def close(self) -> None:
+        """Stop; nothing more is made or given out."""
+        self._shared.stop()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Shared(Generic[T]):
+    """What the thread and the consumer share: the ready items, and how it ended."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._ready: deque[T] = deque()
+        self._changed = Condition()
+        self._ended = False
+        self._error: BaseException | None = None
+        self.stopped = False
+
+    def put(self, item: T) -> bool:
+        """Add an item once there is room; False when nobody wants more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.stopped or len(self._ready) < self._depth)
+            if not self.stopped:
+                self._ready.append(item)
+            self._changed.notify_all()
+            return not self.stopped
+
+    def end(self, error: BaseException | None) -> None:
+        """No more items come, because of `error` or because all have come."""
+        with self._changed:
+            self._ended, self._error = True, error
+            self._changed.notify_all()
+
+    def take(self) -> T:
+        """The next item once it is there. Raises what ended the items, or StopIteration."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.stopped or self._ready or self._ended)
+            if self._ready and not self.stopped:
+                self._changed.notify_all()
+                return self._ready.popleft()
+            error, self._error = self._error, None
+            if error is not None and not self.stopped:
+                raise error
+            raise StopIteration
+
+    def stop(self) -> None:
+        """The consumer wants no more."""
+        with self._changed:
+            self.stopped = True
+            self._ready.clear()
+            self._changed.notify_all()
+
+
+def _fill(shared: _Shared[T], items: Callable[[], Iterator[T]]) -> None:
+    """The thread: it holds `shared` and not the prefetcher, which can so be closed when its consumer forgets it."""
+    try:
+        for item in items():
+            if not shared.put(item):
+                return
+    except BaseException as error:  # carried to the consumer, who raises it
+        shared.end(error)
+    else:
+        shared.end(None)

@@ -1,0 +1,45 @@
+"""A dataset of arrays in memory, which most sources end in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from netspec.data.base import FieldType
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+
+class ArrayDataset:
+    """Named arrays whose first axis counts the samples."""
+
+    def __init__(
+        self,
+        arrays: Mapping[str, Array],
+        *,
+        digest: str,
+        describe: Callable[[int], str],
+        classes: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        self._arrays = dict(arrays)
+        self._length = len(next(iter(self._arrays.values())))
+        self._describe = describe
+        self.fields: Mapping[str, FieldType] = {
+            name: FieldType(array.shape[1:], array.dtype.name) for name, array in self._arrays.items()
+        }
+        self.classes: Mapping[str, tuple[str, ...]] = dict(classes or {})
+        self.digest = digest
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, indices: Array) -> dict[str, Array]:
+        """The samples at `indices`, one array a field."""
+        return {name: np.take(array, indices, axis=0) for name, array in self._arrays.items()}
+
+    def describe(self, index: int) -> str:
+        """Where sample `index` comes from."""
+        return self._describe(index)

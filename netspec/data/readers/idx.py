@@ -1,0 +1,122 @@
+"""idx files, the format of MNIST: a magic number, the sizes of the axes, the elements; all big-endian.
+
+The format is described at the end of http://yann.lecun.com/exdb/mnist/. A gzipped file is known by its content.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from netspec.data.files import fingerprint, read_bytes
+from netspec.data.readers.arrays import ArrayDataset
+from netspec.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+_DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MAX_AXES = 8
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_MOST = 1100
+"""More than deflate can ever shrink data by (1032), so a size past it is a lie and nothing is allocated for it."""
+
+
+def read_idx(path: Path) -> tuple[Array, str]:
+    """The array of an idx file, in native byte order, and a fingerprint. Raises InputError for a damaged file."""
+    raw = read_bytes(path)
+    content = _unpacked(path, raw) if raw[:2] == _GZIP_MAGIC else raw
+    return _parse(path, content), fingerprint(raw)
+
+
+def _unpacked(path: Path, raw: bytes) -> bytes:
+    """The content of a gzipped idx file, at most one byte more of it than its header announces."""
+    try:
+        with gzip.GzipFile(fileobj=BytesIO(raw)) as file:
+            head = file.read(4 + 4 * _MAX_AXES)
+            announced = min(_size(path, head), len(raw) * _GZIP_MOST)
+            return head + file.read(max(0, announced - len(head)) + 1)
+    except (EOFError, zlib.error, OSError) as error:
+        raise InputError(
+            f"{path} is damaged", expected="a complete gzip file", got=str(error), hint="download the file again"
+        ) from None
+
+
+def _header(path: Path, content: bytes) -> tuple[str, tuple[int, ...]]:
+    """Element type and sizes of the axes."""
+    axes = content[3] if len(content) >= 4 else 0
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _DTYPES or not 1 <= axes <= _MAX_AXES:
+        raise InputError(
+            f"{path} is not an idx file",
+            expected=f"two zero bytes, a type code (8, 9, 11 to 14) and a number of axes (1 to {_MAX_AXES})",
+            got=f"a file that starts with {content[:4].hex(' ')}" if content else "an empty file",
+        )
+    if len(content) < 4 + 4 * axes:
+        raise InputError(
+            f"{path} is cut short", expected=f"a header of {4 + 4 * axes} bytes", got=f"{len(content)} bytes in all"
+        )
+    return _DTYPES[content[2]], tuple(int.from_bytes(content[4 + 4 * i : 8 + 4 * i], "big") for i in range(axes))
+
+
+def _size(path: Path, content: bytes) -> int:
+    """How many bytes the whole file has by its header."""
+    dtype, shape = _header(path, content)
+    return 4 + 4 * len(shape) + prod(shape) * np.dtype(dtype).itemsize
+
+
+def _parse(path: Path, content: bytes) -> Array:
+    dtype, shape = _header(path, content)
+    size = _size(path, content)
+    if len(content) != size:
+        short = len(content) < size
+        raise InputError(
+            f"{path} is cut short" if short else f"{path} is longer than its header says",
+            expected=f"{size:,} bytes for {' × '.join(map(str, shape))} elements",
+            got=f"{len(content):,} bytes" if short else "more bytes than that",
+            hint="download the file again",
+        )
+    array = np.frombuffer(content, dtype, offset=4 + 4 * len(shape)).reshape(shape)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def labelled_images(images_path: Path, labels_path: Path) -> ArrayDataset:
+    """Images and their labels as fields `image` (C, H, W) and `label` () of int32.
+
+    Images of two axes become those of one channel. All that is wrong with the two files is reported at once.
+    """
+    problems: list[Problem] = []
+    arrays: list[tuple[Array, str]] = []
+    for path in (images_path, labels_path):
+        try:
+            arrays.append(read_idx(path))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    (images, images_digest), (labels, labels_digest) = arrays
+    if labels.ndim != 1 or labels.dtype.kind not in "ui":
+        raise InputError(
+            f"{labels_path} holds no labels",
+            expected="whole numbers on one axis",
+            got=f"{labels.dtype.name} on axes of {' × '.join(map(str, labels.shape))}",
+            hint="are `images` and `labels` swapped?" if labels.ndim > 1 and images.ndim == 1 else None,
+        )
+    if len(images) != len(labels):
+        raise InputError(
+            f"{images_path.name} and {labels_path.name} do not belong together",
+            expected="as many images as labels",
+            got=f"{len(images):,} images and {len(labels):,} labels",
+        )
+    if images.ndim == 3:
+        images = images[:, np.newaxis]
+    return ArrayDataset(
+        {"image": images, "label": labels.astype(np.int32)},
+        digest=fingerprint(images_digest, labels_digest),
+        describe=lambda index: f"{images_path.name}, image {index}",
+    )

@@ -1,0 +1,109 @@
+"""`.npz` files: a zip of NumPy arrays, read without ever unpickling."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from netspec.data.files import existing, fingerprint, read_bytes
+from netspec.data.readers.arrays import ArrayDataset
+from netspec.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+_DAMAGED = (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile, MemoryError, OverflowError)
+_UNREADABLE = (*_DAMAGED, NotImplementedError, RuntimeError, KeyError, TypeError, SyntaxError)
+"""What `numpy` and `zipfile` raise on files that are damaged, encrypted, or packed in a way that they do not know."""
+
+
+def open_npz(path: Path) -> ArrayDataset:
+    """All arrays of the file, whose first axis counts the samples. Raises InputError with all that is wrong."""
+    existing(path)
+    if not zipfile.is_zipfile(path):
+        head = read_bytes(path)[:6]
+        raise InputError(
+            f"{path} is not an .npz file",
+            expected="a zip of NumPy arrays",
+            got="a single array (.npy)"
+            if head == b"\x93NUMPY"
+            else f"a file that starts with {head.hex(' ')}"
+            if head
+            else "an empty file",
+            hint="write the file with `numpy.savez(path, image=…, label=…)`",
+        )
+    arrays, problems = _arrays(path)
+    if not arrays and not problems:
+        problems.append(
+            Problem(f"{path} holds no arrays", hint="write the file with `numpy.savez(path, image=…, label=…)`")
+        )
+    problems += _unequal(path, arrays)
+    if problems:
+        raise InputError(problems)
+    return ArrayDataset(
+        arrays, digest=fingerprint(read_bytes(path)), describe=lambda index: f"{path.name}, sample {index}"
+    )
+
+
+def _arrays(path: Path) -> tuple[dict[str, Array], list[Problem]]:
+    arrays: dict[str, Array] = {}
+    problems = []
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            for name in archive.files:
+                try:
+                    array = archive[name]
+                except _UNREADABLE as error:
+                    problems.append(_unread(path, name, error))
+                    continue
+                problem = _unusable(path, name, array)
+                if problem:
+                    problems.append(problem)
+                else:
+                    arrays[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
+    except _UNREADABLE as error:
+        problems.append(Problem(f"{path} is damaged", expected="a zip of NumPy arrays", got=str(error)))
+    return arrays, problems
+
+
+def _unread(path: Path, name: str, error: Exception) -> Problem:
+    if "allow_pickle" in str(error):
+        return Problem(
+            f"array `{name}` of {path} holds Python objects, which are never loaded",
+            expected="numbers",
+            got="pickled objects",
+            hint="write the array with a numeric dtype",
+        )
+    return Problem(f"array `{name}` of {path} cannot be read", expected="an intact NumPy array", got=str(error))
+
+
+def _unusable(path: Path, name: str, array: object) -> Problem | None:
+    if not isinstance(array, np.ndarray):
+        return Problem(
+            f"`{name}` of {path} is not an array", expected="a member whose name ends in .npy", got="other bytes"
+        )
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        return Problem(
+            f"array `{name}` of {path} holds no numbers that a net can take", expected="numbers", got=str(array.dtype)
+        )
+    if array.ndim == 0:
+        return Problem(
+            f"array `{name}` of {path} has no axis of samples", expected="one axis or more", got="a single number"
+        )
+    return None
+
+
+def _unequal(path: Path, arrays: dict[str, Array]) -> list[Problem]:
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) < 2:
+        return []
+    got = ", ".join(f"`{name}` has {length:,}" for name, length in lengths.items())
+    return [
+        Problem(
+            f"the arrays of {path} differ in their number of samples", expected="first axes of equal length", got=got
+        )
+    ]

@@ -1,0 +1,29 @@
+"""`{source: idx}`: images and labels from two idx files."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from netspec.data.base import Dataset, Source, blamed_on
+from netspec.schema.data import SOURCES
+
+
+@SOURCES.register
+class Idx(Source):
+    """Images and labels from two idx files, the format of MNIST, gzipped or not.
+
+    Fields: `image` of the shape found in the file, images of two axes as `[1, H, W]`; `label` `[]` of int32.
+    """
+
+    source: Literal["idx"] = "idx"
+    images: str
+    """path of the file of images, relative to this file"""
+    labels: str
+    """path of the file of labels, relative to this file"""
+
+    def open(self, *, seed: int = 0) -> Dataset:
+        """Both files, read whole."""
+        from netspec.data.readers.idx import labelled_images
+
+        with blamed_on(self, "images"):
+            return labelled_images(self.resolve("images"), self.resolve("labels"))

@@ -1,0 +1,49 @@
+"""`{source: mnist}`: the handwritten digits that netspec ships, or another set in the same four files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from netspec.data.base import Dataset, Source, blamed_on
+from netspec.data.bundled import zoo_root
+from netspec.errors import InputError
+from netspec.schema.data import SOURCES
+
+PREFIXES = {"train": "train", "test": "t10k"}
+
+
+@SOURCES.register
+class Mnist(Source):
+    """MNIST, which netspec ships: 60,000 images of handwritten digits to train on, 10,000 to test on.
+
+    Fields: `image` `[1, 28, 28]` of uint8, 0 (paper) to 255 (ink); `label` `[]` of int32, 0 to 9.
+    """
+
+    source: Literal["mnist"] = "mnist"
+    split: Literal["train", "test"]
+    """which of the two parts"""
+    path: str | None = None
+    """another folder with the four idx files under MNIST's names (Fashion-MNIST, …); default: the shipped one"""
+
+    def open(self, *, seed: int = 0) -> Dataset:
+        """The two files of the split, read whole (47 MB for `train`)."""
+        from netspec.data.readers.idx import labelled_images
+
+        folder = zoo_root() / "data" / "mnist" if self.path is None else self.resolve("path")
+        prefix = PREFIXES[self.split]
+        with blamed_on(self, "source" if self.path is None else "path"):
+            return labelled_images(_find(folder, prefix, "images", 3), _find(folder, prefix, "labels", 1))
+
+
+def _find(folder: Path, prefix: str, what: str, axes: int) -> Path:
+    """The file in any of the spellings in use: gzipped or not, `-idx3` or `.idx3`."""
+    names = [f"{prefix}-{what}{dot}idx{axes}-ubyte{gz}" for gz in (".gz", "") for dot in "-."]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise InputError(
+        f"there is no {names[0]} in {folder}" if folder.is_dir() else f"there is no folder {folder}",
+        expected="a folder with train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, "
+        "t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz",
+    )

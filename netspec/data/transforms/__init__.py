@@ -1,0 +1,1 @@
+"""The transforms that YAML can name: one file each, found by scan."""

@@ -1,0 +1,120 @@
+"""`{type: Normalization}`: y = (x − mean) / √variance, with values given or learned from the training split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from netspec.data.base import FieldType, SampleKeys, Transform
+from netspec.errors import InputError
+from netspec.schema.data import TRANSFORMS
+from netspec.schema.spec import problem
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+EPSILON = 1e-7
+"""The least standard deviation that is divided by, as in Keras: a constant channel becomes zeros."""
+
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+@TRANSFORMS.register
+class Normalization(Transform):
+    """y = (x − mean) / √variance, as in Keras: one value for all, or one for each channel (the first axis of a sample).
+
+    Give `mean` and `variance`, or `adapt: true` to have them computed from the training split, per channel, in float64,
+    before the first step; the test split is then normalized with the values of the training split. The result is
+    float32.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "std": "here it is `variance`, the square of the standard deviation",
+        "stddev": "here it is `variance`, the square of the standard deviation",
+    }
+
+    type: Literal["Normalization"] = "Normalization"
+    mean: float | list[float] | None = None
+    """what is subtracted: a number, or one for each channel"""
+    variance: NonNegative | list[NonNegative] | None = None
+    """the square of what is divided by: a number, or one for each channel"""
+    adapt: bool = False
+    """compute `mean` and `variance` from the training split"""
+
+    @model_validator(mode="after")
+    def _values_or_adapt(self) -> Self:
+        given = [name for name in ("mean", "variance") if getattr(self, name) is not None]
+        if self.adapt and given:
+            raise problem(
+                f"`adapt` computes `{given[0]}`, which is given too",
+                field=given[0],
+                expected="either `adapt: true`, or both `mean` and `variance`",
+                got="both",
+            )
+        if not self.adapt and len(given) < 2:
+            raise problem(
+                "what to normalize with is not said",
+                field=given[0] if given else None,
+                expected="both `mean` and `variance`, or `adapt: true`",
+                got=f"only `{given[0]}`" if given else "neither",
+            )
+        return self
+
+    @property
+    def needs_data(self) -> bool:
+        """True as long as mean and variance are to be computed."""
+        return self.adapt and self.mean is None
+
+    def learn(self, field: FieldType, chunks: Iterable[Array]) -> dict[str, Any]:
+        """Mean and variance of each channel, (C,), over all samples and positions; one of each for single numbers.
+
+        Chunks are merged by the formula of Chan, Golub and LeVeque ("Updating formulae …", 1979), which loses no digits
+        where the mean is large.
+        """
+        import numpy as np
+
+        channels = field.shape[0] if field.shape else 1
+        count = 0
+        mean: Any = 0.0  # an array (C,) from the first chunk on, and so is the next
+        squares: Any = 0.0
+        for chunk in chunks:
+            values = chunk.reshape(len(chunk), channels, -1).astype("float64")
+            size = len(chunk) * prod(field.shape[1:])
+            chunk_mean = values.mean(axis=(0, 2))
+            chunk_squares = ((values - chunk_mean[:, None]) ** 2).sum(axis=(0, 2))
+            total = count + size
+            delta = chunk_mean - mean
+            mean = mean + delta * (size / total)
+            squares = squares + chunk_squares + delta**2 * (count * size / total)
+            count = total
+        return {"mean": np.asarray(mean).tolist(), "variance": np.asarray(squares / count).tolist()}
+
+    def infer(self, field: FieldType) -> FieldType:
+        """(C, …) of any type → (C, …) of float32. Raises InputError where the number of values is not C (or 1)."""
+        channels = field.shape[0] if field.shape else 1
+        for name in ("mean", "variance"):
+            values = getattr(self, name)
+            if isinstance(values, list) and len(values) not in (1, channels):
+                raise InputError(
+                    f"`{name}` does not fit the data",
+                    location=self.where(name),
+                    path=name,
+                    expected=f"one number, or {channels} for samples of {field}",
+                    got=f"a list of {len(values)}",
+                )
+        return FieldType(field.shape, "float32")
+
+    def apply(self, batch: Array, keys: SampleKeys) -> Array:
+        """x: (N, C, …) → (N, C, …) of float32; computed in float64 where float32 does not hold all values of x."""
+        import numpy as np
+
+        exact = np.result_type(batch.dtype, np.float32)
+        over_channels = (-1, *(1,) * (batch.ndim - 2)) if batch.ndim > 1 else (-1,)
+        mean = np.asarray(self.mean, np.float64).reshape(over_channels)
+        deviation = np.maximum(np.sqrt(np.asarray(self.variance, np.float64)), EPSILON).reshape(over_channels)
+        centred = batch.astype(exact) - mean.astype(exact)
+        normal: Array = (centred / deviation.astype(exact)).astype(np.float32, copy=False)
+        return normal

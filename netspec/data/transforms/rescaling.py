@@ -1,0 +1,34 @@
+"""`{type: Rescaling}`: y = x · scale + offset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from netspec.data.base import FieldType, SampleKeys, Transform
+from netspec.schema.data import TRANSFORMS
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+
+@TRANSFORMS.register
+class Rescaling(Transform):
+    """y = x · scale + offset, as in Keras: `scale: 0.00392156862745098` makes 0 … 255 into 0 … 1. It gives float32."""
+
+    type: Literal["Rescaling"] = "Rescaling"
+    scale: float
+    """the factor"""
+    offset: float = 0.0
+    """what is added after scaling"""
+
+    def infer(self, field: FieldType) -> FieldType:
+        """(…) of any type → (…) of float32."""
+        return FieldType(field.shape, "float32")
+
+    def apply(self, batch: Array, keys: SampleKeys) -> Array:
+        """x: (N, …) → (N, …) of float32."""
+        scaled = batch.astype("float32")
+        scaled *= self.scale
+        if self.offset:
+            scaled += self.offset
+        return scaled
