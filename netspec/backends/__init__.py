@@ -1,1 +1,1 @@
-"""Backends: each folder turns the nodes of a graph into bound kernels for one kind of hardware or library."""
+"""What runs programs: devices, their kernels, and the bound program. One folder a backend."""

@@ -10,9 +10,8 @@ from zlib import crc32
 
 from pydantic import BeforeValidator, Field
 
-
 from netspec.graph.ops.elementwise import cast
-from netspec.graph.ops.random import RNG_TYPE, RandomUniform
+from netspec.graph.ops.random import RNG_INPUT, RNG_TYPE, RandomUniform
 from netspec.graph.ops.source import Input, State
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, ShapeMismatch, Value, in_scope
@@ -139,7 +138,7 @@ class Builder:
         """Uniform random numbers in [0, 1), other ones at every step; axis 0 is the batch."""
         stream = crc32(f"{self._name}/{self._streams}".encode())
         self._streams += 1
-        return RandomUniform(TensorType(shape, self.dtype), stream)(self.input("rng", RNG_TYPE))
+        return RandomUniform(TensorType(shape, self.dtype), stream)(self.input(RNG_INPUT, RNG_TYPE))
 
     def floating(self, x: Value) -> Value:
         """`x` as a float of this graph's precision (uint8 images, integer features)."""
@@ -149,7 +148,9 @@ class Builder:
         """Declare that the whole numbers `x` must lie in low … high - 1, if they are an input of the net."""
         if isinstance(x.op, Input):
             known = self.domains.get(x.op.label)
-            self.domains[x.op.label] = Domain(max(low, known.low), min(high, known.high), why) if known else Domain(low, high, why)
+            self.domains[x.op.label] = (
+                Domain(max(low, known.low), min(high, known.high), why) if known else Domain(low, high, why)
+            )
 
 
 def _multiplier(layer: LayerFields | None, field_: str, name: str) -> float:
@@ -251,4 +252,3 @@ Pair = Annotated[tuple[int, int], BeforeValidator(_pair, json_schema_input_type=
 """Two sizes, height and width; one number stands for both."""
 
 PositiveInt = Annotated[int, Field(gt=0)]
-

@@ -1,1 +1,5 @@
-"""The reference backend: every op in plain array code, and the oracle of all other backends."""
+"""The reference backend: runs every op by its own `forward`, on NumPy or CuPy arrays. The oracle of all others."""
+
+from __future__ import annotations
+
+from netspec.backends.reference import kernels as kernels

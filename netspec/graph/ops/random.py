@@ -17,6 +17,9 @@ from netspec.graph.types import DType, TensorType
 RNG_TYPE = TensorType((3,), DType.INT64)
 """What random ops read: [seed, step, number of the batch's first sample within the global batch]."""
 
+RNG_INPUT = "$rng"
+"""Name of the input that holds it; no input of a net can be called so."""
+
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)

@@ -1,1 +1,0 @@
-"""The null backend: plans memory and kernels for hardware that need not be there; computes nothing."""

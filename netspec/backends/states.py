@@ -1,0 +1,43 @@
+"""`States`: the arrays that outlive a step (parameters, statistics, solver slots), shared by all programs of a net."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from netspec.backends.device import Device
+from netspec.graph.plan import aligned
+from netspec.graph.types import TensorType
+
+
+class States(Mapping[str, Any]):
+    """Named arrays in one piece of device memory. Read as NumPy copies; written with `assign`."""
+
+    def __init__(self, types: Mapping[str, TensorType], device: Device) -> None:
+        self.device = device
+        self.types = dict(types)
+        offsets: dict[str, int] = {}
+        size = 0
+        for name, kind in types.items():
+            offsets[name] = size
+            size += aligned(kind.nbytes)
+        self.nbytes = size
+        memory = device.allocate(size)
+        self._arrays = {name: device.view(memory, offsets[name], kind) for name, kind in types.items()}
+
+    def array(self, name: str) -> Any:
+        """The device array itself."""
+        return self._arrays[name]
+
+    def assign(self, name: str, host: Any) -> None:
+        """Write a NumPy array of the same shape."""
+        self.device.upload(self._arrays[name], host)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.device.fetch(self._arrays[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)

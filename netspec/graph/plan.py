@@ -1,0 +1,58 @@
+"""What is decided of a graph before it runs: the contract between the passes that plan and the backends that bind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from netspec.graph.graph import Graph
+from netspec.graph.kernel import Choice
+from netspec.graph.value import Node, Value
+
+ALIGNMENT = 64
+"""Bytes; a cache line, and the width of the widest vector registers."""
+
+
+@dataclass
+class Storage:
+    """A piece of memory that one or several values live in, one after another."""
+
+    size: int
+    first: int
+    last: int
+    kind: str
+    """`arena`, `constant` (filled once), or the name of a state behind `state:`."""
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Where every value lives."""
+
+    storage: Mapping[Value, Storage]
+    workspace: Mapping[Node, Storage]
+    copies: tuple[tuple[Value, str], ...]
+    """New values of states that could not be written in place: copied at the end of the step."""
+    arena_bytes: int
+    lower_bound: int
+    """The most bytes alive at once: no plan can be smaller."""
+    constant_bytes: int
+    live_bytes: Sequence[int] = field(default_factory=list)
+    """Bytes alive while each node runs, in the order of execution."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph with everything decided: order, kernels, memory. Nothing is allocated."""
+
+    graph: Graph
+    order: Sequence[Node]
+    before_guard: int
+    """How many nodes run before the guard is looked at."""
+    choices: Mapping[Node, Choice]
+    memory: MemoryPlan
+
+
+def aligned(size: int) -> int:
+    """`size` rounded up to the alignment."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
