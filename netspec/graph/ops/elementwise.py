@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from netspec.graph.onnx_map import OnnxExpansion, OnnxMap, floating
+from netspec.graph.onnx_map import Emitter, OnnxExpansion, OnnxMap, floating
 from netspec.graph.op import Array, Grads, NoGradient, Op, Traits, Xp
 from netspec.graph.ops.reduce import sum_to
 from netspec.graph.ops.source import Fill
@@ -294,6 +294,24 @@ class Exp(Unary):
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy * y,)
+
+
+@dataclass(frozen=True)
+class Expm1(Unary):
+    """eˣ - 1, exact to rounding near 0 too (ONNX has no such op; tanh(x/2)·(eˣ + 1) is the same number)"""
+
+    onnx = OnnxExpansion(lambda g, y, x: _expm1_to_onnx(g, y, x))
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.expm1(x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy * (y + 1.0),)
+
+
+def _expm1_to_onnx(g: Emitter, y: Value, x: str) -> str:
+    half, one = g.constant(0.5, str(y.dtype)), g.constant(1.0, str(y.dtype))
+    return g.node("Mul", g.node("Tanh", g.node("Mul", x, half)), g.node("Add", g.node("Exp", x), one))
 
 
 @dataclass(frozen=True)
