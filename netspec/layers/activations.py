@@ -12,7 +12,18 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 from netspec.graph.onnx_map import OnnxMap, integer
 from netspec.graph.op import Array, Grads, Op, Xp
 from netspec.graph.ops.elementwise import (
-    Abs, Elu, Exp, Greater, Maximum, Minimum, Relu, Sigmoid, Softplus, Tanh, Where, elementwise,
+    Abs,
+    Elu,
+    Exp,
+    Greater,
+    Maximum,
+    Minimum,
+    Relu,
+    Sigmoid,
+    Softplus,
+    Tanh,
+    Where,
+    elementwise,
 )  # fmt: skip
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.types import TensorType
@@ -97,8 +108,7 @@ ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
     "mish": lambda x: x * Tanh()(Softplus()(x)),
     "exponential": Exp(),
 }
-"""Formulas are Keras's (`leaky_relu` has slope 0.2, `hard_sigmoid` is clip(x/6 + ½, 0, 1)); softmax runs over the last axis."""
-
+"""Formulas are Keras's (`leaky_relu` has slope 0.2, `hard_sigmoid` is clip(x/6 + ½, 0, 1))."""
 
 ALONG_AXIS: dict[str, type[Softmax | LogSoftmax]] = {"softmax": Softmax, "log_softmax": LogSoftmax}
 

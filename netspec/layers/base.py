@@ -183,11 +183,20 @@ class Sample:
     """Element types of the inputs, where one is not a float."""
     high: int = 4
     """Integer inputs are drawn from 0 … high - 1."""
+    ranges: tuple[tuple[float, float] | None, ...] = ()
+    """Intervals that the float inputs are drawn from; None, or no entry, for normal numbers."""
 
     @classmethod
-    def of(cls, *shapes: tuple[int, ...], dtypes: Sequence[str] = (), high: int = 4, **fields: Any) -> Sample:
+    def of(
+        cls,
+        *shapes: tuple[int, ...],
+        dtypes: Sequence[str] = (),
+        high: int = 4,
+        ranges: Sequence[tuple[float, float] | None] = (),
+        **fields: Any,
+    ) -> Sample:
         """A sample from shapes (batch axis included) and fields."""
-        return cls(fields, shapes, tuple(dtypes) or ("float32",) * len(shapes), high)
+        return cls(fields, shapes, tuple(dtypes) or ("float32",) * len(shapes), high, tuple(ranges))
 
 
 class LayerSpec(LayerFields):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import model_validator
 
 from netspec.graph.onnx_map import GRADIENT, OnnxMap, integer, ints, pads
 from netspec.graph.op import Array, Grads, Op, Xp
@@ -17,9 +17,9 @@ from netspec.layers.activations import ActivationName, activate
 from netspec.layers.base import Builder, LayerSpec, Pair, PositiveInt, Sample, need
 from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
 from netspec.layers.regularizers import Regularizer
-from netspec.layers.window import Window
+from netspec.layers.window import Padding, Window
 from netspec.schema.kinds import LAYERS
-from netspec.schema.spec import describe, problem
+from netspec.schema.spec import problem
 
 
 def _columns(xp: Xp, window: Window, groups: int, x: Array, out: tuple[int, ...]) -> Array:
@@ -54,7 +54,12 @@ class Conv(Op):
                 expected=f"a multiple of {self.groups}", got=number,
             )  # fmt: skip
         fits = w.shape[1] * self.groups == channels
-        self.check(fits, "the kernel is for another number of channels", expected=f"{w.shape[1] * self.groups} input channels", got=x)
+        self.check(
+            fits,
+            "the kernel is for another number of channels",
+            expected=f"{w.shape[1] * self.groups} input channels",
+            got=x,
+        )
         return x.with_shape(x.shape[0], filters, *self.window.out(x.shape[2:]))
 
     def forward(self, xp: Xp, x: Array, w: Array) -> Array:
@@ -123,35 +128,6 @@ class ConvWeightGrad(Op):
 
     def flops(self, dy: TensorType, x: TensorType) -> int:
         return 2 * dy.size * prod(self.w.shape[1:])
-
-
-def _padding(value: Any) -> Any:
-    if value in ("valid", "same"):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = [value, value]
-    fits = isinstance(value, (list, tuple)) and len(value) == 2
-    sides = [_sides(item) for item in value] if fits else [None]
-    if any(side is None for side in sides):
-        raise problem(
-            "not a padding",
-            expected="`valid`, `same`, a whole number, [height, width], or [[top, bottom], [left, right]]",
-            got=describe(value),
-        )
-    return tuple(sides)
-
-
-def _sides(value: Any) -> tuple[int, int] | None:
-    both = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, (list, tuple)) else ()
-    fits = len(both) == 2 and all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in both)
-    return (both[0], both[1]) if fits else None
-
-
-Padding = Annotated[
-    Literal["valid", "same"] | tuple[tuple[int, int], tuple[int, int]],
-    BeforeValidator(_padding, json_schema_input_type=Literal["valid", "same"] | int | list[int] | list[list[int]]),
-]
-"""`valid`, `same`, or explicit zeros: a number for all sides, one per axis, or one per side."""
 
 
 @LAYERS.register

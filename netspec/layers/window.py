@@ -1,13 +1,17 @@
-"""`Window`: the geometry that convolutions and poolings share, for any number of spatial axes."""
+"""`Window`: the geometry that convolutions and poolings share, for any number of spatial axes; and `Padding`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
 
 from netspec.graph.op import Array, Xp
 from netspec.graph.value import ShapeMismatch
+from netspec.schema.spec import describe, problem
 
 
 @dataclass(frozen=True)
@@ -96,3 +100,32 @@ def _same(size: int, window: int, stride: int, dilation: int) -> tuple[int, int]
     reach = (window - 1) * dilation + 1
     total = max(0, (-(-size // stride) - 1) * stride + reach - size)
     return total // 2, total - total // 2
+
+
+def _padding(value: Any) -> Any:
+    if value in ("valid", "same"):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = [value, value]
+    fits = isinstance(value, (list, tuple)) and len(value) == 2
+    sides = [_sides(item) for item in value] if fits else [None]
+    if any(side is None for side in sides):
+        raise problem(
+            "not a padding",
+            expected="`valid`, `same`, a whole number, [height, width], or [[top, bottom], [left, right]]",
+            got=describe(value),
+        )
+    return tuple(sides)
+
+
+def _sides(value: Any) -> tuple[int, int] | None:
+    both = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, (list, tuple)) else ()
+    fits = len(both) == 2 and all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in both)
+    return (both[0], both[1]) if fits else None
+
+
+Padding = Annotated[
+    Literal["valid", "same"] | tuple[tuple[int, int], tuple[int, int]],
+    BeforeValidator(_padding, json_schema_input_type=Literal["valid", "same"] | int | list[int] | list[list[int]]),
+]
+"""`valid`, `same`, or explicit zeros: a number for all sides, one per axis, or one per side."""

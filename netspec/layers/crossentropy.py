@@ -1,0 +1,99 @@
+"""Losses over probabilities: SparseCategoricalCrossentropy, CategoricalCrossentropy, BinaryCrossentropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from netspec.graph.onnx_map import GRADIENT
+from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.ops.elementwise import Exp, Log, Maximum, Minimum, elementwise
+from netspec.graph.ops.reduce import ReduceMean, ReduceSum, reshape_to
+from netspec.graph.ops.shape import OneHot
+from netspec.graph.types import TensorType
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, LossSpec, Sample
+from netspec.layers.targets import classes
+from netspec.schema.kinds import LOSSES
+
+EPSILON = 1e-7
+"""Probabilities are kept this far from 0 and 1 before their logarithm is taken, as in Keras."""
+
+
+@dataclass(frozen=True)
+class SoftmaxCrossEntropyLoss(Op):
+    """loss = -log_prob[label], where log_prob = x - ln Σ eˣ along `axis`.
+
+    Results: the loss of each vector, and log_prob, from which the gradient is made: e^log_prob - one_hot(label).
+    A label out of range has no class: its loss is 0.
+    """
+
+    axis: int = 1
+    onnx = GRADIENT
+
+    def infer(self, x: TensorType, label: TensorType) -> tuple[TensorType, TensorType]:
+        """x: (N, …, C, …), label: (N, …) → (N, …), (N, …, C, …)."""
+        fits = 0 <= self.axis < x.rank and label.shape == x.shape[: self.axis] + x.shape[self.axis + 1 :]
+        self.check(fits, "the class numbers do not fit the scores", got=f"{x}, {label}")
+        self.check(not label.dtype.is_float, "class numbers must be whole numbers", got=label)
+        return x.with_shape(*label.shape), x
+
+    def forward(self, xp: Xp, x: Array, label: Array) -> tuple[Array, Array]:
+        shifted = x - x.max(axis=self.axis, keepdims=True)
+        log_prob = shifted - xp.log(xp.exp(shifted).sum(axis=self.axis, keepdims=True))
+        place = xp.arange(x.shape[self.axis]).reshape((-1,) + (1,) * (x.ndim - 1 - self.axis))
+        chosen = xp.where(xp.expand_dims(label, self.axis) == place, log_prob, x.dtype.type(0))
+        return -chosen.sum(axis=self.axis), log_prob
+
+    def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
+        _, log_prob = ys
+        x, label = log_prob.inputs
+        shape = (*x.shape[: self.axis], 1, *x.shape[self.axis + 1 :])
+        probability = Exp()(log_prob)
+        dx: Value | None = None
+        if dys[0] is not None:
+            hit = OneHot(x.shape[self.axis], x.dtype, self.axis)(label)
+            dx = (probability - hit) * reshape_to(dys[0], shape)
+        if dys[1] is not None:
+            flow = dys[1] - probability * ReduceSum((self.axis,), keepdims=True)(dys[1])
+            dx = flow if dx is None else dx + flow
+        return dx, None
+
+    def flops(self, x: TensorType, label: TensorType) -> int:
+        return 5 * x.size
+
+
+def clipped(probability: Value) -> Value:
+    """`probability` within [ε, 1 - ε]."""
+    return elementwise(Minimum(), elementwise(Maximum(), probability, EPSILON), 1.0 - EPSILON)
+
+
+@LOSSES.register
+class SparseCategoricalCrossentropy(LossSpec):
+    """-ln of the probability given to the right class, averaged; targets are class numbers.
+
+    Prediction (N, C) probabilities, or with `from_logits` scores before the softmax; target (N) or (N, 1) whole numbers
+    from 0 to C - 1. Further axes, as in (N, C, H, W) with `axis: 1`, are averaged too.
+    """
+
+    type: Literal["SparseCategoricalCrossentropy"] = "SparseCategoricalCrossentropy"
+    from_logits: bool = False
+    """true: the prediction holds scores before the softmax. More precise than a softmax layer and `false`"""
+    axis: int = -1
+    """the axis of the classes"""
+
+    samples: ClassVar = (
+        Sample.of((3, 4), (3,), dtypes=("float32", "int32"), from_logits=True),
+        Sample.of((3, 4), (3, 1), dtypes=("float32", "int64"), ranges=((0.1, 0.9), None)),
+        Sample.of((2, 4, 3, 2), (2, 3, 2), dtypes=("float32", "int32"), from_logits=True, axis=1),
+        Sample.of((2, 4, 3), (2, 3), dtypes=("float32", "int32"), ranges=((0.1, 0.9), None), axis=1),
+    )
+
+    def build(self, net: Builder, prediction: Value, label: Value) -> Value:
+        """prediction: (N, …, C, …), label: (N, …) → scalar."""
+        scores, label, axis = classes(net, prediction, label, self.axis)
+        if self.from_logits:
+            return ReduceMean()(SoftmaxCrossEntropyLoss(axis).many(scores, label)[0])
+        hit = OneHot(scores.shape[axis], scores.dtype, axis)(label)
+        return -ReduceMean()(ReduceSum((axis,))(hit * Log()(clipped(scores))))

@@ -1,0 +1,270 @@
+"""Pooling: the ops for any number of spatial axes, and MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, prod
+from typing import ClassVar, Literal
+
+from netspec.graph.onnx_map import GRADIENT, OnnxMap, ints, pads
+from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.ops.reduce import ReduceMean
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, LayerSpec, Pair, Sample, need
+from netspec.layers.window import Padding, Window
+from netspec.schema.kinds import LAYERS
+
+
+@dataclass(frozen=True)
+class MaxPool(Op):
+    """y[n, c, i…] = max_k x[n, c, i·stride + k - pad, …], and which k it was.
+
+    Results: the maxima, and the place of each within its window (int32, counted in reading order; of equal maxima the
+    first). The gradient needs the places alone, neither x nor y. Padding never wins. A NaN makes its maxima NaN.
+    """
+
+    window: Window
+    # ONNX's second result, `Indices`, counts places in the whole tensor: it is not the one here.
+    onnx = OnnxMap(
+        "MaxPool", kernel_shape=ints("window.size"), strides=ints("window.strides"), pads=pads("window.pads")
+    )
+
+    def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
+        """x: (N, C, …) → twice (N, C, out…)."""
+        y = _pooled(self, self.window, x)
+        return y, y.with_dtype(DType.INT32)
+
+    def forward(self, xp: Xp, x: Array) -> tuple[Array, Array]:
+        out = self.window.out(x.shape[2:])
+        padded = self.window.padded(xp, x, -inf)
+        best: Array = None
+        index = xp.zeros((*x.shape[:2], *out), "int32")
+        for k, (_, visited) in enumerate(self.window.offsets(out)):
+            candidate = padded[visited]
+            if best is None:
+                best = candidate.copy()
+                continue
+            index[candidate > best] = k
+            xp.maximum(best, candidate, out=best)
+        return best, index
+
+    def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
+        y, index = ys
+        (x,) = y.inputs
+        return (None if dys[0] is None else MaxPoolGrad(self.window, x.shape)(dys[0], index),)
+
+    def flops(self, x: TensorType) -> int:
+        return self.infer(x)[0].size * prod(self.window.size)
+
+
+@dataclass(frozen=True)
+class MaxPoolGrad(Op):
+    """Gradient of `MaxPool` by its input of the given shape: each dy goes to the place that won."""
+
+    window: Window
+    shape: tuple[int, ...]
+    onnx = GRADIENT
+
+    def infer(self, dy: TensorType, index: TensorType) -> TensorType:
+        self.check(dy.shape == index.shape, "one place for each gradient is needed", expected=str(index), got=dy)
+        return dy.with_shape(*self.shape)
+
+    def forward(self, xp: Xp, dy: Array, index: Array) -> Array:
+        dx = xp.zeros(self.window.padded_shape(self.shape), dy.dtype)
+        for k, (_, visited) in enumerate(self.window.offsets(dy.shape[2:])):
+            dx[visited] += xp.where(index == k, dy, dy.dtype.type(0))
+        return self.window.unpadded(dx)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return MaxPoolGather(self.window)(dy, y.inputs[1]), None
+
+    def flops(self, dy: TensorType, index: TensorType) -> int:
+        return dy.size
+
+
+@dataclass(frozen=True)
+class MaxPoolGather(Op):
+    """The elements of x at the places that won: the gradient of `MaxPoolGrad`."""
+
+    window: Window
+    onnx = GRADIENT
+
+    def infer(self, x: TensorType, index: TensorType) -> TensorType:
+        y = _pooled(self, self.window, x)
+        self.check(y.shape == index.shape, "one place for each window is needed", expected=str(y), got=index)
+        return y
+
+    def forward(self, xp: Xp, x: Array, index: Array) -> Array:
+        padded = self.window.padded(xp, x)
+        y = xp.zeros(index.shape, x.dtype)
+        for k, (_, visited) in enumerate(self.window.offsets(index.shape[2:])):
+            y = xp.where(index == k, padded[visited], y)
+        return y
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        x, index = y.inputs
+        return MaxPoolGrad(self.window, x.shape)(dy, index), None
+
+    def flops(self, x: TensorType, index: TensorType) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class AveragePool(Op):
+    """y[n, c, i…] = mean over the k that lie inside the input of x[n, c, i·stride + k - pad, …]."""
+
+    window: Window
+    onnx = OnnxMap(
+        "AveragePool",
+        fixed={"count_include_pad": 0},
+        kernel_shape=ints("window.size"),
+        strides=ints("window.strides"),
+        pads=pads("window.pads"),
+    )
+
+    def infer(self, x: TensorType) -> TensorType:
+        """x: (N, C, …) → (N, C, out…)."""
+        return _pooled(self, self.window, x)
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        out = self.window.out(x.shape[2:])
+        padded = self.window.padded(xp, x)
+        total = xp.zeros((*x.shape[:2], *out), x.dtype)
+        for _, visited in self.window.offsets(out):
+            total += padded[visited]
+        return total / _counts(xp, self.window, x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (AveragePoolGrad(self.window, y.inputs[0].shape)(dy),)
+
+    def flops(self, x: TensorType) -> int:
+        return self.infer(x).size * prod(self.window.size)
+
+
+@dataclass(frozen=True)
+class AveragePoolGrad(Op):
+    """Gradient of `AveragePool` by its input of the given shape: each dy is shared by its window."""
+
+    window: Window
+    shape: tuple[int, ...]
+    onnx = GRADIENT
+
+    def infer(self, dy: TensorType) -> TensorType:
+        return dy.with_shape(*self.shape)
+
+    def forward(self, xp: Xp, dy: Array) -> Array:
+        dx = xp.zeros(self.window.padded_shape(self.shape), dy.dtype)
+        share = dy / _counts(xp, self.window, xp.empty(self.shape, dy.dtype))
+        for _, visited in self.window.offsets(dy.shape[2:]):
+            dx[visited] += share
+        return self.window.unpadded(dx)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (AveragePool(self.window)(dy),)
+
+    def flops(self, dy: TensorType) -> int:
+        return dy.size * prod(self.window.size)
+
+
+def _pooled(op: Op, window: Window, x: TensorType) -> TensorType:
+    rank = len(window.size) + 2
+    op.check(x.rank == rank, f"the input must have {rank} axes", expected="(batch, channels, sizes…)", got=x)
+    return x.with_shape(*x.shape[:2], *window.out(x.shape[2:]))
+
+
+def _counts(xp: Xp, window: Window, x: Array) -> Array:
+    """How many places of each window lie inside `x`, as an array that broadcasts over the result."""
+    out = window.out(x.shape[2:])
+    inside = window.padded(xp, xp.ones((1, 1, *x.shape[2:]), x.dtype))
+    counts = xp.zeros((1, 1, *out), x.dtype)
+    for _, visited in window.offsets(out):
+        counts += inside[visited]
+    return counts
+
+
+class Pooling(LayerSpec):
+    """Base of layers that slide a window over each channel of an image."""
+
+    pool_size: Pair = (2, 2)
+    """height and width of the window; one number for both"""
+    strides: Pair | None = None
+    """step of the window along height and width; default: `pool_size`, so that windows do not overlap"""
+    padding: Padding = "valid"
+    """`valid`: none, and a rest that fills no window is left out; `same`: ⌈size / stride⌉ outputs; or explicit, e.g. 1
+    or [[0, 1], [0, 1]]. Padding takes no part in the result"""
+
+    def window(self, x: Value) -> Window:
+        """The window for the input `x`, which must be an image."""
+        need(len(x.shape) == 4, "the input is not an image", expected="(batch, channels, height, width)", got=x.type)
+        window = Window.of(x.shape[2:], self.pool_size, self.strides or self.pool_size, self.padding)
+        fits = all(max(pads) < size for pads, size in zip(window.pads, window.size, strict=True))
+        need(
+            fits,
+            "some windows would hold nothing but padding",
+            expected=f"a padding smaller than the window, {list(window.size)}",
+            got=f"padding {[list(pads) for pads in window.pads]}",
+        )
+        window.out(x.shape[2:])
+        return window
+
+
+@LAYERS.register
+class MaxPooling2D(Pooling):
+    """The greatest number under a sliding window, in each channel.
+
+    Input (N, C, H, W), output (N, C, OH, OW) with OH = ⌊(H + padding - pool) / stride⌋ + 1. Of equal maxima the first
+    in reading order gets the gradient.
+    """
+
+    type: Literal["MaxPooling2D"] = "MaxPooling2D"
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 6, 5)),
+        Sample.of((2, 2, 7, 6), pool_size=3, strides=2, padding="same"),
+        Sample.of((1, 2, 6, 7), pool_size=(2, 3), strides=(2, 1), padding=[[0, 1], [1, 1]]),
+    )
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, C, H, W) → (N, C, OH, OW)."""
+        return MaxPool(self.window(x)).many(net.floating(x))[0]
+
+
+@LAYERS.register
+class AveragePooling2D(Pooling):
+    """The mean of the numbers under a sliding window, in each channel; padding is not counted.
+
+    Input (N, C, H, W), output (N, C, OH, OW) with OH = ⌊(H + padding - pool) / stride⌋ + 1.
+    """
+
+    type: Literal["AveragePooling2D"] = "AveragePooling2D"
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 6, 5)),
+        Sample.of((2, 2, 7, 6), pool_size=3, strides=2, padding="same"),
+        Sample.of((1, 2, 6, 7), pool_size=(2, 3), strides=(2, 1), padding=[[0, 1], [1, 1]]),
+    )
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, C, H, W) → (N, C, OH, OW)."""
+        return AveragePool(self.window(x))(net.floating(x))
+
+
+@LAYERS.register
+class GlobalAveragePooling2D(LayerSpec):
+    """The mean of each channel over the whole image.
+
+    Input (N, C, H, W), output (N, C), or (N, C, 1, 1) with `keepdims`.
+    """
+
+    type: Literal["GlobalAveragePooling2D"] = "GlobalAveragePooling2D"
+    keepdims: bool = False
+    """keep height and width as axes of size 1"""
+
+    samples: ClassVar = (Sample.of((2, 3, 4, 5)), Sample.of((2, 3, 4, 5), keepdims=True))
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, C, H, W) → (N, C)."""
+        need(len(x.shape) == 4, "the input is not an image", expected="(batch, channels, height, width)", got=x.type)
+        return ReduceMean((2, 3), self.keepdims)(net.floating(x))

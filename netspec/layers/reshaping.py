@@ -1,0 +1,77 @@
+"""Flatten and Reshape: the same numbers in another shape."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator
+
+from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.schema.kinds import LAYERS
+from netspec.schema.spec import describe, problem
+
+
+@LAYERS.register
+class Flatten(LayerSpec):
+    """Make one row of each sample.
+
+    Input (N, C, H, W), output (N, C·H·W); an input (N) becomes (N, 1). The order is that of memory: channels first.
+    """
+
+    type: Literal["Flatten"] = "Flatten"
+
+    samples: ClassVar = (Sample.of((2, 3, 4, 5)), Sample.of((3,)), Sample.of((3, 4)))
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, …) → (N, product of …)."""
+        return reshape_to(x, (x.shape[0], prod(x.shape[1:])))
+
+
+def _target(value: Any) -> Any:
+    sizes = [value] if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(sizes, (list, tuple)):
+        raise problem("not a shape", expected="a list of sizes, without the batch axis", got=describe(value))
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, int) or (size < 1 and size != -1):
+            raise problem("not a size", expected="1 or more, or -1 for what remains", got=describe(size))
+    if list(sizes).count(-1) > 1:
+        raise problem("two sizes are left open", expected="-1 at most once", got=str(list(sizes)))
+    return tuple(sizes)
+
+
+TargetShape = Annotated[tuple[int, ...], BeforeValidator(_target, json_schema_input_type=int | list[int])]
+"""Sizes without the batch axis, of which one may be -1."""
+
+
+@LAYERS.register
+class Reshape(LayerSpec):
+    """Give each sample another shape with as many numbers.
+
+    Input (N, …), output (N, *target_shape).
+    """
+
+    type: Literal["Reshape"] = "Reshape"
+    target_shape: TargetShape
+    """the new sizes, without the batch axis; one may be -1 and becomes what is needed"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 4), target_shape=[4, 3]),
+        Sample.of((2, 12), target_shape=[3, -1, 2]),
+        Sample.of((2, 3, 1), target_shape=3),
+    )
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, …) → (N, *target_shape)."""
+        have, known = prod(x.shape[1:]), prod(size for size in self.target_shape if size != -1)
+        free = -1 in self.target_shape
+        need(
+            have % known == 0 if free else have == known,
+            f"{have} numbers per sample cannot take the shape {list(self.target_shape)}",
+            expected=f"a multiple of {known} numbers" if free else f"{known} numbers per sample",
+            got=f"{list(x.shape[1:])}, which is {have}",
+        )
+        sizes = tuple(have // known if size == -1 else size for size in self.target_shape)
+        return reshape_to(x, (x.shape[0], *sizes))

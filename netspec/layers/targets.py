@@ -1,0 +1,59 @@
+"""What losses and metrics share: predictions brought beside their targets."""
+
+from __future__ import annotations
+
+from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, need
+
+
+def alike(net: Builder, prediction: Value, target: Value) -> tuple[Value, Value]:
+    """Both as floats of one shape. A last axis of size 1 that only one of them has is added to the other, as in Keras.
+
+    Nothing else is broadcast: (N, 1) against (N) would silently become (N, N).
+    """
+    shape = target.shape
+    if (*shape, 1) == prediction.shape or shape == (*prediction.shape, 1):
+        shape = prediction.shape
+    need(
+        shape == prediction.shape,
+        "prediction and target differ in shape",
+        expected=f"a target of sizes {list(prediction.shape[1:])} per sample",
+        got=f"{list(target.shape[1:])}",
+        hint="for class numbers use the Sparse… loss or metric" if len(shape) < len(prediction.shape) else None,
+    )
+    return net.floating(prediction), reshape_to(net.floating(target), shape)
+
+
+def classes(net: Builder, prediction: Value, label: Value, axis: int = -1) -> tuple[Value, Value, int]:
+    """Scores (N, …, C, …) as floats, class numbers (N, …), and the axis of the classes counted from the front.
+
+    The label has the prediction's shape without the class axis; that axis may also be there with size 1.
+    """
+    rank = len(prediction.shape)
+    need(rank >= 2, "the prediction has no axis of classes", expected="(batch, classes)", got=prediction.type)
+    need(
+        -rank <= axis < rank and axis % rank != 0,
+        f"there is no axis {axis} of classes",
+        expected=f"an axis from 1 to {rank - 1}, or -1 for the last",
+        got=prediction.type,
+    )
+    axis %= rank
+    need(
+        not label.dtype.is_float,
+        "class numbers must be whole numbers",
+        expected="an input with `dtype: int32`",
+        got=label.type,
+        hint="for vectors of probabilities use the loss or metric without Sparse",
+    )
+    shape = prediction.shape[:axis] + prediction.shape[axis + 1 :]
+    kept = (*prediction.shape[:axis], 1, *prediction.shape[axis + 1 :])
+    count = prediction.shape[axis]
+    need(
+        label.shape in (shape, kept),
+        "the class numbers do not fit the prediction",
+        expected=f"sizes {list(shape[1:])} per sample, one class number for each vector of {count} scores",
+        got=f"{list(label.shape[1:])}",
+    )
+    net.require_range(label, 0, count, f"class numbers of {count} classes")
+    return net.floating(prediction), reshape_to(label, shape), axis
