@@ -6,7 +6,7 @@ the fields common to all sources from `SplitFields` and adds its own.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, PositiveInt
 
@@ -18,6 +18,18 @@ AnyTransform = Annotated[Spec, Member(TRANSFORMS)]
 
 class SplitFields(Spec):
     """What every data source has in YAML: how its samples become batches."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "batch": "here it is `batch_size`",
+        "type": "here it is `source`",
+        "transform": "here it is `transforms`, a list",
+        "transform_param": "`transform_param` is Caffe's name: here it is `transforms`, a list",
+        "preprocessing": "here it is `transforms`, a list",
+        "num_workers": "here it is `prefetch`",
+        "seed": "`seed` belongs under `train`",
+        "epochs": "it belongs under `train`, as `max_epochs`",
+        "drop_last": "not needed: each sample is taken exactly once an epoch",
+    }
 
     batch_size: PositiveInt
     """samples in a batch, over all workers together"""

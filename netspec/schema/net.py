@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -20,11 +20,10 @@ def _shape(value: object) -> object:
         raise problem(
             "not a shape", expected="a list of sizes such as [1, 28, 28] (without the batch axis)", got=describe(value)
         )
-    for size in value:
+    for index, size in enumerate(value):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise problem(
-                "a shape holds sizes of 1 or more", expected="a list of sizes such as [1, 28, 28]", got=describe(size)
-            )
+            expected = "a list of sizes such as [1, 28, 28]"
+            raise problem("a shape holds sizes of 1 or more", field=str(index), expected=expected, got=describe(size))
     return tuple(value)
 
 
@@ -34,6 +33,13 @@ Shape = Annotated[tuple[int, ...], BeforeValidator(_shape, json_schema_input_typ
 class InputSpec(Spec):
     """One input of a net: an array of a batch of samples."""
 
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "dim": "`dim` is Caffe's name: here it is `shape`, without the batch axis",
+        "dims": "here it is `shape`, without the batch axis",
+        "size": "here it is `shape`, without the batch axis",
+        "type": "here it is `dtype`",
+    }
+
     shape: Shape
     """sizes of one sample, without the batch axis; `[]` for a single number per sample"""
     dtype: InputDType = "float32"
@@ -42,6 +48,21 @@ class InputSpec(Spec):
 
 class NetSpec(Spec):
     """A network: what goes in, the layers, what comes out, and what it is judged by."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "layer": "here it is `layers`, a list",
+        "input_shape": "here it is `inputs`: `{image: {shape: [1, 28, 28]}}`",
+        "loss": "here it is `losses`, a list",
+        "variables": "here it is `vars`",
+        "params": "here it is `vars`",
+        "data": "`data` goes into the train file: a net only declares its `inputs`",
+        "solver": "`solver` goes into the train file",
+        "train": "`train` goes into the train file",
+        "optimizer": "the solver goes into the train file, under `solver`",
+        "batch_size": "`batch_size` goes into the train file, under `data.train`",
+        "learning_rate": "`learning_rate` goes into the train file, under `solver`",
+        "version": "here it is `netspec`",
+    }
 
     netspec: Literal[1]
     """version of the spec language"""

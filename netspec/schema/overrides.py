@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from netspec.errors import Location, Problem, SpecError, did_you_mean, listing
+from netspec.schema.python_data import located, python_place
 from netspec.schema.reader import build
 from netspec.schema.tree import Map, Seq
 
 COMMAND_LINE = "<command line>"
-PYTHON = "<python>"
 
 _TAGS = ("type", "source")
 
@@ -37,11 +37,11 @@ class Override:
         return Location(self.place.file, self.place.line, 1, self.place.text)
 
 
-def parse_overrides(arguments: Sequence[str]) -> list[Override]:
-    """The overrides of a command line. Raises `SpecError` with all that are wrong."""
+def parse_overrides(arguments: Sequence[str], first: int = 1) -> list[Override]:
+    """The overrides of a command line, numbered from `first`. Raises `SpecError` with all that are wrong."""
     found: list[Override] = []
     problems: list[Problem] = []
-    for line, argument in enumerate(arguments, 1):
+    for line, argument in enumerate(arguments, first):
         try:
             found.append(_parse(argument, line))
         except SpecError as error:
@@ -93,9 +93,7 @@ def overrides_from_mapping(mapping: Mapping[str, Any]) -> list[Override]:
     for key, value in mapping.items():
         path = tuple(key.split("."))
         for below, leaf in _leaves(value, path):
-            line = len(found) + 1
-            place = Location(PYTHON, line, 1, f"{'.'.join(below)}={_shown(leaf)}")
-            place = Location(PYTHON, line, len(".".join(below)) + 2, place.text)
+            place = python_place(".".join(below), leaf, len(found) + 1)
             found.append(Override(below, located(leaf, place), place))
     return found
 
@@ -106,28 +104,6 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
             yield from _leaves(item, (*path, str(key)))
     else:
         yield path, value
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
-
-
-def located(value: Any, place: Location) -> Any:
-    """Plain Python data as a tree, all of it at one place; tuples become lists. Raises `SpecError` for other keys."""
-    if isinstance(value, Mapping):
-        new = Map(place)
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise SpecError(f"the key {key!r} is not text", location=place, expected="keys of type str")
-            new.put(key, located(item, place), place, place)
-        return new
-    if isinstance(value, (list, tuple)):
-        fresh = Seq(place)
-        for item in value:
-            fresh.add(located(item, place), place)
-        return fresh
-    return value
 
 
 def apply_overrides(tree: Map, overrides: Sequence[str | Override]) -> list[Problem]:

@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from netspec.errors import Location, did_you_mean, listing, nearest
+from netspec.schema.foreign import foreign_hint
 from netspec.schema.tree import Map, locate
 
 
@@ -73,8 +74,6 @@ class Registry(Generic[SpecT]):
         self.kind = kind
         self.tag = tag
         """The key that names the class."""
-        self.foreign: dict[str, str] = {}
-        """Other tools' names → what it is called here, as the text of a hint."""
         self._classes: dict[str, type[SpecT]] = {}
         self._load: Callable[[], None] | None = None
 
@@ -125,28 +124,38 @@ class Registry(Generic[SpecT]):
             data: dict[str, Any] = {self.tag: name}
         elif isinstance(value, dict):
             name, data = value.get(self.tag), value
-            if name is None:
-                keys = [str(key) for key in value]
-                raise problem(
-                    f"this {self.kind} has no `{self.tag}`",
-                    expected=f"`{self.tag}:` with one of {listing(self.names())}",
-                    got=describe(value),
-                    hint=f"is `{nearest(self.tag, keys)}` meant to be `{self.tag}`?"
-                    if nearest(self.tag, keys)
-                    else None,
-                )
+            if self.tag not in value:
+                raise self._untagged(value)
         else:
-            raise problem(
-                f"not a {self.kind}",
-                expected=f"a mapping with `{self.tag}`, or a {self.kind} type's name",
-                got=describe(value),
+            raise PydanticCustomError(
+                "netspec_type",
+                "{text}",
+                {
+                    "text": f"this is not a {self.kind}",
+                    "expected": f"a {self.kind} (its name, or a mapping with `{self.tag}`)",
+                    "got": describe(value),
+                },
             )
         if not isinstance(name, str) or name not in self._classes:
             raise self._unknown(name, bare=isinstance(value, str))
+        cls = self._classes[name]
         try:
-            return self._classes[name].model_validate(data)
+            return cls.model_validate(data)
         except ValidationError as error:
-            raise PydanticCustomError("nested", "nested errors", {"error": error, "data": data}) from None
+            raise PydanticCustomError("nested", "{error}", {"error": error, "data": data, "cls": cls}) from None
+
+    def _untagged(self, value: dict[str, Any]) -> PydanticCustomError:
+        meant = nearest(self.tag, value)
+        named = next((key for key in value if key in self._classes), None)
+        hint = f"is `{meant}` meant to be `{self.tag}`?" if meant else None
+        if named is not None:
+            hint = f"write `{{{self.tag}: {named}, …}}`"
+        return problem(
+            f"this {self.kind} has no `{self.tag}`",
+            expected=f"`{self.tag}:` with one of {listing(self.names())}",
+            got=describe(value),
+            hint=hint,
+        )
 
     def _spelled(self, name: str) -> str:
         found = {known.lower(): known for known in self._classes}.get(name.replace("_", "").lower())
@@ -154,7 +163,7 @@ class Registry(Generic[SpecT]):
 
     def _unknown(self, name: Any, bare: bool) -> PydanticCustomError:
         text = str(name)
-        hint = self.foreign.get(text) or did_you_mean(text, self._classes)
+        hint = foreign_hint(self.kind, text, self._classes) or did_you_mean(text, self._classes)
         return problem(
             f"unknown {self.kind} {text!r}"
             if isinstance(name, str)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -16,6 +16,23 @@ Count = Annotated[int, Field(ge=0)]
 
 class LoopSpec(Spec):
     """The training loop: how long, how often what, and the seed."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "epochs": "here it is `max_epochs`",
+        "num_epochs": "here it is `max_epochs`",
+        "steps": "here it is `max_steps`",
+        "max_iter": "`max_iter` is Caffe's name: here it is `max_steps`",
+        "iterations": "here it is `max_steps`",
+        "test_interval": "`test_interval` is Caffe's name: here it is `test_every`",
+        "test_iter": "not needed: evaluation covers each test sample once",
+        "snapshot": "`snapshot` is Caffe's name: here it is `checkpoint_every`",
+        "display": "`display` is Caffe's name: here it is `log_every`",
+        "random_seed": "here it is `seed`",
+        "dtype": "here it is `precision`",
+        "batch_size": "`batch_size` belongs under `data.train`",
+        "learning_rate": "`learning_rate` belongs under `solver`",
+        "base_lr": "`base_lr` is Caffe's name: it is `learning_rate` under `solver`",
+    }
 
     max_steps: PositiveInt | None = None
     """stop after this many steps (updates)"""
@@ -49,6 +66,34 @@ class LoopSpec(Spec):
 
 class TrainSpec(Spec):
     """A training: which net, on what data, how."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "model": "here it is `net`",
+        "network": "here it is `net`",
+        "optimizer": "here it is `solver`",
+        "dataset": "here it is `data`",
+        "training": "here it is `train`",
+        "trainer": "here it is `train`",
+        "layers": "`layers` go into the net file, which `net` names",
+        "inputs": "`inputs` go into the net file, which `net` names",
+        "outputs": "`outputs` go into the net file, which `net` names",
+        "losses": "`losses` go into the net file, which `net` names",
+        "loss": "losses go into the net file, under `losses`",
+        "metrics": "`metrics` go into the net file, which `net` names",
+        "epochs": "it belongs under `train`, as `max_epochs`",
+        "max_epochs": "`max_epochs` belongs under `train`",
+        "max_steps": "`max_steps` belongs under `train`",
+        "max_iter": "it belongs under `train`, as `max_steps`",
+        "seed": "`seed` belongs under `train`",
+        "batch_size": "`batch_size` belongs under `data.train`",
+        "learning_rate": "`learning_rate` belongs under `solver`",
+        "base_lr": "it belongs under `solver`, as `learning_rate`",
+        "momentum": "`momentum` belongs under `solver`",
+        "weight_decay": "`weight_decay` belongs under `solver`",
+        "variables": "here it is `vars`",
+        "params": "here it is `vars`",
+        "version": "here it is `netspec`",
+    }
 
     netspec: Literal[1]
     """version of the spec language"""

@@ -1,0 +1,244 @@
+"""What Caffe, PyTorch and Keras call the things that have another name here: hints for those who come from there.
+
+Each line is `foreign names: here`, where `here` may be followed by `| how to write it`. A hint is given only where
+the name here is in the catalogue, so none promises what is not there yet. A line whose `here` starts with `!` is told
+as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from functools import cache
+
+_LAYERS = {
+    "Caffe": """
+        InnerProduct: Dense
+        Convolution: Conv2D
+        Deconvolution: Conv2DTranspose
+        Pooling: MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D
+        BatchNorm, Scale: BatchNormalization | it holds both, BatchNorm and Scale
+        Eltwise: Add, Multiply, Maximum
+        Concat: Concatenate
+        Embed: Embedding
+        ReLU: Activation | with `activation: relu`
+        Sigmoid: Activation | with `activation: sigmoid`
+        TanH: Activation | with `activation: tanh`
+        Softmax: Activation | with `activation: softmax`
+        ELU: Activation | with `activation: elu`
+        Swish: Activation | with `activation: swish`
+        BNLL: Activation | with `activation: softplus`
+        AbsVal: Activation | with `activation: abs`
+        Exp: Activation | with `activation: exp`
+        PReLU: PReLU
+        LRN: LocalResponseNormalization
+        MVN: LayerNormalization
+        Slice: Split
+        Crop: Cropping2D
+        Tile: RepeatVector, Tile
+        Reduction: Reduce
+        Power: Power
+        Log: Log
+        Clip: Clip
+        Bias: Bias
+        ArgMax: ArgMax
+        Im2col: Unfold
+        SPP: SpatialPyramidPooling
+        RNN, Recurrent: SimpleRNN
+        Data, ImageData, HDF5Data, MemoryData: !the net declares `inputs`; what feeds them is said in the train file
+        WindowData, DummyData: !the net declares `inputs`; what feeds them is said in the train file
+        Input: !the net's inputs are declared under `inputs`
+        HDF5Output: !`netspec predict` writes the outputs of a net
+        SoftmaxWithLoss: !a loss goes under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
+        SigmoidCrossEntropyLoss: !a loss goes under `losses`: BinaryCrossentropy with `from_logits: true`
+        EuclideanLoss: !a loss goes under `losses`: MeanSquaredError
+        MultinomialLogisticLoss: !a loss goes under `losses`: SparseCategoricalCrossentropy
+        HingeLoss, ContrastiveLoss, InfogainLoss: !a loss goes under `losses`
+        Accuracy: !a metric goes under `metrics`: SparseCategoricalAccuracy
+        Split: !not needed: any number of layers may read a layer
+        Silence: !not needed: an output that nothing reads costs nothing
+        Parameter, Python, Filter, BatchReindex, Threshold: !Caffe's layer of this name has no counterpart here
+    """,
+    "PyTorch": """
+        Linear, LazyLinear: Dense
+        Conv1d: Conv1D
+        Conv2d, LazyConv2d: Conv2D
+        Conv3d: Conv3D
+        ConvTranspose2d: Conv2DTranspose
+        MaxPool1d: MaxPooling1D
+        MaxPool2d: MaxPooling2D
+        AvgPool2d: AveragePooling2D
+        AdaptiveAvgPool2d: GlobalAveragePooling2D
+        AdaptiveMaxPool2d: GlobalMaxPooling2D
+        BatchNorm1d, BatchNorm2d, BatchNorm3d: BatchNormalization
+        LayerNorm: LayerNormalization
+        GroupNorm: GroupNormalization
+        Dropout2d: SpatialDropout2D
+        AlphaDropout: AlphaDropout
+        ZeroPad2d: ZeroPadding2D
+        Upsample: UpSampling2D
+        View, Unflatten: Reshape
+        Cat: Concatenate
+        Tanh: Activation | with `activation: tanh`
+        GELU: Activation | with `activation: gelu`
+        SiLU: Activation | with `activation: swish`
+        LeakyReLU: Activation | with `activation: leaky_relu`
+        Softplus: Activation | with `activation: softplus`
+        LogSoftmax: Activation | with `activation: log_softmax`
+        Hardswish: Activation | with `activation: hard_swish`
+        MultiheadAttention: MultiHeadAttention
+        Identity: Activation | with `activation: linear`
+        Sequential: !the layers of a net are a plain list under `layers`
+        CrossEntropyLoss: !a loss goes under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
+        BCEWithLogitsLoss: !a loss goes under `losses`: BinaryCrossentropy with `from_logits: true`
+        BCELoss: !a loss goes under `losses`: BinaryCrossentropy
+        MSELoss: !a loss goes under `losses`: MeanSquaredError
+        NLLLoss: !a loss goes under `losses`: SparseCategoricalCrossentropy
+    """,
+    "Keras's other": """
+        Convolution2D: Conv2D
+        MaxPool2D: MaxPooling2D
+        AvgPool2D: AveragePooling2D
+        GlobalAvgPool2D: GlobalAveragePooling2D
+        InputLayer: !the net's inputs are declared under `inputs`
+    """,
+}
+_LOSSES = {
+    "Caffe": """
+        SoftmaxWithLoss: SparseCategoricalCrossentropy | with `from_logits: true`
+        MultinomialLogisticLoss: SparseCategoricalCrossentropy
+        SigmoidCrossEntropyLoss: BinaryCrossentropy | with `from_logits: true`
+        EuclideanLoss: MeanSquaredError
+        HingeLoss: Hinge
+    """,
+    "PyTorch": """
+        CrossEntropyLoss: SparseCategoricalCrossentropy | with `from_logits: true`
+        NLLLoss: SparseCategoricalCrossentropy
+        BCELoss: BinaryCrossentropy
+        BCEWithLogitsLoss: BinaryCrossentropy | with `from_logits: true`
+        MSELoss: MeanSquaredError
+        L1Loss: MeanAbsoluteError
+        SmoothL1Loss, HuberLoss: Huber
+        KLDivLoss: KLDivergence
+    """,
+    "Keras's short": """
+        mse, MSE: MeanSquaredError
+        mae, MAE: MeanAbsoluteError
+        crossentropy: SparseCategoricalCrossentropy
+    """,
+}
+_METRICS = {
+    "Caffe": "Accuracy: SparseCategoricalAccuracy",
+    "Keras's short": """
+        accuracy, acc: SparseCategoricalAccuracy
+        mse, MSE: MeanSquaredError
+        mae, MAE, L1: MeanAbsoluteError
+        top_k, top5, TopK: SparseTopKCategoricalAccuracy
+    """,
+}
+_INITIALIZERS = {
+    "Caffe": """
+        constant: Constant
+        gaussian: RandomNormal
+        uniform: RandomUniform
+        xavier: GlorotUniform
+        msra: HeNormal
+        positive_unitball: RandomUniform
+        bilinear: Bilinear
+    """,
+    "PyTorch": """
+        xavier_uniform, xavier_uniform_: GlorotUniform
+        xavier_normal, xavier_normal_: GlorotNormal
+        kaiming_uniform, kaiming_uniform_, kaiming, he: HeUniform
+        kaiming_normal, kaiming_normal_: HeNormal
+        normal, normal_: RandomNormal
+        uniform_: RandomUniform
+        trunc_normal, trunc_normal_: TruncatedNormal
+        zeros_: Zeros
+        ones_: Ones
+        orthogonal_: Orthogonal
+    """,
+}
+_SOLVERS = {
+    "Caffe": """
+        Nesterov: SGD | with `nesterov: true`
+        AdaGrad: Adagrad
+        AdaDelta: Adadelta
+        RMSProp: RMSprop
+    """,
+    "another": """
+        momentum, Momentum: SGD | with `momentum: 0.9`
+        NAdam: Nadam
+        LBFGS: LBFGS
+    """,
+}
+_SCHEDULES = {
+    "Caffe": """
+        fixed: Constant
+        step, multistep: PiecewiseConstantDecay, StepDecay
+        exp: ExponentialDecay
+        inv: InverseTimeDecay
+        poly: PolynomialDecay
+        sigmoid: CosineDecay
+    """,
+    "PyTorch": """
+        StepLR, MultiStepLR: StepDecay, PiecewiseConstantDecay
+        ExponentialLR: ExponentialDecay
+        CosineAnnealingLR: CosineDecay
+        PolynomialLR: PolynomialDecay
+        LinearLR: Warmup
+        ConstantLR: Constant
+    """,
+}
+_REGULARIZERS = {"another": "L1L2: L1, L2\nl1_l2: L1, L2\nweight_decay: L2"}
+_SOURCES = {
+    "Caffe": """
+        Data, LMDB, LevelDB: !LMDB and LevelDB files are not read here: use `image_folder`, `idx` or `npz`
+        ImageData: image_folder
+    """,
+    "PyTorch": "ImageFolder: image_folder\nMNIST: mnist",
+}
+_TRANSFORMS = {
+    "PyTorch": """
+        Normalize: Normalization
+        ToTensor: Rescaling | with `scale: ${1/255}`
+        RandomHorizontalFlip, RandomVerticalFlip: RandomFlip
+        CenterCrop: CenterCrop
+        Resize: Resizing
+    """,
+}
+_TABLES: dict[str, dict[str, str]] = {
+    "layer": _LAYERS,
+    "loss": _LOSSES,
+    "metric": _METRICS,
+    "initializer": _INITIALIZERS,
+    "solver": _SOLVERS,
+    "schedule": _SCHEDULES,
+    "regularizer": _REGULARIZERS,
+    "data source": _SOURCES,
+    "transform": _TRANSFORMS,
+}
+
+
+@cache
+def _entries(kind: str) -> dict[str, list[tuple[str, str]]]:
+    """Foreign name → (whose name it is, what stands behind the colon), for each tool that has it."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for tool, table in _TABLES.get(kind, {}).items():
+        for line in filter(None, map(str.strip, table.splitlines())):
+            names, _, here = line.partition(": ")
+            for name in names.split(", "):
+                found.setdefault(name, []).append((tool, here))
+    return found
+
+
+def foreign_hint(kind: str, name: str, known: Container[str]) -> str | None:
+    """What a thing of another tool is called here: `InnerProduct is Caffe's name: here it is Dense`."""
+    for tool, here in _entries(kind).get(name, ()):
+        if here.startswith("!"):
+            return here[1:]
+        names, _, how = here.partition(" | ")
+        there = [one for one in names.split(", ") if one in known and one != name]
+        if there:
+            owner = tool if "'" in tool else "another tool's" if tool == "another" else f"{tool}'s"
+            return f"{name} is {owner} name: here it is {' or '.join(there)}" + (f" {how}" if how else "")
+    return None

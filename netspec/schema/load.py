@@ -1,0 +1,223 @@
+"""Files (or Python data) → `NetSpec` and `TrainSpec`: read, change, evaluate, validate, and report all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
+
+from netspec.errors import InputError, Location, Problem, SpecError, did_you_mean, listing
+from netspec.schema.interpolation import Evaluator, Scope, escaped
+from netspec.schema.links import link_problems
+from netspec.schema.net import NetSpec
+from netspec.schema.overrides import Override, apply_overrides, overrides_from_mapping, parse_overrides
+from netspec.schema.paths import absolute
+from netspec.schema.problems import problems_of
+from netspec.schema.python_data import from_python
+from netspec.schema.reader import read_yaml
+from netspec.schema.spec import Spec
+from netspec.schema.train import TrainSpec
+from netspec.schema.tree import Map
+
+Source = str | PathLike[str] | Mapping[str, Any]
+"""A path of a YAML file, or the same as Python data."""
+Overrides = Sequence[str | Override] | Mapping[str, Any]
+"""Changes as on the command line (`["solver.learning_rate=0.1"]`), or as Python data (`{"solver": {…}}`)."""
+Kind = Literal["net", "train"]
+
+SpecT = TypeVar("SpecT", bound=Spec)
+
+_NET_KEYS = frozenset({"inputs", "layers", "outputs", "losses", "metrics"})
+_TRAIN_KEYS = frozenset({"net", "data", "solver", "train"})
+
+
+def load_net(source: Source, overrides: Overrides = ()) -> NetSpec:
+    """The net in a net file. Raises `SpecError` with every problem found, `InputError` where there is no such file."""
+    spec = _load(source, overrides, "net")
+    assert isinstance(spec, NetSpec)
+    return spec
+
+
+def load_train(source: Source, overrides: Overrides = ()) -> TrainSpec:
+    """The training in a train file, with the net it names. Raises `SpecError` with every problem of both files."""
+    spec = _load(source, overrides, "train")
+    assert isinstance(spec, TrainSpec)
+    return spec
+
+
+def load_spec(source: Source, overrides: Overrides = ()) -> NetSpec | TrainSpec:
+    """The net or the training in a file, whichever it holds. Raises as `load_net` and `load_train`."""
+    return _load(source, overrides, None)
+
+
+def _load(source: Source, overrides: Overrides, wanted: Kind | None) -> NetSpec | TrainSpec:
+    load = _Loading()
+    tree = from_python(source) if isinstance(source, Mapping) else read_yaml(fspath(source))
+    kind = _kind(tree, wanted)
+    changes = load.overrides(overrides)
+    spec = load.train(tree, changes) if kind == "train" else load.net(tree, changes)
+    if load.problems or spec is None:
+        raise SpecError(sorted(dict.fromkeys(load.problems), key=_order))
+    return spec
+
+
+def _kind(tree: Map, wanted: Kind | None) -> Kind:
+    """What the document is by its keys; an error where that is not what is wanted."""
+    net, train = len(_NET_KEYS & tree.keys()), len(_TRAIN_KEYS & tree.keys())
+    found: Kind | None = None if net == train == 0 else "train" if train >= net else "net"
+    if found is None and wanted is None:
+        near = next(filter(None, (did_you_mean(key, _NET_KEYS | _TRAIN_KEYS) for key in tree)), None)
+        raise SpecError(
+            "this is neither a net nor a training",
+            location=tree.origin,
+            expected="a net (`inputs`, `layers`) or a training (`net`, `data`, `solver`, `train`)",
+            got=f"keys {listing(list(tree))}" if tree else "an empty mapping",
+            hint=near,
+        )
+    if wanted is None or found is None or found == wanted:
+        return wanted or found or "net"
+    names = {"net": "a net", "train": "a training"}
+    other = tree.get("net")
+    raise SpecError(
+        f"this is {names[found]}, where {names[wanted]} is wanted",
+        location=tree.origin,
+        expected="`inputs` and `layers`" if wanted == "net" else "`net`, `data`, `solver` and `train`",
+        got=f"keys {listing(list(tree))}",
+        hint=f"its net is `{absolute(other, tree.value_at['net'])}`" if isinstance(other, str) else None,
+    )
+
+
+def _order(problem: Problem) -> tuple[str, int, int]:
+    place = problem.location
+    return (place.file, place.line, place.column) if place else ("", 0, 0)
+
+
+@dataclass
+class _Loading:
+    """The problems met so far, and the evaluator that knows which values are unknown because of them."""
+
+    problems: list[Problem] = field(default_factory=list)
+    evaluator: Evaluator = field(default_factory=Evaluator)
+
+    def overrides(self, given: Overrides) -> list[Override]:
+        """The changes asked for; what is none is noted."""
+        if isinstance(given, Mapping):
+            return overrides_from_mapping(given)
+        changes: list[Override] = []
+        for line, item in enumerate(given, 1):
+            if isinstance(item, Override):
+                changes.append(item)
+                continue
+            try:
+                changes += parse_overrides([item], line)
+            except SpecError as error:
+                self.problems += error.problems
+        return changes
+
+    def net(self, tree: Map, changes: Sequence[Override]) -> NetSpec | None:
+        """The net in its own document."""
+        declared = _variables(tree)
+        self.problems += apply_overrides(tree, changes)
+        self._undeclared(changes, declared)
+        self.evaluator.evaluate(tree, self.evaluator.scope(tree))
+        links = link_problems(tree, tree, (), self.evaluator.failed)
+        return self._validated(NetSpec, tree, links)
+
+    def train(self, tree: Map, changes: Sequence[Override]) -> TrainSpec | None:
+        """The training, with its net read from the file it names or written inside it."""
+        declared = _variables(tree)
+        inside = [change for change in changes if change.path[0] == "net" and len(change.path) > 1]
+        self.problems += apply_overrides(tree, [change for change in changes if change not in inside])
+        scope = self.evaluator.scope(tree)
+        self.evaluator.evaluate(tree, scope, skip=("vars", "net"))
+        inline = isinstance(tree.get("net"), Map)
+        net = self._net_of(tree, scope)
+        links: list[Problem] = []
+        if net is not None:
+            self.problems += apply_overrides(tree, inside)
+            net = tree["net"]
+            self._undeclared(changes, declared | _variables(net))
+            self._shared_variables(tree, net)
+            self.evaluator.evaluate(net, self.evaluator.scope(net, scope if inline else None), "net")
+            links = link_problems(net, tree, ("net",), self.evaluator.failed)
+        elif "net" not in tree or not self._failed(tree.value_at["net"]):
+            self._undeclared(changes, declared)
+        return self._validated(TrainSpec, tree, links)
+
+    def _net_of(self, tree: Map, scope: Scope) -> Map | None:
+        """The document of the training's net, put in place of its path; None where it is none."""
+        named = tree.get("net")
+        if isinstance(named, Map):
+            return named
+        if not isinstance(named, str):
+            return None
+        place = tree.value_at["net"]
+        path = self.evaluator.text(named, scope, place, "net")
+        if self._failed(place):
+            return None
+        try:
+            net = read_yaml(_beside(path, place))
+            _kind(net, "net")
+        except InputError as error:
+            self.problems += [problem.at(place, "net") for problem in error.problems]
+            self.evaluator.failed.add(place)
+            return None
+        tree.put("net", net, tree.key_at["net"], net.origin)
+        return net
+
+    def _failed(self, place: Location) -> bool:
+        return place in self.evaluator.failed
+
+    def _shared_variables(self, tree: Map, net: Map) -> None:
+        """The train file's values replace the net's for variables that both declare."""
+        mine, its = tree.get("vars"), net.get("vars")
+        if isinstance(mine, Map) and isinstance(its, Map):
+            for name in mine.keys() & its.keys():
+                value, place = mine[name], mine.value_at[name]
+                known = isinstance(value, str) and not self._failed(place)  # evaluated, and is to mean itself
+                its.put(name, escaped(value) if known else value, its.key_at[name], place)
+
+    def _undeclared(self, changes: Sequence[Override], declared: set[str]) -> None:
+        """A variable set from outside must be one that a file declares: another would change nothing."""
+        for change in changes:
+            if change.path[0] == "vars" and len(change.path) > 1 and not change.remove:
+                name = ".".join(change.path[1:])
+                if name not in declared:
+                    self.problems.append(
+                        Problem(
+                            f"no variable `{name}` is declared",
+                            change.key_place,
+                            ".".join(change.path),
+                            expected=f"one of {listing(sorted(declared))}"
+                            if declared
+                            else "a name declared under `vars`",
+                            hint=did_you_mean(name, declared),
+                        )
+                    )
+
+    def _validated(self, cls: type[SpecT], tree: Map, links: list[Problem]) -> SpecT | None:
+        """The spec; None where something is wrong with it. What follows from an unknown value is not reported."""
+        made: SpecT | None = None
+        found: list[Problem] = list(links)
+        try:
+            made = cls.model_validate(tree)
+        except ValidationError as error:
+            found = problems_of(error, tree, cls) + found
+        self.problems += self.evaluator.problems
+        self.problems += [problem for problem in found if problem.location not in self.evaluator.failed]
+        return made
+
+
+def _variables(tree: Map) -> set[str]:
+    found = tree.get("vars")
+    return set(found) if isinstance(found, Map) else set()
+
+
+def _beside(path: str, written: Location) -> str:
+    """A path written in a file as it is from the current folder, kept as short as the user wrote it."""
+    folder = Path() if written.file.startswith("<") else Path(written.file).parent
+    return str(folder / Path(path).expanduser())

@@ -1,0 +1,233 @@
+"""pydantic's findings → problems in the words of YAML, each at its place in the file.
+
+Fields that take several types yield one problem for one value; the unknown name that stands for a missing field yields
+one too; the errors of nested registry members are placed in the document they come from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from netspec.errors import Location, Problem, did_you_mean, listing
+from netspec.schema.annotations import fields_by_name, is_union, step_into
+from netspec.schema.spec import Spec, describe
+from netspec.schema.tree import Map, Path, Seq, dotted, locate
+from netspec.schema.wording import finding
+
+TYPE_ERRORS = frozenset({"is_instance_of", "literal_error", "netspec_type", "none_required"})
+
+
+def is_type_error(kind: str) -> bool:
+    """Whether an error of pydantic says that a value is of another type, rather than out of bounds."""
+    return kind.endswith("_type") or kind in TYPE_ERRORS
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where a validation error is to be placed: the document, and the part of it that was validated."""
+
+    root: Any
+    prefix: Path
+    tree: Any
+    cls: type[Spec]
+    place: Location | None
+    """The place of the part as a whole; what has no place of its own gets it."""
+
+    def at(self, path: Path, *, key: bool = False) -> Location | None:
+        """The place of `path` in the part."""
+        return (locate(self.tree, path, key=key)[0] if isinstance(self.tree, (Map, Seq)) else None) or self.place
+
+    def path(self, path: Path) -> str:
+        """`path` as text, from the top of the document."""
+        return dotted(self.root, (*self.prefix, *path))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One error of pydantic, its path freed of union tags, and the union (if any) that it is a branch of."""
+
+    error: ErrorDetails
+    path: Path
+    union: tuple[int, str] | None
+    """How long the path to the union is, and the branch's tag."""
+    cls: type[Spec]
+    """The class of the innermost spec that the path's last step is a field of."""
+    inner: int
+    """How long the path to that spec is."""
+    on_key: bool
+
+
+def problems_of(error: ValidationError, tree: Any, cls: type[Spec], place: Location | None = None) -> list[Problem]:
+    """All that a failed validation of `tree` as a `cls` found."""
+    return _problems(error, Frame(tree, (), tree, cls, place))
+
+
+def _problems(error: ValidationError, frame: Frame) -> list[Problem]:
+    findings = [_finding(details, frame) for details in error.errors(include_url=False)]
+    unions: dict[Path, list[Finding]] = {}
+    problems: list[Problem] = []
+    for found in findings:
+        if found.union:
+            unions.setdefault(found.path[: found.union[0]], []).append(found)
+        elif found.error["type"] != "missing":
+            problems += _one(found, frame)
+    for path, branches in unions.items():
+        problems += _union(path, branches, frame)
+    for found in findings:
+        if found.error["type"] == "missing" and not found.union and not _replaced(found, findings, frame):
+            problems += _one(found, frame)
+    return problems
+
+
+def _finding(error: ErrorDetails, frame: Frame) -> Finding:
+    """Walk the error's path through the class's annotations: they tell its steps from the tags of unions."""
+    annotation: Any = frame.cls
+    cls, inner = frame.cls, 0
+    path: list[str | int] = []
+    union: tuple[int, str] | None = None
+    steps = list(error["loc"])
+    on_key = bool(steps) and steps[-1] == "[key]"
+    for step in steps[:-1] if on_key else steps:
+        if is_union(annotation) and union is None:
+            union = (len(path), str(step))
+            continue
+        if isinstance(annotation, type) and issubclass(annotation, Spec):
+            cls, inner = annotation, len(path)
+        path.append(step)
+        annotation = step_into(annotation, step)
+    return Finding(error, tuple(path), union, cls, inner, on_key)
+
+
+def _replaced(missing: Finding, findings: list[Finding], frame: Frame) -> bool:
+    """Whether the missing field is there under a wrong name, which is a problem already."""
+    field = f"`{missing.path[-1]}`"
+    unknown = (one for one in findings if one.error["type"] == "extra_forbidden" and one.path[:-1] == missing.path[:-1])
+    return any(field in (_unknown_hint(one) or "") for one in unknown)
+
+
+def _one(found: Finding, frame: Frame) -> list[Problem]:
+    error, path = found.error, found.path
+    context: Mapping[str, Any] = error.get("ctx") or {}
+    match error["type"]:
+        case "nested":
+            data = context["data"]
+            below = data if isinstance(data, (Map, Seq)) else None
+            inside = Frame(frame.root, (*frame.prefix, *path), below, context["cls"], frame.at(path))
+            return _problems(context["error"], inside)
+        case "netspec" | "netspec_type":
+            field = context.get("field")
+            below_path = (*path, *_steps(field)) if field else path
+            expected, got, hint = (context.get(name) for name in ("expected", "got", "hint"))
+            return [Problem(context["text"], frame.at(below_path), frame.path(below_path), expected, got, hint)]
+        case "extra_forbidden":
+            return [_unknown_field(found, frame)]
+        case "missing":
+            return [_missing(found, frame)]
+    said = finding(error, _called(path, frame), context)
+    return [
+        Problem(said.message, frame.at(path, key=found.on_key), frame.path(path), said.expected, said.got, said.hint)
+    ]
+
+
+def _steps(field: str) -> Path:
+    return tuple(int(word) if word.isdigit() else word for word in field.split("."))
+
+
+def _called(path: Path, frame: Frame) -> str:
+    """What to call the value at `path` in a message: its field, with the position where it is an item."""
+    start = max((index for index, step in enumerate(path) if isinstance(step, str)), default=0)
+    words = [str(step) for step in path[start:]]
+    return f"`{'.'.join(words)}`" if words else f"`{frame.path(())}`" if frame.prefix else "the document"
+
+
+def _owner(found: Finding, frame: Frame) -> str:
+    """What to call the spec that a field belongs to."""
+    for tag in ("type", "source"):
+        default = found.cls.model_fields[tag].default if tag in found.cls.model_fields else None
+        if isinstance(default, str) and default:
+            return f"`{default}`"
+    path = frame.path(found.path[: found.inner])
+    return f"`{path}`" if path else {"NetSpec": "a net", "TrainSpec": "a training"}.get(found.cls.__name__, "this")
+
+
+def _unknown_hint(found: Finding) -> str | None:
+    name = str(found.path[-1])
+    known = fields_by_name(found.cls)
+    for cls in found.cls.__mro__:
+        told: str | None = cls.__dict__.get("foreign_fields", {}).get(name)
+        if told is None:
+            continue
+        promised = re.findall(r"`(\w+)`", told.partition("here it is")[2])
+        if not promised or any(field in known for field in promised):
+            return told
+    return did_you_mean(name, known)
+
+
+def _unknown_field(found: Finding, frame: Frame) -> Problem:
+    known = list(fields_by_name(found.cls))
+    return Problem(
+        f"{_owner(found, frame)} has no field `{found.path[-1]}`",
+        frame.at(found.path, key=True),
+        frame.path(found.path),
+        expected=f"one of {listing(known)}",
+        hint=_unknown_hint(found),
+    )
+
+
+def _missing(found: Finding, frame: Frame) -> Problem:
+    name = str(found.path[-1])
+    field = fields_by_name(found.cls).get(name)
+    told = (field.description or "").partition("\n")[0] if field else ""
+    return Problem(
+        f"{_owner(found, frame)} needs `{name}`, which is missing",
+        frame.at(found.path[:-1]),
+        frame.path(found.path),
+        expected=f"`{name}: …`" + (f" ({told})" if told else ""),
+        hint="write `netspec: 1` on the first line" if name == "netspec" else None,
+    )
+
+
+def _union(path: Path, branches: list[Finding], frame: Frame) -> list[Problem]:
+    """One value that fits none of several types: the findings of the type that was meant, or one for all."""
+    value: Any = frame.tree
+    by_tag: dict[str, list[Finding]] = {}
+    for found in branches:
+        assert found.union is not None
+        by_tag.setdefault(found.union[1], []).append(found)
+        if len(found.path) == len(path):
+            value = found.error["input"]
+    meant = [
+        group
+        for group in by_tag.values()
+        if not any(len(one.path) == len(path) and is_type_error(one.error["type"]) for one in group)
+    ]
+    if meant and not _is_quoted_number(value, branches):
+        return [problem for one in meant[0] for problem in _one(one, frame)]
+    said = [finding(group[0].error, _called(path, frame), group[0].error.get("ctx") or {}) for group in by_tag.values()]
+    plain = [one for one in said if one.expected]
+    expected = " or ".join(dict.fromkeys(str(one.expected) for one in plain))
+    hint = next((one.hint for one in plain if one.hint and not (one.expected or "").startswith("a list")), None)
+    called = _called(path, frame)
+    return [
+        Problem(
+            f"{called} is not of a type that it takes",
+            frame.at(path),
+            frame.path(path),
+            expected,
+            describe(value),
+            hint,
+        )
+    ]
+
+
+def _is_quoted_number(value: Any, branches: list[Finding]) -> bool:
+    wants_number = any(one.error["type"] in ("int_type", "float_type") for one in branches)
+    return (
+        wants_number and isinstance(value, str) and re.fullmatch(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?", value) is not None
+    )
