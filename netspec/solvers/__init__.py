@@ -1,1 +1,22 @@
-"""Solvers and schedules: update rules as builders of graph nodes."""
+"""Solvers and schedules: one file per family, its YAML fields, its transforms, its samples.
+
+Modules are found by scan: a file put here, or in `schedules/`, is known to the spec language, the registry-wide tests
+and the docs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import walk_packages
+
+from netspec.schema.kinds import SCHEDULES, SOLVERS
+
+
+def load_all() -> None:
+    """Import every module of this package, so that all of its classes are registered."""
+    for module in walk_packages(__path__, f"{__name__}."):
+        import_module(module.name)
+
+
+for _registry in (SOLVERS, SCHEDULES):
+    _registry.loads_with(load_all)

@@ -1,0 +1,79 @@
+"""Gradient clipping: by the norm of each gradient, by the norm of all of them together, by value.
+
+Norms are L2. Pascanu, Mikolov and Bengio 2013, "On the difficulty of training recurrent neural networks",
+arXiv:1211.5063; the three forms and their names are Keras's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+from netspec.graph.ops.elementwise import Maximum, Minimum, Sqrt, cast, scalar
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.value import Value, in_scope
+from netspec.solvers.transform import Param, Slots, Step, Transform, Updates, for_each
+
+
+def shrink(limit: float, squares: Value) -> Value:
+    """The factor limit / max(‖g‖, limit), from ‖g‖²: 1 within the limit, and no division by 0."""
+    bound = scalar(limit, squares.dtype)
+    return bound / Maximum()(Sqrt()(squares), bound)
+
+
+def sum_of_squares(update: Value) -> Value:
+    """Σ g², a scalar"""
+    return ReduceSum()(update * update)
+
+
+@dataclass(frozen=True)
+class ClipByNorm(Transform):
+    """g ← g · limit / max(‖g‖, limit), for each parameter by itself"""
+
+    limit: float
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            return update * shrink(self.limit, sum_of_squares(update)), own
+
+        return for_each(updates, slots, step, rule)
+
+
+@dataclass(frozen=True)
+class ClipByGlobalNorm(Transform):
+    """g ← g · limit / max(‖all g‖, limit): all gradients shrink by one factor, so the direction stays"""
+
+    limit: float
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        if not updates:
+            return updates, slots
+        dtype = step.learning_rate.dtype
+        factor = shrink(self.limit, reduce(add, [cast(part, dtype) for part in self._squares(updates, step)]))
+
+        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            return update * cast(factor, update.dtype), own
+
+        return for_each(updates, slots, step, rule)
+
+    def _squares(self, updates: Updates, step: Step) -> Iterable[Value]:
+        for param, update in zip(step.params, updates, strict=True):
+            with in_scope(param.scope):
+                squares = sum_of_squares(update)
+            yield squares
+
+
+@dataclass(frozen=True)
+class ClipByValue(Transform):
+    """g ← min(max(g, -limit), limit), for each element by itself"""
+
+    limit: float
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            low, high = scalar(-self.limit, update.dtype), scalar(self.limit, update.dtype)
+            return Minimum()(Maximum()(update, low), high), own
+
+        return for_each(updates, slots, step, rule)

@@ -1,0 +1,56 @@
+"""`ScheduleSpec`: the base of schedules, and the fields that several of them have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from netspec.schema.spec import Spec
+
+Rate = Annotated[float, Field(gt=0)]
+Steps = Annotated[int, Field(gt=0)]
+
+
+class ScheduleSpec(Spec):
+    """Base of schedules: plain functions of the step, so that any of them can be plotted before a run."""
+
+    samples: ClassVar[tuple[dict[str, Any], ...]] = ()
+    """Small configurations for the registry-wide tests."""
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "initial_learning_rate": "here it is `initial`",
+        "value": "here it is `initial`",
+        "learning_rate": "here it is `initial`",
+        "base_lr": "`base_lr` is Caffe's name: here it is `initial`",
+        "lr": "here it is `initial`",
+        "start_lr": "here it is `initial`",
+        "end_learning_rate": "here it is `end`",
+        "stepsize": "`stepsize` is Caffe's name: here it is `step_size`",
+        "stepvalue": "`stepvalue` is Caffe's name: here it is PiecewiseConstantDecay with `boundaries` and `values`",
+        "milestones": "`milestones` is PyTorch's name: here it is PiecewiseConstantDecay with `boundaries`",
+        "max_iter": "`max_iter` is Caffe's name: here it is `decay_steps`",
+        "T_max": "`T_max` is PyTorch's name: here it is `decay_steps`",
+        "eta_min": "`eta_min` is PyTorch's name: here it is `alpha`, as a share of `initial`",
+        "warmup_steps": "warm up with `{type: Warmup, steps: …, then: <this schedule>}`",
+        "warmup_target": "warm up with `{type: Warmup, steps: …, then: <this schedule>}`",
+        "warmup_epochs": "warm up with `{type: Warmup, steps: …, then: <this schedule>}`",
+    }
+
+    type: str
+    """name of the schedule"""
+
+    def value(self, step: int, total_steps: int) -> float:
+        """The learning rate of step `step`, counted from 0, of a training of `total_steps` steps. Finite and ≥ 0."""
+        raise NotImplementedError
+
+
+class InitialSchedule(ScheduleSpec):
+    """Base of schedules that start at a given rate."""
+
+    initial: Rate
+    """learning rate of the first step"""
+
+
+def elapsed(step: int, period: int, *, staircase: bool) -> float:
+    """How many periods have passed at `step`; whole ones with `staircase`."""
+    return float(step // period) if staircase else step / period

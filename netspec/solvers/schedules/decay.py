@@ -1,0 +1,95 @@
+"""Schedules that fall without end: exponentially, or as a power of the time."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.schema.kinds import SCHEDULES
+from netspec.solvers.schedules.base import InitialSchedule, Steps, elapsed
+
+
+@SCHEDULES.register
+class ExponentialDecay(InitialSchedule):
+    """lr(t) = initial · decay_rate^(t / decay_steps)
+
+    Keras's ExponentialDecay; with `decay_steps: 1` Caffe's policy `exp` and PyTorch's ExponentialLR.
+    """
+
+    type: Literal["ExponentialDecay"] = "ExponentialDecay"
+    decay_rate: float = Field(gt=0, le=1)
+    """factor over `decay_steps` steps"""
+    decay_steps: Steps | None = None
+    """steps in which the rate falls by `decay_rate`; default: the length of the training"""
+    staircase: bool = False
+    """true: fall at every `decay_steps`-th step only"""
+    samples: ClassVar = (
+        {"initial": 0.1, "decay_rate": 0.5},
+        {"initial": 0.1, "decay_rate": 0.9, "decay_steps": 2},
+        {"initial": 0.1, "decay_rate": 0.3, "decay_steps": 4, "staircase": True},
+    )
+
+    def value(self, step: int, total_steps: int) -> float:
+        time = elapsed(step, self.decay_steps or total_steps, staircase=self.staircase)
+        return self.initial * math.pow(self.decay_rate, time)
+
+
+@SCHEDULES.register
+class InverseTimeDecay(InitialSchedule):
+    """lr(t) = initial · (1 + decay_rate · t / decay_steps)^-power
+
+    With `power: 1` Keras's InverseTimeDecay; with `decay_steps: 1` Caffe's policy `inv` (its `gamma` is
+    `decay_rate`).
+    """
+
+    type: Literal["InverseTimeDecay"] = "InverseTimeDecay"
+    decay_rate: float = Field(gt=0)
+    """how fast the rate falls, for every `decay_steps` steps"""
+    decay_steps: Steps = 1
+    """the unit of time, in steps"""
+    power: float = Field(default=1.0, gt=0)
+    """exponent of the fall"""
+    staircase: bool = False
+    """true: fall at every `decay_steps`-th step only"""
+    samples: ClassVar = (
+        {"initial": 0.01, "decay_rate": 1e-4, "power": 0.75},
+        {"initial": 0.1, "decay_rate": 0.5, "decay_steps": 3},
+        {"initial": 0.1, "decay_rate": 0.5, "decay_steps": 3, "power": 2, "staircase": True},
+    )
+
+    def value(self, step: int, total_steps: int) -> float:
+        time = elapsed(step, self.decay_steps, staircase=self.staircase)
+        return self.initial * math.pow(1 + self.decay_rate * time, -self.power)
+
+
+@SCHEDULES.register
+class PolynomialDecay(InitialSchedule):
+    """lr(t) = (initial - end) · (1 - min(t, T) / T)^power + end, with T = decay_steps
+
+    With `cycle` T is the least multiple of `decay_steps` that t does not exceed: the rate rises again at each.
+    Keras's PolynomialDecay; with `end: 0` Caffe's policy `poly` and PyTorch's PolynomialLR.
+    """
+
+    type: Literal["PolynomialDecay"] = "PolynomialDecay"
+    decay_steps: Steps | None = None
+    """steps until the rate is `end`; default: the length of the training"""
+    end: float = Field(default=1e-4, ge=0)
+    """the last learning rate"""
+    power: float = Field(default=1.0, gt=0)
+    """exponent of the fall; 1: a straight line"""
+    cycle: bool = False
+    """true: start over, over a longer time, when `end` is reached"""
+    samples: ClassVar = (
+        {"initial": 0.1},
+        {"initial": 0.1, "end": 0.02, "decay_steps": 4, "power": 2},
+        {"initial": 0.1, "end": 0.0, "decay_steps": 4, "power": 0.5, "cycle": True},
+    )
+
+    def value(self, step: int, total_steps: int) -> float:
+        period = self.decay_steps or total_steps
+        if self.cycle:
+            period *= max(1, -(-step // period))
+        left = 1 - min(step, period) / period
+        return (self.initial - self.end) * math.pow(left, self.power) + self.end

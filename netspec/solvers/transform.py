@@ -1,0 +1,105 @@
+"""Transforms: the links that an update is made of, as (init, update) pairs that chain.
+
+A transform takes one update for each parameter (first the gradients) and gives one for each. What must outlive the
+step is kept in slots: `init` names them, `update` reads them and gives their next values. After the last link the
+update is added to the parameter. The design is optax's (https://optax.readthedocs.io); here both halves make graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from netspec.graph.ops.elementwise import cast
+from netspec.graph.value import Scope, Value, in_scope
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter to be trained: its value, its gradient (of the same type), and the layer's factors for it."""
+
+    name: str
+    value: Value
+    gradient: Value
+    learning_rate_multiplier: float = 1.0
+    weight_decay_multiplier: float = 1.0
+
+    @property
+    def scope(self) -> Scope:
+        """Where the nodes of this parameter's update belong: its layer, in the phase `update`."""
+        return replace(self.value.node.scope, phase="update")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a transform may know of the step besides the updates."""
+
+    params: tuple[Param, ...]
+    learning_rate: Value
+    """A float scalar: the scheduled rate, before any parameter's multiplier."""
+    count: Value
+    """A float scalar of the same type: 1 at the first update."""
+
+    def rate(self, param: Param) -> Value:
+        """The learning rate of `param`, in its element type."""
+        factor = param.learning_rate_multiplier
+        rate = self.learning_rate if factor == 1 else self.learning_rate * factor
+        return cast(rate, param.value.dtype)
+
+
+Updates: TypeAlias = Sequence[Value]
+"""One for each parameter, of its type."""
+Slots: TypeAlias = Sequence[dict[str, Value]]
+"""One mapping from slot name to value for each parameter."""
+Rule: TypeAlias = Callable[[Param, Value, dict[str, Value]], tuple[Value, dict[str, Value]]]
+"""The update of one parameter: (parameter, update, slots) → (new update, next values of the slots)."""
+
+
+class Transform:
+    """One link: `init` declares a parameter's slots, `update` maps all updates and gives the slots' next values."""
+
+    def init(self, param: Param) -> dict[str, float]:
+        """The slots kept for `param`, by name, with the number that each is filled with at first.
+
+        A slot has the type of the parameter.
+        """
+        return {}
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        """The new updates, and the next value of every slot that `init` declared."""
+        raise NotImplementedError
+
+
+def for_each(updates: Updates, slots: Slots, step: Step, rule: Rule) -> tuple[Updates, Slots]:
+    """Apply `rule` to each parameter by itself, its nodes in the parameter's scope."""
+    made = []
+    for param, update, own in zip(step.params, updates, slots, strict=True):
+        with in_scope(param.scope):
+            made.append(rule(param, update, own))
+    return [update for update, _ in made], [own for _, own in made]
+
+
+@dataclass(frozen=True)
+class Chain(Transform):
+    """Transforms one after the other, as one. Raises `ValueError` where two keep a slot of the same name."""
+
+    links: tuple[Transform, ...]
+
+    def init(self, param: Param) -> dict[str, float]:
+        slots: dict[str, float] = {}
+        for link in self.links:
+            declared = link.init(param)
+            if twice := slots.keys() & declared.keys():
+                raise ValueError(f"two transforms of a chain keep a slot {', '.join(sorted(twice))}")
+            slots.update(declared)
+        return slots
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        following: list[dict[str, Value]] = [{} for _ in step.params]
+        for link in self.links:
+            own = [{name: kept[name] for name in link.init(p)} for p, kept in zip(step.params, slots, strict=True)]
+            updates, made = link.update(updates, own, step)
+            for kept, new in zip(following, made, strict=True):
+                kept.update(new)
+        return updates, following
