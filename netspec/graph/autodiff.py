@@ -16,7 +16,8 @@ def gradients(loss: Value, wrt: Sequence[Value]) -> list[Value]:
         raise ValueError(f"the loss must be a scalar, not {loss.type}")
     found = pullback((loss,), (Fill(1.0, loss.type)(),), wrt)
     return [
-        gradient if gradient is not None else Fill(0.0, value.type)() for gradient, value in zip(found, wrt, strict=True)
+        gradient if gradient is not None else Fill(0.0, value.type)()
+        for gradient, value in zip(found, wrt, strict=True)
     ]
 
 

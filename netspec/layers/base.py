@@ -87,9 +87,10 @@ class Builder:
                 self.inputs[name] = Input(name, type_)()
         return self.inputs[name]
 
-    def enter(self, layer: LayerFields, name: str) -> Scope:
+    def enter(self, layer: LayerFields | LossFields | MetricFields, name: str) -> Scope:
         """Start building the layer; parameters and random streams made next belong to it."""
-        self._layer, self._name, self._streams = layer, name, 0
+        self._layer = layer if isinstance(layer, LayerFields) else None
+        self._name, self._streams = name, 0
         return Scope(name, str(getattr(layer, "type", "")), layer.where())
 
     @property
@@ -133,6 +134,11 @@ class Builder:
         """Give `state` the value `new` after each training step."""
         assert isinstance(state.op, State)
         self.updates[state.op.label] = new
+
+    def latest(self, state: Value) -> Value:
+        """The value of `state` that an update starts from: the last one given, where layers share the state."""
+        assert isinstance(state.op, State)
+        return self.updates.get(state.op.label, state)
 
     def uniform(self, shape: tuple[int, ...]) -> Value:
         """Uniform random numbers in [0, 1), other ones at every step; axis 0 is the batch."""

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from netspec.graph.onnx_map import GRADIENT
 from netspec.graph.op import Array, Grads, Op, Xp
-from netspec.graph.ops.elementwise import Exp, Log, Maximum, Minimum, elementwise
+from netspec.graph.ops.elementwise import Exp, Log, Maximum, Minimum, Softplus, elementwise
 from netspec.graph.ops.reduce import ReduceMean, ReduceSum, reshape_to
 from netspec.graph.ops.shape import OneHot
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
+from netspec.layers.activations import LogSoftmax
 from netspec.layers.base import Builder, LossSpec, Sample
-from netspec.layers.targets import classes
+from netspec.layers.targets import alike, class_axis, classes
 from netspec.schema.kinds import LOSSES
 
 EPSILON = 1e-7
@@ -97,3 +100,70 @@ class SparseCategoricalCrossentropy(LossSpec):
             return ReduceMean()(SoftmaxCrossEntropyLoss(axis).many(scores, label)[0])
         hit = OneHot(scores.shape[axis], scores.dtype, axis)(label)
         return -ReduceMean()(ReduceSum((axis,))(hit * Log()(clipped(scores))))
+
+
+@LOSSES.register
+class CategoricalCrossentropy(LossSpec):
+    """-Σ target · ln probability over the classes, averaged; targets are vectors of probabilities.
+
+    Prediction (N, C) probabilities, divided by their sum first, or with `from_logits` scores before the softmax; target
+    (N, C), as a rule one 1 and else 0. For class numbers there is SparseCategoricalCrossentropy.
+    """
+
+    type: Literal["CategoricalCrossentropy"] = "CategoricalCrossentropy"
+    from_logits: bool = False
+    """true: the prediction holds scores before the softmax. More precise than a softmax layer and `false`"""
+    label_smoothing: float = Field(default=0.0, ge=0, le=1)
+    """share of each target that is spread evenly over all classes"""
+    axis: int = -1
+    """the axis of the classes"""
+
+    samples: ClassVar = (
+        Sample.of((3, 4), (3, 4), from_logits=True, label_smoothing=0.1, ranges=(None, (0.0, 1.0))),
+        Sample.of((3, 4), (3, 4), ranges=((0.1, 0.9), (0.0, 1.0))),
+        Sample.of((2, 3, 2), (2, 3, 2), dtypes=("float32", "int32"), high=2, axis=1, ranges=((0.1, 0.9), None)),
+    )
+
+    def build(self, net: Builder, prediction: Value, target: Value) -> Value:
+        """prediction, target: (N, …, C, …) → scalar."""
+        axis = class_axis(prediction, self.axis)
+        prediction, target = alike(net, prediction, target)
+        count = prediction.shape[axis]
+        if self.label_smoothing:
+            target = target * (1 - self.label_smoothing) + self.label_smoothing / count
+        if self.from_logits:
+            log_probability = LogSoftmax(axis)(prediction)
+        else:
+            log_probability = Log()(clipped(prediction / ReduceSum((axis,), keepdims=True)(prediction)))
+        return -ReduceMean()(ReduceSum((axis,))(target * log_probability))
+
+
+@LOSSES.register
+class BinaryCrossentropy(LossSpec):
+    """-(target · ln p + (1 - target) · ln(1 - p)), averaged over all numbers: each is a question of yes or no.
+
+    Prediction (N, …) probabilities p of yes, or with `from_logits` scores before the sigmoid; target of the same shape,
+    0 or 1; (N, 1) beside (N) is accepted.
+    """
+
+    type: Literal["BinaryCrossentropy"] = "BinaryCrossentropy"
+    from_logits: bool = False
+    """true: the prediction holds scores before the sigmoid. More precise than a sigmoid layer and `false`"""
+    label_smoothing: float = Field(default=0.0, ge=0, le=1)
+    """targets are drawn so far towards ½: target · (1 - s) + ½ · s"""
+
+    samples: ClassVar = (
+        Sample.of((4, 3), (4, 3), from_logits=True, ranges=(None, (0.0, 1.0))),
+        Sample.of((4, 1), (4,), dtypes=("float32", "int32"), high=2, ranges=((0.1, 0.9), None)),
+        Sample.of((4,), (4,), label_smoothing=0.2, ranges=((0.1, 0.9), (0.0, 1.0))),
+    )
+
+    def build(self, net: Builder, prediction: Value, target: Value) -> Value:
+        """prediction, target: (N, …) → scalar."""
+        prediction, target = alike(net, prediction, target)
+        if self.label_smoothing:
+            target = target * (1 - self.label_smoothing) + 0.5 * self.label_smoothing
+        if self.from_logits:
+            return ReduceMean()(Softplus()(prediction) - prediction * target)
+        yes = clipped(prediction)
+        return -ReduceMean()(target * Log()(yes) + (1.0 - target) * Log()(1.0 - yes))

@@ -25,11 +25,8 @@ def alike(net: Builder, prediction: Value, target: Value) -> tuple[Value, Value]
     return net.floating(prediction), reshape_to(net.floating(target), shape)
 
 
-def classes(net: Builder, prediction: Value, label: Value, axis: int = -1) -> tuple[Value, Value, int]:
-    """Scores (N, …, C, …) as floats, class numbers (N, …), and the axis of the classes counted from the front.
-
-    The label has the prediction's shape without the class axis; that axis may also be there with size 1.
-    """
+def class_axis(prediction: Value, axis: int) -> int:
+    """The axis of the classes counted from the front; it must be there, and not be that of the batch."""
     rank = len(prediction.shape)
     need(rank >= 2, "the prediction has no axis of classes", expected="(batch, classes)", got=prediction.type)
     need(
@@ -38,7 +35,15 @@ def classes(net: Builder, prediction: Value, label: Value, axis: int = -1) -> tu
         expected=f"an axis from 1 to {rank - 1}, or -1 for the last",
         got=prediction.type,
     )
-    axis %= rank
+    return axis % rank
+
+
+def classes(net: Builder, prediction: Value, label: Value, axis: int = -1) -> tuple[Value, Value, int]:
+    """Scores (N, …, C, …) as floats, class numbers (N, …), and the axis of the classes counted from the front.
+
+    The label has the prediction's shape without the class axis; that axis may also be there with size 1.
+    """
+    axis = class_axis(prediction, axis)
     need(
         not label.dtype.is_float,
         "class numbers must be whole numbers",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap
 from netspec.graph.op import Array, Grads, Op, Xp
-from netspec.graph.ops.reduce import sum_to
+from netspec.graph.ops.reduce import reshape_to, sum_to
 from netspec.graph.types import TensorType, broadcast_shapes
 from netspec.graph.value import Value
 
@@ -37,14 +38,20 @@ class MatMul(Op):
         rows, inner = a.shape[-2:][:: -1 if self.transpose_a else 1]
         inner_b, columns = b.shape[-2:][:: -1 if self.transpose_b else 1]
         fits = inner == inner_b and a.dtype == b.dtype
-        self.check(fits, "inner sizes of a matrix product differ", expected=f"{inner} rows on the right", got=f"{a} @ {b}")
+        self.check(
+            fits, "inner sizes of a matrix product differ", expected=f"{inner} rows on the right", got=f"{a} @ {b}"
+        )
         lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
         self.check(lead is not None, "leading axes of a matrix product do not broadcast", got=f"{a} @ {b}")
         assert lead is not None
         return a.with_shape(*lead, rows, columns)
 
     def forward(self, xp: Xp, a: Array, b: Array) -> Array:
-        return xp.matmul(a.swapaxes(-1, -2) if self.transpose_a else a, b.swapaxes(-1, -2) if self.transpose_b else b)
+        left = a.swapaxes(-1, -2) if self.transpose_a else a
+        right = b.swapaxes(-1, -2) if self.transpose_b else b
+        if left.ndim > 2 and right.ndim == 2:  # one large product instead of many small ones
+            return xp.matmul(left.reshape(-1, left.shape[-1]), right).reshape(*left.shape[:-1], right.shape[-1])
+        return xp.matmul(left, right)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         a, b = y.inputs
@@ -52,15 +59,23 @@ class MatMul(Op):
             da = MatMul(self.transpose_b, True)(b, dy)
         else:
             da = MatMul(False, not self.transpose_b)(dy, b)
+        if len(b.shape) == 2 and not self.transpose_a:
+            # One product over all rows, not one for each leading place that is then added up.
+            a, dy = _rows(a), _rows(dy)
         if self.transpose_b:
             db = MatMul(True, self.transpose_a)(dy, a)
         else:
             db = MatMul(not self.transpose_a, False)(a, dy)
-        return sum_to(da, a.shape), sum_to(db, b.shape)
+        return sum_to(da, y.inputs[0].shape), sum_to(db, b.shape)
 
     def flops(self, a: TensorType, b: TensorType) -> int:
         inner = a.shape[-2] if self.transpose_a else a.shape[-1]
         return 2 * self.infer(a, b).size * inner
+
+
+def _rows(x: Value) -> Value:
+    """All leading axes made one: a matrix."""
+    return reshape_to(x, (prod(x.shape[:-1]), x.shape[-1]))
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,9 @@ class Gather(Op):
     onnx = OnnxMap("Gather", fixed={"axis": 0})
 
     def infer(self, table: TensorType, index: TensorType) -> TensorType:
-        self.check(not index.dtype.is_float, "rows are looked up by whole numbers", expected="an integer index", got=index)
+        self.check(
+            not index.dtype.is_float, "rows are looked up by whole numbers", expected="an integer index", got=index
+        )
         self.check(table.rank >= 1, "there are no rows to look up in a scalar", got=table)
         return table.with_shape(*index.shape, *table.shape[1:])
 
@@ -102,5 +119,3 @@ class ScatterRows(Op):
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return Gather()(dy, y.inputs[1]), None
-
-

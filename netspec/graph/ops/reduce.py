@@ -33,13 +33,17 @@ class Reduction(Op):
         """The axes reduced in an operand of type `x`."""
         if self.axes is None:
             return tuple(range(x.rank))
-        self.check(all(-x.rank <= axis < x.rank for axis in self.axes), f"{self.name} over an axis that is not there", got=x)
+        self.check(
+            all(-x.rank <= axis < x.rank for axis in self.axes), f"{self.name} over an axis that is not there", got=x
+        )
         return normalized(self.axes, x.rank)
 
     def expand(self, dy: Value, x: Value) -> Value:
         """A gradient of the result, broadcast to the operand's shape."""
         axes = self.over(x.type)
-        return Broadcast(x.shape)(reshape_to(dy, tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))))
+        return Broadcast(x.shape)(
+            reshape_to(dy, tuple(1 if axis in axes else size for axis, size in enumerate(x.shape)))
+        )
 
     def flops(self, x: TensorType) -> int:
         return x.size

@@ -21,7 +21,12 @@ class Reshape(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         fits = prod(self.shape) == x.size
-        self.check(fits, f"cannot reshape {x.size} elements to {list(self.shape)}", expected=f"{x.size} elements", got=prod(self.shape))
+        self.check(
+            fits,
+            f"cannot reshape {x.size} elements to {list(self.shape)}",
+            expected=f"{x.size} elements",
+            got=prod(self.shape),
+        )
         return x.with_shape(*self.shape)
 
     def forward(self, xp: Xp, x: Array) -> Array:
@@ -72,7 +77,9 @@ class Concat(Op):
 
     def infer(self, *xs: TensorType) -> TensorType:
         first = xs[0]
-        self.check(-first.rank <= self.axis < first.rank, f"there is no axis {self.axis} to concatenate along", got=first)
+        self.check(
+            -first.rank <= self.axis < first.rank, f"there is no axis {self.axis} to concatenate along", got=first
+        )
         axis = self.axis % first.rank
 
         def rest(x: TensorType) -> tuple[int, ...]:

@@ -40,6 +40,15 @@ class State(_Source):
     """An array that stays from run to run: a parameter, a moving average, a solver's slot."""
 
 
+def _fill_to_onnx(g: Emitter, y: Value) -> str:
+    op = y.op
+    assert isinstance(op, Fill)
+    scalar = g.constant(op.value, str(op.type.dtype))
+    if not op.type.shape:
+        return scalar
+    return g.node("Expand", scalar, g.constant(list(op.type.shape), "int64"))
+
+
 @dataclass(frozen=True)
 class Fill(Op):
     """A tensor of one repeated value; of rank 0, a scalar constant."""
@@ -47,7 +56,7 @@ class Fill(Op):
     value: float
     type: TensorType
     traits = Traits(source=True)
-    onnx = OnnxExpansion(lambda g, y: _fill_to_onnx(g, y))
+    onnx = OnnxExpansion(_fill_to_onnx)
 
     def infer(self) -> TensorType:
         return self.type
@@ -60,15 +69,6 @@ class Fill(Op):
 
     def flops(self) -> int:
         return 0
-
-
-def _fill_to_onnx(g: Emitter, y: Value) -> str:
-    op = y.op
-    assert isinstance(op, Fill)
-    scalar = g.constant(op.value, str(op.type.dtype))
-    if not op.type.shape:
-        return scalar
-    return g.node("Expand", scalar, g.constant(list(op.type.shape), "int64"))
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class Constant(Op):
 
 
 def _numpy() -> Xp:
-    import numpy
+    import numpy as np
 
-    return numpy
+    return np
 
 
 def constant(array: Array) -> Value:

@@ -1,0 +1,82 @@
+"""BatchNormalization. Ioffe and Szegedy 2015, arXiv:1502.03167."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.graph.ops import normalization as ops
+from netspec.graph.ops.source import Fill
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.initializers import Initializer, Ones, Zeros
+from netspec.layers.regularizers import Regularizer
+from netspec.schema.kinds import LAYERS
+
+
+@LAYERS.register
+class BatchNormalization(LayerSpec):
+    """Shift and scale each channel to mean 0 and variance 1, then by a learned offset `beta` and factor `gamma`.
+
+    Input (N, C, …), output the same. In training, mean and variance are those of the batch (per channel, over all other
+    axes), and moving averages of them are kept; in inference, and with `trainable: false`, those averages are used.
+    y = gamma · (x - mean) / √(variance + epsilon) + beta.
+    """
+
+    type: Literal["BatchNormalization"] = "BatchNormalization"
+    axis: int = 1
+    """the axis of the channels. Keras's default, -1, is the same axis in channels-last data"""
+    momentum: float = Field(default=0.99, ge=0, le=1)
+    """share of the old value in the new moving average: moving · momentum + batch · (1 - momentum)"""
+    epsilon: float = Field(default=1e-3, gt=0)
+    """added to the variance, so that a constant channel is not divided by 0"""
+    center: bool = True
+    """add the learned offset `beta`"""
+    scale: bool = True
+    """multiply by the learned factor `gamma`"""
+    beta_initializer: Initializer = Zeros()
+    """first values of `beta` (C)"""
+    gamma_initializer: Initializer = Ones()
+    """first values of `gamma` (C)"""
+    moving_mean_initializer: Initializer = Zeros()
+    """first values of `moving_mean` (C)"""
+    moving_variance_initializer: Initializer = Ones()
+    """first values of `moving_variance` (C)"""
+    beta_regularizer: Regularizer | None = None
+    """penalty on `beta`, added to the loss"""
+    gamma_regularizer: Regularizer | None = None
+    """penalty on `gamma`, added to the loss"""
+
+    samples: ClassVar = (
+        Sample.of((4, 3, 2, 3)),
+        Sample.of((6, 3), scale=False, momentum=0.9),
+        Sample.of((3, 2, 5), axis=-1, center=False, epsilon=0.1),
+        Sample.of((3, 2, 2, 2), trainable=False),
+    )
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, C, …) → (N, C, …)."""
+        rank = len(x.shape)
+        need(rank >= 2, "the input has no channels", expected="(batch, channels, …)", got=x.type)
+        need(
+            -rank <= self.axis < rank and self.axis % rank != 0,
+            f"there is no axis {self.axis} of channels",
+            expected=f"an axis from 1 to {rank - 1}, or -1 for the last",
+            got=x.type,
+        )
+        x, axis = net.floating(x), self.axis % rank
+        shape = (x.shape[axis],)
+        gamma, beta = Fill(1.0, x.type.with_shape(*shape))(), Fill(0.0, x.type.with_shape(*shape))()
+        if self.scale:
+            gamma = net.parameter("gamma", shape, self.gamma_initializer, self.gamma_regularizer)
+        if self.center:
+            beta = net.parameter("beta", shape, self.beta_initializer, self.beta_regularizer)
+        moving_mean = net.statistic("moving_mean", shape, self.moving_mean_initializer)
+        moving_variance = net.statistic("moving_variance", shape, self.moving_variance_initializer)
+        if not net.learning:
+            return ops.BatchNormalization(axis, self.epsilon)(x, gamma, beta, moving_mean, moving_variance)
+        y, mean, variance = ops.BatchNormalizationTraining(axis, self.epsilon).many(x, gamma, beta)
+        for state, seen in ((moving_mean, mean), (moving_variance, variance)):
+            net.update(state, net.latest(state) * self.momentum + seen * (1 - self.momentum))
+        return y
