@@ -137,7 +137,7 @@ class Transform(Spec):
 
 @contextmanager
 def blamed_on(spec: Spec, *path: str | int) -> Iterator[None]:
-    """Give the problems raised inside the place in the spec that led to them, beside any place of their own.
+    """Give the problems raised inside the place in the spec that led to them, beside one of their own in a data file.
 
     That place is the value at `path`, or at the problem's own path where it has one (`columns.2`).
     """
@@ -150,6 +150,6 @@ def blamed_on(spec: Spec, *path: str | int) -> Iterator[None]:
 def _placed(found: Problem, spec: Spec, path: tuple[str | int, ...]) -> Problem:
     steps = tuple(int(step) if step.isdigit() else step for step in found.path.split(".")) if found.path else path
     where = spec.where(*steps)
-    if where is not None and found.location is not None:
+    if where is not None and found.location is not None and found.location.file != where.file:
         return replace(found, notes=(*found.notes, f"asked for at {where}"))
     return found.at(where, ".".join(map(str, steps)))

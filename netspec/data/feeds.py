@@ -160,7 +160,7 @@ def _mismatch(
     source_kind, target_kind = np.dtype(found.dtype).kind, np.dtype(target.dtype).kind
     if (target_kind in "iu" and source_kind == "f") or (target_kind == "b" and source_kind != "b"):
         return Problem(
-            f"`{field}` would lose its values in the net's input `{name}`",
+            f"`{field}` cannot feed the net's input `{name}` without loss",
             where,
             dotted,
             expected=f"{target}, as the net declares",

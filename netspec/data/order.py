@@ -26,7 +26,7 @@ def epoch_order(samples: int, seed: int, epoch: int) -> Array:
 
     Every sample draws 64 bits; the order is that of the draws, equal draws staying in order.
     """
-    bits = np.random.Philox(key=[seed % _WORD, _ORDER], counter=[0, epoch, 0, 0])
+    bits = _philox([seed, _ORDER], [0, epoch, 0, 0])
     return np.argsort(bits.random_raw(samples), kind="stable")
 
 
@@ -37,4 +37,10 @@ def order_digest(order: Array) -> str:
 
 def sample_generator(seed: int, epoch: int, index: int, stage: int) -> np.random.Generator:
     """The random numbers for one sample in one epoch at one stage of its preparation."""
-    return np.random.Generator(np.random.Philox(key=[seed % _WORD, _SAMPLE], counter=[0, epoch, index, stage]))
+    return np.random.Generator(_philox([seed, _SAMPLE], [0, epoch, index, stage]))
+
+
+def _philox(key: list[int], counter: list[int]) -> np.random.Philox:
+    """The generator with this key and counter, as words of 64 bits, lowest first."""
+    words = [np.array([word % _WORD for word in number], np.uint64) for number in (key, counter)]
+    return np.random.Philox(key=words[0], counter=words[1])

@@ -78,7 +78,7 @@ def _parse(path: Path, content: bytes) -> Array:
         raise InputError(
             f"{path} is cut short" if short else f"{path} is longer than its header says",
             expected=f"{size:,} bytes for {' × '.join(map(str, shape))} elements",
-            got=f"{len(content):,} bytes" if short else "more bytes than that",
+            got=f"{len(content):,} bytes{'' if short else ' or more'}",
             hint="download the file again",
         )
     array = np.frombuffer(content, dtype, offset=4 + 4 * len(shape)).reshape(shape)

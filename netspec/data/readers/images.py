@@ -134,6 +134,18 @@ def _eight_bit(image: Image.Image, mode: str) -> Image.Image:
     return image if image.mode == mode else image.convert(mode)
 
 
+def _upright_size(path: Path) -> tuple[int, int]:
+    """Height and width as the image is meant to be seen."""
+    with _opened(path) as image:
+        width, height = image.size
+        try:
+            # The tag of a PNG may stand after the pixels, which are then decoded: not where it makes no difference.
+            on_its_side = width != height and image.getexif().get(_ORIENTATION, 1) >= 5
+        except Exception as error:
+            raise _damaged(path, error) from None
+    return (width, height) if on_its_side else (height, width)
+
+
 def _common_size(files: Sequence[Path]) -> tuple[int, int]:
     """Height and width of all the files, from their headers. Raises InputError if they differ."""
     sizes: Counter[tuple[int, int]] = Counter()
@@ -141,13 +153,10 @@ def _common_size(files: Sequence[Path]) -> tuple[int, int]:
     problems: list[Problem] = []
     for path in files:
         try:
-            with _opened(path) as image:
-                width, height = image.size
-                on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
+            size = _upright_size(path)
         except InputError as error:
             problems += error.problems
             continue
-        size = (width, height) if on_its_side else (height, width)
         sizes[size] += 1
         example.setdefault(size, path)
     if problems:

@@ -53,7 +53,8 @@ def _arrays(path: Path) -> tuple[dict[str, Array], list[Problem]]:
     arrays: dict[str, Array] = {}
     problems = []
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here, since `np.load` leaves a file open that it cannot make sense of.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             for name in archive.files:
                 try:
                     array = archive[name]

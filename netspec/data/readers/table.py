@@ -71,8 +71,8 @@ class _Table:
 
     def report(self, line: int, cell: int | None, message: str, **facts: Any) -> None:
         """Note a `Problem` at a cell (counted from 0) of the row that starts in `line`, or at the row as a whole."""
-        lines = self.text.splitlines()
-        text = lines[line - 1] if line <= len(lines) else ""
+        lines = list(io.StringIO(self.text, newline=""))
+        text = lines[line - 1].rstrip("\r\n") if line <= len(lines) else ""
         column = 1
         if cell and '"' not in text:
             before = text.split(self.delimiter)[:cell]
@@ -82,7 +82,7 @@ class _Table:
 
 
 def open_table(path: Path, options: TableOptions) -> ArrayDataset:
-    """The rows as fields `features` (columns,) of float32 and `label` (), if asked for. Raises InputError with all faults."""
+    """The rows as fields `features` (columns,) of float32 and `label` () if asked for; InputError tells all faults."""
     raw = read_bytes(path)
     table = _Table(path, _decoded(path, raw), options.delimiter)
     rows = table.rows()
@@ -142,6 +142,7 @@ def _names(table: _Table, first: _Row | None, options: TableOptions) -> list[str
 def _columns(table: _Table, names: list[str], options: TableOptions) -> tuple[list[int], int | None]:
     """The columns of the features and of the label, counted from 0. Raises InputError for those that are not there."""
     problems: list[Problem] = []
+    single = "the first line is a single cell: is `delimiter` right?" if len(names) == 1 else None
 
     def find(column: int | str, place: str) -> int:
         if isinstance(column, int):
@@ -166,7 +167,7 @@ def _columns(table: _Table, names: list[str], options: TableOptions) -> tuple[li
                     f"{table.path} has {'several columns' if several else 'no column'} {column!r}",
                     path=place,
                     expected="a column's number, counted from 1" if several else f"one of {listing(names)}",
-                    hint=None if several else did_you_mean(column, names),
+                    hint=None if several else did_you_mean(column, names) or single,
                 )
             )
         else:

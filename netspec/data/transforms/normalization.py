@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from netspec.data.base import FieldType, SampleKeys, Transform
-from netspec.errors import InputError
+from netspec.errors import InputError, Problem
 from netspec.schema.data import TRANSFORMS
 from netspec.schema.spec import problem
 
@@ -95,16 +95,19 @@ class Normalization(Transform):
     def infer(self, field: FieldType) -> FieldType:
         """(C, …) of any type → (C, …) of float32. Raises InputError where the number of values is not C (or 1)."""
         channels = field.shape[0] if field.shape else 1
-        for name in ("mean", "variance"):
-            values = getattr(self, name)
-            if isinstance(values, list) and len(values) not in (1, channels):
-                raise InputError(
-                    f"`{name}` does not fit the data",
-                    location=self.where(name),
-                    path=name,
-                    expected=f"one number, or {channels} for samples of {field}",
-                    got=f"a list of {len(values)}",
-                )
+        problems = [
+            Problem(
+                f"`{name}` does not fit the data",
+                self.where(name),
+                path=name,
+                expected=f"one number, or {channels} for samples of {field}",
+                got=f"a list of {len(values)}",
+            )
+            for name, values in (("mean", self.mean), ("variance", self.variance))
+            if isinstance(values, list) and len(values) not in (1, channels)
+        ]
+        if problems:
+            raise InputError(problems)
         return FieldType(field.shape, "float32")
 
     def apply(self, batch: Array, keys: SampleKeys) -> Array:

@@ -1,0 +1,68 @@
+"""Small data sets made on the spot, and sources read from YAML-like mappings."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec.data  # noqa: F401  # the sources and transforms are found through it
+from netspec.data.base import FieldType, Source
+from netspec.data.readers.arrays import ArrayDataset
+from netspec.errors import InputError, Location
+from netspec.schema.data import SOURCES
+from netspec.schema.tree import Map, Seq
+
+CODES = {"uint8": 0x08, "int8": 0x09, "int16": 0x0B, "int32": 0x0C, "float32": 0x0D, "float64": 0x0E}
+
+
+def located(value: Any, file: str) -> Any:
+    """Plain data as the YAML reader gives it: every value in the document says where it stands (one line a key)."""
+    if isinstance(value, dict):
+        made = Map(Location(file, 1, 1))
+        for line, (key, item) in enumerate(value.items(), 1):
+            made.put(key, located(item, file), Location(file, line, 1), Location(file, line, len(key) + 3))
+        return made
+    if isinstance(value, list):
+        items = Seq(Location(file, 1, 1))
+        for item in value:
+            items.add(located(item, file), Location(file, 1, 1))
+        return items
+    return value
+
+
+def split_of(_file: str = "train.yaml", **fields: Any) -> Source:
+    """The split that these fields of a train file describe."""
+    made = SOURCES.parse(located({"batch_size": 4, **fields}, _file))
+    assert isinstance(made, Source)
+    return made
+
+
+def plain_dataset(samples: int) -> ArrayDataset:
+    """`x` (2,) and `label` (), both of which tell the index of their sample."""
+    index = np.arange(samples)
+    arrays: dict[str, np.ndarray] = {
+        "x": np.stack([index, -index], axis=1).astype(np.float32),
+        "label": index.astype(np.int64),
+    }
+    return ArrayDataset(arrays, digest=f"plain {samples}", describe=lambda index: f"plain, sample {index}")
+
+
+PLAIN = {"x": FieldType((2,), "float32"), "label": FieldType((), "int32")}
+
+
+def write_idx(path: Path, array: np.ndarray) -> Path:
+    """An idx file, gzipped if its name says so."""
+    header = struct.pack(">HBB", 0, CODES[array.dtype.name], array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
+    content = header + array.astype(array.dtype.newbyteorder(">")).tobytes()
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    return path
+
+
+def problems_of(error: pytest.ExceptionInfo[InputError], folder: Path) -> str:
+    """The whole text of an error, with the temporary folder written as `.`."""
+    return error.value.render().replace(str(folder), ".")

@@ -1,0 +1,264 @@
+"""Tables: which columns become what, and every bad cell told with its line and column."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.data.base import Dataset, FieldType
+from netspec.data.loader import Loader
+from netspec.errors import InputError
+from tests.data.conftest import problems_of, split_of
+
+IRIS = """\
+sepal, petal, species
+5.1, 1.4, setosa
+7.0, 4.7, versicolor
+
+6.3, 6.0, virginica
+4.9, 1.5, setosa
+"""
+
+
+def table(folder: Path, text: str | bytes, **fields: Any) -> Dataset:
+    path = folder / "some.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return split_of(str(folder / "train.yaml"), source="csv", path="some.csv", **{"header": True, **fields}).open()
+
+
+def everything(data: Dataset) -> dict[str, list]:
+    return {name: values.tolist() for name, values in data.read(np.arange(len(data))).items()}
+
+
+def test_names_of_classes_become_indices(tmp_path):
+    data = table(tmp_path, IRIS, label="species")
+    assert data.fields == {"features": FieldType((2,), "float32"), "label": FieldType((), "int32")}
+    assert data.classes == {"label": ("setosa", "versicolor", "virginica")}
+    found = everything(data)
+    assert found["label"] == [0, 1, 2, 0]
+    np.testing.assert_array_equal(found["features"], np.array([[5.1, 1.4], [7, 4.7], [6.3, 6], [4.9, 1.5]], np.float32))
+    assert data.describe(2) == "some.csv, line 5"  # the blank line counts as a line
+
+
+def test_declared_classes_decide_the_indices(tmp_path):
+    data = table(tmp_path, IRIS, label="species", classes=["virginica", "other", "versicolor", "setosa"])
+    assert everything(data)["label"] == [3, 2, 0, 3]
+
+
+def test_columns_by_name_by_number_and_in_any_order(tmp_path):
+    assert everything(table(tmp_path, IRIS, columns=["petal"]))["features"] == [
+        [np.float32(x)] for x in (1.4, 4.7, 6, 1.5)
+    ]
+    by_number = everything(table(tmp_path, IRIS, columns=[2, 1], label=3))
+    assert by_number["features"][1] == [np.float32(4.7), 7]
+    assert by_number["label"] == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "dtype", "expected"),
+    [
+        (["1", "0", "2"], "int32", [1, 0, 2]),
+        (["1.0", "0", "16777217"], "int32", [1, 0, 16777217]),
+        (["1.5", "0", "-2"], "float32", [1.5, 0, -2]),
+        (["3e9", "0", "1"], "float32", [3e9, 0, 1]),
+    ],
+)
+def test_labels_that_are_numbers(tmp_path, labels, dtype, expected):
+    data = table(tmp_path, "".join(f"7,{label}\n" for label in labels), header=False, label=2)
+    assert data.fields["label"] == FieldType((), dtype)
+    assert everything(data)["label"] == expected
+    assert data.classes == {}
+
+
+def test_other_delimiters_quotes_byte_order_marks_and_line_ends(tmp_path):
+    text = '\ufeffa;"b;c";d\r\n1;2;"x; y"\r\n3;4;"say ""z"""\r\n'
+    data = table(tmp_path, text, delimiter=";", columns=["a", "b;c"], label="d")
+    assert everything(data)["features"] == [[1, 2], [3, 4]]
+    assert data.classes == {"label": ('say "z"', "x; y")}
+
+
+def test_missing_values_can_be_a_number(tmp_path):
+    data = table(tmp_path, "a,b\n1,\n?,2\nNA,nan\n", missing=-1)
+    assert everything(data)["features"] == [[1, -1], [-1, 2], [-1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fields"),
+    [
+        ("cells", "a,b,c\n1,,x\n 2 ,  oops,y\n1e99,inf,z\n", {"columns": ["a", "b"]}),
+        ("ragged", "a,b\n1,2\n1,2,3\n4\n", {}),
+        ("delimiter", "a;b\n1;2\n", {"columns": ["a", "b"]}),
+        ("classes", "a,b\n1,setosa\n2,sitosa\n3,\n", {"label": "b", "classes": ["setosa", "virginica"]}),
+        ("labels", "a,b\n1,0\n2,1O\n3,?\n", {"label": "b"}),
+        ("quotes", 'a,b\n1,2\n"3,4\n', {}),
+        ("header", "1,2\n3,4\n", {"header": False, "columns": ["a", 3], "label": 2}),
+        ("twice", "a,a\n3,4\n", {"columns": ["a"]}),
+        ("empty", "", {}),
+        ("only header", "a,b\n", {}),
+        ("utf-8", b"a,b\n1,\xff\n", {}),
+    ],
+)
+def test_all_that_is_wrong_is_told_with_its_place(tmp_path, name, text, fields):
+    with pytest.raises(InputError) as error:
+        table(tmp_path, text, **fields)
+    assert problems_of(error, tmp_path) == ERRORS[name]
+
+
+def test_reading_stops_when_everything_is_wrong(tmp_path):
+    with pytest.raises(InputError) as error:
+        table(tmp_path, "a,b\n" + "x,y\n" * 10_000)
+    assert 100 <= len(error.value.problems) <= 102
+
+
+def test_classes_of_another_split_must_be_those_of_training(tmp_path):
+    train = Loader(table(tmp_path, IRIS, label="species"), split_of(source="npz", path=""), seed=1)
+    other = table(tmp_path, "a,b,species\n1,2,setosa\n1,2,rosa\n", label="species")
+    with pytest.raises(InputError) as error:
+        Loader(other, split_of(source="npz", path=""), seed=1, learned=train.learned)
+    assert error.value.render() == ERRORS["other classes"]
+
+
+numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(rows=st.lists(st.tuples(numbers, numbers, st.integers(-5, 5)), min_size=1, max_size=20))
+def test_numbers_read_back_exactly(tmp_path_factory, rows):
+    text = "".join(f"{a!r}\t{label}\t{b!r}\n" for a, b, label in rows)
+    data = table(tmp_path_factory.mktemp("csv"), text, header=False, delimiter="\t", label=2)
+    assert everything(data) == {"features": [[a, b] for a, b, _ in rows], "label": [label for *_, label in rows]}
+
+
+@given(text=st.text(alphabet='ab1,"\n\r\0 .', max_size=60) | st.binary(max_size=40))
+def test_any_text_is_read_or_told(tmp_path_factory, text):
+    folder = tmp_path_factory.mktemp("csv")
+    samples = None
+    with suppress(InputError):  # any other exception is a failure
+        samples = len(table(folder, text, label=1))
+    assert samples != 0
+
+
+ERRORS = {
+    "cells": """\
+./some.csv:2:3: error: column `b` has no value here
+  2 | 1,,x
+    |   ^
+  expected: a number
+  got: an empty cell
+  hint: `missing: 0` puts 0, or any number you choose, in place of missing values
+  asked for at ./train.yaml:3:7
+./some.csv:3:7: error: column `b` has text here
+  3 |  2 ,  oops,y
+    |       ^
+  expected: a number
+  got: 'oops'
+  hint: leave columns of text out of `columns`
+  asked for at ./train.yaml:3:7
+./some.csv:4:1: error: column `a` has a number that float32 cannot hold
+  4 | 1e99,inf,z
+    | ^
+  got: 1e99
+  asked for at ./train.yaml:3:7
+./some.csv:4:6: error: column `b` has a number that float32 cannot hold
+  4 | 1e99,inf,z
+    |      ^
+  got: inf
+  asked for at ./train.yaml:3:7
+4 errors""",
+    "ragged": """\
+./some.csv:3:1: error: this row has 3 cells
+  3 | 1,2,3
+    | ^
+  expected: 2, as in the header
+  asked for at ./train.yaml:3:7
+./some.csv:4:1: error: this row has 1 cell
+  4 | 4
+    | ^
+  expected: 2, as in the header
+  hint: is `delimiter` right?
+  asked for at ./train.yaml:3:7
+2 errors""",
+    "delimiter": """\
+./train.yaml:1:1: error: ./some.csv has no column 'a'
+  at: columns.0
+  expected: one of a;b
+  hint: the first line is a single cell: is `delimiter` right?
+./train.yaml:1:1: error: ./some.csv has no column 'b'
+  at: columns.1
+  expected: one of a;b
+  hint: the first line is a single cell: is `delimiter` right?
+2 errors""",
+    "classes": """\
+./some.csv:3:3: error: 'sitosa' is not a declared class
+  3 | 2,sitosa
+    |   ^
+  expected: one of setosa, virginica
+  hint: did you mean `setosa`?
+  asked for at ./train.yaml:3:7
+./some.csv:4:3: error: there is no label `b` here
+  4 | 3,
+    |   ^
+  expected: a label in every row
+  got: an empty cell
+  asked for at ./train.yaml:3:7
+2 errors""",
+    "labels": """\
+./some.csv:3:3: error: the label `b` is not a number here, as it is in other rows
+  3 | 2,1O
+    |   ^
+  expected: a finite number
+  got: '1O'
+  hint: if the labels are names of classes, declare them in `classes`
+  asked for at ./train.yaml:3:7
+./some.csv:4:3: error: there is no label `b` here
+  4 | 3,?
+    |   ^
+  expected: a label in every row
+  got: '?'
+  asked for at ./train.yaml:3:7
+2 errors""",
+    "quotes": """\
+./some.csv:3:1: error: this row cannot be read
+  3 | "3,4
+    | ^
+  expected: cells in matching quotes
+  got: unexpected end of data
+  asked for at ./train.yaml:3:7""",
+    "header": """\
+./train.yaml:1:1: error: column 'a' is named, but the table has no header
+  at: columns.0
+  expected: a number from 1 to 2
+  hint: if the first line does hold names, set `header: true`
+./train.yaml:1:1: error: ./some.csv has no column 3
+  at: columns.1
+  expected: a number from 1 to 2
+2 errors""",
+    "twice": """\
+./train.yaml:1:1: error: ./some.csv has several columns 'a'
+  at: columns.0
+  expected: a column's number, counted from 1""",
+    "empty": """\
+./train.yaml:3:7: error: ./some.csv is empty
+  at: path
+  expected: a table""",
+    "only header": """\
+./train.yaml:3:7: error: ./some.csv has no rows
+  at: path
+  expected: one row or more below the header""",
+    "utf-8": """\
+./train.yaml:3:7: error: ./some.csv is not UTF-8 text
+  at: path
+  expected: text in UTF-8
+  got: the byte 0xff in line 2""",
+    "other classes": """\
+train.yaml:2:9: error: the classes of `label` are not those of the training split
+  at: source
+  expected: setosa, versicolor, virginica
+  got: lacks versicolor, virginica; has also rosa
+  hint: declare the same `classes` in both splits""",
+}

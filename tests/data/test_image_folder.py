@@ -1,0 +1,228 @@
+"""Image folders: labels, sizes, modes, orientation, and damaged files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from netspec.data.base import Dataset, FieldType
+from netspec.data.readers import images
+from netspec.errors import InputError
+from tests.data.conftest import problems_of, split_of
+
+RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+
+
+def folder_of(root: Path, **fields: Any) -> Dataset:
+    return split_of(str(root / "train.yaml"), source="image_folder", path="set", **fields).open()
+
+
+def put(path: Path, pixels: np.ndarray | Image.Image, **options: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    image.save(path, **options)
+    return path
+
+
+def noise(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
+
+
+@pytest.fixture
+def animals(tmp_path):
+    """Two classes, three images of 4 × 6, one of them deeper down; and files that are no samples."""
+    pixels = [noise(4, 6, 3, seed=seed) for seed in range(3)]
+    put(tmp_path / "set" / "dog" / "b.png", pixels[2])
+    put(tmp_path / "set" / "dog" / "a" / "z.BMP", pixels[1])
+    put(tmp_path / "set" / "cat" / "1.webp", pixels[0], lossless=True)
+    put(tmp_path / "set" / "dog" / ".hidden.png", pixels[0])
+    (tmp_path / "set" / "dog" / "notes.txt").write_text("no image")
+    (tmp_path / "set" / ".cache").mkdir()
+    return tmp_path, pixels
+
+
+def test_classes_are_folders_and_samples_are_sorted(animals):
+    root, pixels = animals
+    data = folder_of(root)
+    assert data.classes == {"label": ("cat", "dog")}
+    assert data.fields == {"image": FieldType((3, 4, 6), "uint8"), "label": FieldType((), "int32")}
+    assert [Path(data.describe(index)).name for index in range(len(data))] == ["1.webp", "z.BMP", "b.png"]
+    found = data.read(np.array([2, 0, 1]))
+    assert found["label"].tolist() == [1, 0, 1]
+    expected = np.stack([pixels[2], pixels[0], pixels[1]]).transpose(0, 3, 1, 2)
+    assert np.array_equal(found["image"], expected)
+
+
+def test_declared_classes_decide_the_labels_and_may_be_empty(animals):
+    root, _ = animals
+    data = folder_of(root, classes=["fox", "dog", "cat"])
+    assert data.read(np.arange(3))["label"].tolist() == [1, 1, 2]
+
+
+def test_the_fingerprint_follows_names_and_sizes(animals):
+    root, _ = animals
+    before = folder_of(root).digest
+    assert folder_of(root).digest == before
+    (root / "set" / "dog" / "b.png").rename(root / "set" / "dog" / "c.png")
+    assert folder_of(root).digest != before
+
+
+def test_resizing(tmp_path):
+    put(tmp_path / "set" / "x" / "a.png", np.full((8, 8, 3), 77, np.uint8))
+    put(tmp_path / "set" / "x" / "b.png", np.kron(np.array([[0, 200]], np.uint8), np.ones((2, 2), np.uint8)))
+    data = folder_of(tmp_path, size=[2, 4], channels=1, interpolation="nearest")
+    assert data.fields["image"] == FieldType((1, 2, 4), "uint8")
+    found = data.read(np.array([0, 1]))["image"]
+    assert found.tolist() == [[[[77] * 4] * 2], [[[0, 0, 200, 200]] * 2]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour"), [("RGB", RED), ("RGBA", (*RED, 128)), ("P", RED), ("CMYK", (0, 255, 255, 0))]
+)
+def test_colour_modes_become_rgb(tmp_path, mode, colour):
+    image = Image.new("RGB", (3, 2), RED).convert("P") if mode == "P" else Image.new(mode, (3, 2), colour)
+    suffix = "jpg" if mode == "CMYK" else "png"
+    put(tmp_path / "set" / "x" / f"a.{suffix}", image)
+    pixels = folder_of(tmp_path).read(np.array([0]))["image"][0]
+    # JPEG rounds its coefficients: a few steps of 255.
+    assert np.abs(pixels[:, 0, 0].astype(int) - RED).max() <= (6 if suffix == "jpg" else 0)
+
+
+def test_transparent_palettes_are_read_without_a_warning(tmp_path):
+    image = Image.new("P", (2, 2), 1)
+    image.putpalette([*RED, *GREEN])
+    put(tmp_path / "set" / "x" / "a.png", image, transparency=b"\x00\x80")
+    assert folder_of(tmp_path).read(np.array([0]))["image"][0, :, 0, 0].tolist() == list(GREEN)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_sixteen_bit_grey_keeps_its_upper_bits(tmp_path, channels):
+    deep = np.array([[0x0000, 0x12FF], [0x8000, 0xFFFF]], np.uint16)
+    put(tmp_path / "set" / "x" / "a.png", deep)
+    found = folder_of(tmp_path, channels=channels).read(np.array([0]))["image"]
+    assert found.tolist() == [[[[0x00, 0x12], [0x80, 0xFF]]] * channels]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_honoured(tmp_path, orientation):
+    """Every orientation of one upright picture is stored as the tag says and read upright again."""
+    upright = np.zeros((2, 3, 3), np.uint8)
+    upright[0, 0], upright[0, 2], upright[1, 0] = RED, GREEN, BLUE
+    stored = {
+        1: upright,
+        2: upright[:, ::-1],
+        3: upright[::-1, ::-1],
+        4: upright[::-1],
+        5: upright.transpose(1, 0, 2),
+        6: np.rot90(upright, 1),
+        7: upright[::-1, ::-1].transpose(1, 0, 2),
+        8: np.rot90(upright, -1),
+    }[orientation]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    put(tmp_path / "set" / "x" / "a.png", np.ascontiguousarray(stored), exif=exif)
+    data = folder_of(tmp_path)  # the size is that of the upright picture, without `size`
+    assert np.array_equal(data.read(np.array([0]))["image"][0], upright.transpose(2, 0, 1))
+
+
+def test_images_of_different_sizes_need_a_size(tmp_path):
+    put(tmp_path / "set" / "x" / "a.png", noise(4, 6, 3))
+    put(tmp_path / "set" / "x" / "b.png", noise(4, 6, 3))
+    put(tmp_path / "set" / "y" / "c.png", noise(6, 4, 3))
+    with pytest.raises(InputError) as error:
+        folder_of(tmp_path)
+    assert problems_of(error, tmp_path) == DIFFERENT
+    assert len(folder_of(tmp_path, size=5)) == 3
+
+
+def test_damaged_images_are_all_named(tmp_path):
+    good = put(tmp_path / "set" / "x" / "a.png", noise(40, 40, 3))
+    (tmp_path / "set" / "x" / "b.png").write_bytes(good.read_bytes()[:-900])
+    (tmp_path / "set" / "x" / "c.jpg").write_text("hello")
+    (tmp_path / "set" / "x" / "d.bmp").touch()
+    data = folder_of(tmp_path, size=[4, 4])
+    with pytest.raises(InputError) as error:
+        data.read(np.arange(4))
+    named = [problem.message.replace(str(tmp_path), ".") for problem in error.value.problems]
+    assert named == [f"image ./set/x/{name} cannot be read" for name in ("b.png", "c.jpg", "d.bmp")]
+    with pytest.raises(InputError, match=r"c\.jpg cannot be read"):
+        folder_of(tmp_path)
+
+
+@given(position=st.integers(0, 10**4), byte=st.integers(0, 255), suffix=st.sampled_from(["png", "jpg", "bmp", "webp"]))
+def test_any_damage_to_an_image_is_read_or_told(tmp_path_factory, position, byte, suffix):
+    root = tmp_path_factory.mktemp("images")
+    path = put(root / "set" / "x" / f"a.{suffix}", noise(5, 5, 3))
+    content = bytearray(path.read_bytes())
+    content[position % len(content)] = byte
+    path.write_bytes(content)
+    data = folder_of(root, size=[5, 5])
+    told = str(path)
+    try:
+        data.read(np.array([0]))
+    except InputError as error:  # any other exception is a failure
+        told = str(error)
+    assert str(path) in told
+
+
+def test_an_image_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    put(tmp_path / "set" / "x" / "a.png", noise(40, 50, 3))
+    monkeypatch.setattr(images, "MAX_PIXELS", 1999)
+    with pytest.raises(InputError) as error:
+        folder_of(tmp_path, size=[4, 4]).read(np.array([0]))
+    assert problems_of(error, tmp_path) == (
+        "error: image ./set/x/a.png is too large\n  expected: at most 1,999 pixels\n  got: 50 × 40 pixels"
+    )
+
+
+@pytest.mark.parametrize("limit", [1500, 900])
+def test_pillows_own_bound_is_told_as_an_error_too(tmp_path, monkeypatch, limit):
+    """Above its bound Pillow warns, above twice that it raises."""
+    put(tmp_path / "set" / "x" / "a.png", noise(40, 50, 3))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    with pytest.raises(InputError, match="is too large"):
+        folder_of(tmp_path)
+
+
+def test_folders_that_cannot_be_a_set(tmp_path):
+    with pytest.raises(InputError, match="there is no folder"):
+        folder_of(tmp_path)
+    (tmp_path / "set").mkdir()
+    with pytest.raises(InputError, match="holds no class folders"):
+        folder_of(tmp_path)
+    (tmp_path / "set" / "cat").mkdir()
+    with pytest.raises(InputError, match="holds no image"):
+        folder_of(tmp_path, classes=["cat"])
+    put(tmp_path / "set" / "dog" / "a.png", noise(2, 2, 3))
+    with pytest.raises(InputError) as error:
+        folder_of(tmp_path)
+    assert problems_of(error, tmp_path) == EMPTY
+    with pytest.raises(InputError) as error:
+        folder_of(tmp_path, classes=["cat", "dgo"])
+    assert problems_of(error, tmp_path) == UNDECLARED
+
+
+DIFFERENT = """\
+./train.yaml:3:7: error: the images differ in size
+  at: path
+  expected: `size: [height, width]` that they are all resized to
+  got: 2 sizes (height × width): 4 × 6 in a.png, 6 × 4 in c.png
+  hint: add for example `size: [4, 6]`"""
+
+EMPTY = """\
+./train.yaml:3:7: error: class folder ./set/cat holds no image
+  at: path
+  expected: files that end in .bmp, .jpeg, .jpg, .png, .webp
+  hint: declare `classes` if a class may be without images"""
+
+UNDECLARED = """\
+./train.yaml:3:7: error: folder `dog` of ./set is not among the declared classes
+  at: path
+  expected: one of cat, dgo
+  hint: did you mean `dgo`?"""

@@ -1,0 +1,299 @@
+"""The loader: order, coverage, resuming, prefetching, and the errors it finds in data."""
+
+from __future__ import annotations
+
+import threading
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.data.base import FieldType
+from netspec.data.feeds import ValueRange
+from netspec.data.loader import Batch, Loader, open_loader
+from netspec.data.order import epoch_order, sample_generator
+from netspec.data.readers.arrays import ArrayDataset
+from netspec.errors import InputError
+from tests.data.conftest import PLAIN, plain_dataset, problems_of, split_of
+
+sizes = st.integers(1, 40)
+
+
+def loader_of(samples: int, *, seed: int = 1, prefetch: int = 0, **fields: Any) -> Loader:
+    split = split_of(source="npz", path="unused.npz", shuffle=fields.pop("shuffle", True), **fields)
+    return Loader(plain_dataset(samples), split, seed=seed, wanted=PLAIN, prefetch=prefetch)
+
+
+def same(one: Batch, other: Batch) -> bool:
+    return (
+        (one.epoch, one.position, one.step) == (other.epoch, other.position, other.step)
+        and np.array_equal(one.indices, other.indices)
+        and all(np.array_equal(values, other.inputs[name]) for name, values in one.inputs.items())
+    )
+
+
+def test_the_order_is_the_one_written_down():
+    # Frozen: another order would make every checkpoint written so far resume elsewhere.
+    assert epoch_order(10, seed=1, epoch=0).tolist() == ORDER_1_0
+    assert epoch_order(10, seed=1, epoch=1).tolist() == ORDER_1_1
+    assert epoch_order(10, seed=2, epoch=0).tolist() == ORDER_2_0
+
+
+@given(samples=st.integers(0, 200), seed=st.integers(0, 2**64), epoch=st.integers(0, 10**6))
+def test_an_order_is_a_permutation(samples, seed, epoch):
+    assert sorted(epoch_order(samples, seed, epoch).tolist()) == list(range(samples))
+
+
+def test_orders_are_fair():
+    """Each of 6 orders of 3 samples is drawn about as often: 6000 epochs, expected 1000 ± 29, so 5 sigma is 145."""
+    orders = [tuple(epoch_order(3, seed=7, epoch=epoch).tolist()) for epoch in range(6000)]
+    counts = [orders.count(order) for order in set(orders)]
+    assert len(counts) == 6
+    assert all(abs(count - 1000) < 145 for count in counts)
+
+
+@given(samples=sizes, batch=sizes, shuffle=st.booleans(), limit=st.none() | sizes)
+def test_every_epoch_has_every_sample_once(samples, batch, shuffle, limit):
+    loader = loader_of(samples, batch_size=batch, shuffle=shuffle, limit=limit)
+    expected = min(samples, limit or samples)
+    batches = list(islice(loader, 2 * loader.steps_per_epoch))
+    for epoch in (0, 1):
+        mine = [one for one in batches if one.epoch == epoch]
+        assert len(mine) == loader.steps_per_epoch
+        indices = [index for one in mine for index in one.indices.tolist()]
+        assert sorted(indices) == list(range(expected))
+        assert shuffle or indices == list(range(expected))
+        assert [one.position for one in mine] == [number * batch for number in range(len(mine))]
+        assert {len(one) for one in mine} == set(loader.batch_sizes)
+    assert [one.step for one in batches] == list(range(len(batches)))
+    for one in batches:
+        assert one.inputs["label"].dtype == np.int32
+        assert one.inputs["label"].tolist() == one.indices.tolist()
+        assert one.inputs["x"][:, 1].tolist() == (-one.indices).tolist()
+
+
+@given(samples=sizes, batch=sizes, prefetch=st.integers(0, 3))
+def test_one_pass_has_every_sample_once_in_order(samples, batch, prefetch):
+    loader = loader_of(samples, batch_size=batch, prefetch=prefetch)
+    before = loader.state()
+    for _ in range(2):
+        indices = [index for one in loader.one_pass() for index in one.indices.tolist()]
+        assert indices == list(range(samples))
+    assert loader.state() == before
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("batch", [1, 3, 5, 10, 12])
+def test_resuming_anywhere_goes_on_as_if_nothing_happened(batch, prefetch):
+    samples, steps = 10, 22
+    straight = list(islice(loader_of(samples, batch_size=batch), steps))
+    stopping = loader_of(samples, batch_size=batch, prefetch=prefetch)
+    states = [stopping.state(), *(stopping.state() for _ in islice(stopping, steps))]
+    stopping.close()
+    for stopped, state in enumerate(states):
+        resumed = loader_of(samples, batch_size=batch, prefetch=prefetch)
+        resumed.restore(state)
+        rest = list(islice(resumed, steps - stopped))
+        resumed.close()
+        assert all(same(one, other) for one, other in zip(rest, straight[stopped:], strict=True))
+
+
+def test_a_new_iteration_goes_on_where_the_last_one_stopped():
+    loader = loader_of(10, batch_size=4)
+    straight = list(islice(loader_of(10, batch_size=4), 6))
+    first = iter(loader)
+    halves = [next(first), next(first), *islice(loader, 4)]
+    assert all(same(one, other) for one, other in zip(halves, straight, strict=True))
+    assert list(first) == []  # it was ended by the second
+
+
+def test_resuming_with_another_batch_size_keeps_the_order():
+    loader = loader_of(10, batch_size=4)
+    next(iter(loader))
+    resumed = loader_of(10, batch_size=3)
+    resumed.restore(loader.state())
+    batch = next(iter(resumed))
+    assert (batch.position, batch.step) == (4, 1)
+    assert batch.indices.tolist() == epoch_order(10, 1, 0)[4:7].tolist()
+
+
+@given(samples=sizes, batch=sizes, prefetch=st.integers(1, 5))
+def test_prefetching_changes_nothing(samples, batch, prefetch):
+    expected = list(islice(loader_of(samples, batch_size=batch), 7))
+    with loader_of(samples, batch_size=batch, prefetch=prefetch) as loader:
+        got = list(islice(loader, 7))
+    assert all(same(one, other) for one, other in zip(got, expected, strict=True))
+
+
+def prefetching_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "netspec-prefetch"]
+
+
+def test_threads_end_with_the_loader():
+    with loader_of(100, batch_size=2, prefetch=3) as loader:
+        training, testing = iter(loader), loader.one_pass()
+        next(training)
+        next(testing)
+        assert len(prefetching_threads()) == 2
+    assert prefetching_threads() == []
+    assert list(training) == []
+    assert list(testing) == []
+
+
+def test_threads_end_when_the_consumer_fails():
+    def consume() -> None:
+        for batch in loader_of(100, batch_size=2, prefetch=3):
+            if batch.step == 1:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        consume()
+    assert prefetching_threads() == []
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+def test_an_error_in_the_data_comes_after_the_batches_before_it(prefetch):
+    labels = np.array([0, 1, 2, 1, 7, 0])
+    data = ArrayDataset({"label": labels}, digest="", describe=lambda index: f"labels.npz, sample {index}")
+    split = split_of(source="npz", path="labels.npz", batch_size=2)
+    wanted = {"label": FieldType((), "int32")}
+    ranges = {"label": ValueRange(0, 2, "`logits` has 3 classes")}
+    with Loader(data, split, seed=1, wanted=wanted, ranges=ranges, prefetch=prefetch) as loader:
+        batches = loader.one_pass()
+        assert [next(batches).indices.tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+        with pytest.raises(InputError) as error:
+            next(batches)
+    assert error.value.render() == (
+        "error: `label` is 7, out of range\n"
+        "  expected: 0 to 2: `logits` has 3 classes\n"
+        "  got: 7 in labels.npz, sample 4"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "message"),
+    [
+        (np.array([[0.0, 1.0], [2.0, np.nan]], np.float32), "float32", "nan in x, sample 1"),
+        (np.array([[0.0, 1e300], [2.0, 1.0]]), "float32", "1e+300 in x, sample 0"),
+        (np.array([[0.0, -np.inf], [2.0, np.inf]]), "float64", "-inf in x, sample 0"),
+        (np.array([[1, 2], [3, 2**31]]), "int32", "2147483648 in x, sample 1"),
+        (np.array([[1, 2], [3, 2**64 - 1]], np.uint64), "int64", "18446744073709551615 in x, sample 1"),
+        (np.array([[1, 2], [3, -1]], np.int32), "uint8", "-1 in x, sample 1"),
+        (np.array([[2**24, 2], [3, 2**24 + 1]], np.int32), "float32", "16777217 in x, sample 1"),
+    ],
+)
+def test_values_that_an_input_cannot_take(values, dtype, message):
+    data = ArrayDataset({"x": values}, digest="", describe=lambda index: f"x, sample {index}")
+    loader = Loader(data, split_of(source="npz", path="x"), seed=1, wanted={"x": FieldType((2,), dtype)}, prefetch=0)
+    with pytest.raises(InputError) as error:
+        list(loader.one_pass())
+    assert message in [problem.got for problem in error.value.problems]
+    assert f"{dtype}" in str(error.value)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("source", ["uint8", "int64", "bool"])
+def test_values_that_fit_are_converted(source, dtype):
+    data = ArrayDataset({"x": np.array([0, 1, 1]).astype(source)}, digest="", describe=str)
+    loader = Loader(data, split_of(source="npz", path="x"), seed=1, wanted={"x": FieldType((), dtype)}, prefetch=0)
+    (batch,) = loader.one_pass()
+    assert batch.inputs["x"].dtype == dtype
+    assert batch.inputs["x"].tolist() == [0, 1, 1]
+
+
+def test_all_that_does_not_match_the_net_is_told_at_once(tmp_path):
+    image, score, label = np.zeros((3, 28, 28), np.uint8), np.zeros(3, np.float32), np.zeros(3, np.int64)
+    np.savez(tmp_path / "some.npz", image=image, score=score, label=label)
+    inputs = {"label": "labl", "imge": "image", "y": "score"}
+    split = split_of(str(tmp_path / "train.yaml"), source="npz", path="some.npz", inputs=inputs)
+    wanted = {
+        "image": FieldType((1, 28, 28), "float32"),
+        "label": FieldType((), "int32"),
+        "y": FieldType((), "int32"),
+        "z": FieldType((4,), "float32"),
+    }
+    with pytest.raises(InputError) as error:
+        open_loader(split, seed=1, wanted=wanted)
+    assert problems_of(error, tmp_path) == MISMATCHES
+
+
+def test_without_wanted_inputs_all_fields_come_under_their_own_names():
+    split = split_of(source="npz", path="x", inputs={"image": "x"})
+    (batch, *_) = Loader(plain_dataset(3), split, seed=1).one_pass()
+    assert {name: values.dtype.name for name, values in batch.inputs.items()} == {"image": "float32", "label": "int64"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"samples": 11}, "the training data changed since the checkpoint"),
+        ({"seed": 2}, "`seed` or `shuffle` changed since the checkpoint"),
+        ({"shuffle": False}, "`seed` or `shuffle` changed since the checkpoint"),
+        ({"limit": 9}, "`limit` changed since the checkpoint"),
+    ],
+)
+def test_a_checkpoint_of_other_data_is_refused(change, message):
+    state = loader_of(10).state()
+    other = loader_of(**{"samples": 10, **change})
+    with pytest.raises(InputError) as error:
+        other.restore(state)
+    assert str(error.value) == message
+    assert error.value.problems[0].hint
+
+
+@pytest.mark.parametrize("damage", [{"epoch": -1}, {"position": "4"}, {"step": None}, {"position": 10}])
+def test_a_damaged_checkpoint_is_refused(damage):
+    loader = loader_of(10)
+    with pytest.raises(InputError, match="place in the data is damaged"):
+        loader.restore({**loader.state(), **damage})
+
+
+def test_no_samples_is_an_error():
+    with pytest.raises(InputError, match="the data has no samples"):
+        loader_of(0)
+
+
+def test_the_random_numbers_of_a_sample_depend_on_nothing_else():
+    draws = {
+        (seed, epoch, index, stage): sample_generator(seed, epoch, index, stage).random()
+        for seed in (0, 1, 2**64 - 1)
+        for epoch in (0, 1)
+        for index in (0, 1, 5)
+        for stage in (0, 1)
+    }
+    assert len(set(draws.values())) == len(draws)
+    assert draws[1, 1, 5, 1] == sample_generator(1, 1, 5, 1).random()
+
+
+ORDER_1_0 = [0, 6, 5, 3, 4, 9, 7, 8, 2, 1]
+ORDER_1_1 = [8, 7, 9, 2, 5, 3, 6, 4, 1, 0]
+ORDER_2_0 = [2, 7, 0, 9, 8, 1, 5, 6, 3, 4]
+
+MISMATCHES = """\
+./train.yaml:2:1: error: the net has no input `imge`
+  at: inputs.imge
+  expected: one of image, label, y, z
+  hint: did you mean `image`?
+./train.yaml:2:9: error: `image` has another shape than the net's input `image`
+  at: source
+  expected: [1, 28, 28] of float32, as the net declares
+  got: [28, 28] of uint8 from the source
+  hint: declare `image: {shape: [28, 28]}` in the net, or change what the source gives
+./train.yaml:1:8: error: the source has no field `labl`
+  at: inputs.label
+  expected: one of image, label, score
+  hint: did you mean `label`?
+./train.yaml:3:4: error: `score` cannot feed the net's input `y` without loss
+  at: inputs.y
+  expected: [] of int32, as the net declares
+  got: [] of float32 from the source
+  hint: declare `y` with `dtype: float32` in the net
+./train.yaml:2:9: error: the source has no field for the net's input `z`
+  at: source
+  expected: a field `z`: [4] of float32
+  got: `image`: [28, 28] of uint8, `score`: [] of float32, `label`: [] of int64
+  hint: name the field that feeds it: `inputs: {z: …}`
+5 errors"""

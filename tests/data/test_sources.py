@@ -1,0 +1,324 @@
+"""MNIST as shipped, idx and npz files, and how sources are found, named and refused."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.data.base import FieldType
+from netspec.data.bundled import zoo_root
+from netspec.data.readers.idx import read_idx
+from netspec.data.readers.npz import open_npz
+from netspec.errors import InputError
+from netspec.schema.data import SOURCES
+from tests.data.conftest import CODES, problems_of, split_of, write_idx
+
+# The digests are those of the original files, unpacked, as published with other copies of the set.
+MNIST = {
+    "train": (
+        60_000,
+        [5, 0, 4, 1, 9],
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    ),
+    "test": (
+        10_000,
+        [7, 2, 1, 0, 4],
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
+}
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_shipped_mnist_is_the_original(split):
+    count, first, images_digest, labels_digest = MNIST[split]
+    data = split_of(source="mnist", split=split).open()
+    assert len(data) == count
+    assert data.fields == {"image": FieldType((1, 28, 28), "uint8"), "label": FieldType((), "int32")}
+    everything = data.read(np.arange(count))
+    assert everything["label"][:5].tolist() == first
+    images = bytes.fromhex("00000803") + np.array([count, 28, 28], ">u4").tobytes() + everything["image"].tobytes()
+    labels = bytes.fromhex("00000801") + np.array([count], ">u4").tobytes() + everything["label"].astype("u1").tobytes()
+    assert hashlib.sha256(images).hexdigest() == images_digest
+    assert hashlib.sha256(labels).hexdigest() == labels_digest
+    prefix = {"train": "train", "test": "t10k"}[split]
+    assert data.describe(17) == f"{prefix}-images-idx3-ubyte.gz, image 17"
+
+
+def test_another_folder_in_the_layout_of_mnist(tmp_path):
+    images = np.arange(3 * 4, dtype=np.uint8).reshape(3, 2, 2)
+    write_idx(tmp_path / "train-images.idx3-ubyte", images)
+    write_idx(tmp_path / "train-labels-idx1-ubyte.gz", np.array([1, 0, 1], np.uint8))
+    spec = tmp_path / "specs" / "train.yaml"
+    spec.parent.mkdir()
+    data = split_of(str(spec), source="mnist", split="train", path="..").open()
+    assert data.fields["image"] == FieldType((1, 2, 2), "uint8")
+    assert data.read(np.array([2, 0]))["image"].tolist() == images[[2, 0], None].tolist()
+
+
+def test_the_zoo_is_found():
+    assert (zoo_root() / "data" / "mnist" / "README.md").is_file()
+
+
+def test_naming_a_source_loads_no_array_library():
+    code = (
+        "import sys, netspec.data; from netspec.schema.data import SOURCES, TRANSFORMS; "
+        "SOURCES.parse({'source': 'mnist', 'split': 'train', 'batch_size': 1, "
+        "'transforms': [{'type': 'Normalization', 'adapt': True}]}); "
+        "sys.exit(sum(name in sys.modules for name in ('numpy', 'PIL')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_all_sources_are_found_and_documented():
+    assert set(SOURCES.names()) >= {"mnist", "idx", "npz", "csv", "image_folder"}
+    for source in SOURCES:
+        assert source.__doc__
+        undocumented = [name for name, field in source.model_fields.items() if not field.description]
+        assert undocumented in ([], ["source"])
+
+
+@pytest.mark.parametrize("dtype", sorted(CODES))
+@pytest.mark.parametrize("suffix", ["idx", "idx.gz"])
+@given(shape=st.lists(st.integers(0, 4), min_size=1, max_size=4), seed=st.integers(0, 9))
+def test_idx_files_read_back(tmp_path_factory, suffix, dtype, shape, seed):
+    array = np.random.default_rng(seed).integers(0, 100, shape).astype(dtype)
+    path = write_idx(tmp_path_factory.mktemp("idx") / f"some.{suffix}", array)
+    found, _ = read_idx(path)
+    assert found.dtype == array.dtype
+    assert np.array_equal(found, array)
+
+
+def test_the_fingerprint_follows_the_content(tmp_path):
+    one = write_idx(tmp_path / "one", np.zeros(5, np.uint8))
+    other = write_idx(tmp_path / "other", np.eye(1, 5, dtype=np.uint8)[0])
+    assert read_idx(one)[1] != read_idx(other)[1]
+    other.write_bytes(one.read_bytes())
+    assert read_idx(one)[1] == read_idx(other)[1]
+
+
+def complaint(read: Callable[[Path], object], path: Path) -> str:
+    """What an InputError says, or the path if the file can be read after all; any other exception is a failure."""
+    try:
+        read(path)
+    except InputError as error:
+        return str(error)
+    return str(path)
+
+
+GOOD = bytes.fromhex("00000801 00000003 010203")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "NOT_IDX_EMPTY"),
+        (b"\x89PNG....", "NOT_IDX"),
+        (b"\0\0\x08\0", "NOT_IDX_AXES"),
+        (GOOD[:6], "SHORT_HEADER"),
+        (GOOD[:-1], "SHORT"),
+        (GOOD + b"\0", "LONG"),
+        (bytes.fromhex("00000802 ffffffff ffffffff 00"), "HUGE"),
+        (gzip.compress(GOOD, mtime=0)[:-6], "GZIP_SHORT"),
+        (gzip.compress(GOOD, mtime=0)[:-8] + bytes(8), "GZIP_CRC"),
+        (gzip.compress(GOOD[:-1], mtime=0), "GZIP_IDX_SHORT"),
+        (gzip.compress(GOOD + b"\0", mtime=0), "GZIP_IDX_LONG"),
+    ],
+)
+def test_damaged_idx_files(tmp_path, content, message):
+    path = tmp_path / "labels"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        read_idx(path)
+    assert problems_of(error, tmp_path) == IDX_ERRORS[message]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@given(position=st.integers(0, 60), byte=st.integers(0, 255))
+def test_any_damage_to_an_idx_file_is_read_or_told(tmp_path_factory, packed, position, byte):
+    content = bytearray(gzip.compress(GOOD, mtime=0) if packed else GOOD)
+    content[position % len(content)] = byte
+    path = tmp_path_factory.mktemp("idx") / "labels"
+    path.write_bytes(content)
+    assert str(path) in complaint(read_idx, path)
+
+
+def test_images_and_labels_that_do_not_belong_together(tmp_path):
+    write_idx(tmp_path / "images", np.zeros((3, 2, 2), np.uint8))
+    write_idx(tmp_path / "labels", np.zeros(4, np.uint8))
+    file = str(tmp_path / "train.yaml")
+    with pytest.raises(InputError) as error:
+        split_of(file, source="idx", images="images", labels="labels").open()
+    assert problems_of(error, tmp_path) == (
+        "./train.yaml:3:9: error: images and labels do not belong together\n"
+        "  at: images\n"
+        "  expected: as many images as labels\n"
+        "  got: 3 images and 4 labels"
+    )
+    with pytest.raises(InputError, match="holds no labels") as error:
+        split_of(file, source="idx", images="labels", labels="images").open()
+    assert error.value.problems[0].hint == "are `images` and `labels` swapped?"
+
+
+def test_missing_files_are_told_together_with_the_nearest_names(tmp_path):
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "images.idx").touch()
+    file = str(tmp_path / "train.yaml")
+    with pytest.raises(InputError) as error:
+        split_of(file, source="idx", images="image.idx", labels="labels").open()
+    assert problems_of(error, tmp_path) == (
+        "./train.yaml:3:9: error: there is no file ./image.idx\n"
+        "  at: images\n"
+        "  hint: did you mean `images.idx`?\n"
+        "./train.yaml:3:9: error: ./labels is not a file\n"
+        "  at: images\n"
+        "  expected: a file\n"
+        "  got: a folder\n"
+        "2 errors"
+    )
+    with pytest.raises(InputError, match="there is no train-images-idx3-ubyte"):
+        split_of(file, source="mnist", split="train", path=".").open()
+    with pytest.raises(InputError, match="there is no folder"):
+        split_of(file, source="mnist", split="train", path="nowhere").open()
+
+
+def test_a_path_is_relative_to_its_file_but_not_on_the_command_line(tmp_path):
+    assert split_of("specs/train.yaml", source="npz", path="a.npz").resolve("path") == Path("specs/a.npz")
+    assert split_of("<command line>", source="npz", path="a.npz").resolve("path") == Path("a.npz")
+    there = str(tmp_path / "a.npz")
+    assert split_of("specs/train.yaml", source="npz", path=there).resolve("path") == tmp_path / "a.npz"
+
+
+def test_npz(tmp_path):
+    x = np.arange(12, dtype=">f8").reshape(4, 3)
+    np.savez_compressed(tmp_path / "some.npz", x=x, y=np.array([True, False, True, True]))
+    data = split_of(str(tmp_path / "train.yaml"), source="npz", path="some.npz").open()
+    assert len(data) == 4
+    assert data.fields == {"x": FieldType((3,), "float64"), "y": FieldType((), "bool")}
+    assert data.read(np.array([3, 1]))["x"].tolist() == x[[3, 1]].tolist()
+    assert data.describe(3) == "some.npz, sample 3"
+
+
+def test_all_that_is_wrong_with_an_npz_file_is_told_at_once(tmp_path):
+    path = tmp_path / "some.npz"
+    arrays = {"objects": np.array([{}, []], object), "words": np.array(["a", "b"]), "one": np.array(1)}
+    np.savez(path, allow_pickle=True, **arrays, x=np.zeros((2, 3)), y=np.zeros(3))
+    with pytest.raises(InputError) as error:
+        open_npz(path)
+    assert problems_of(error, tmp_path) == NPZ_ERRORS
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("array.npy", "a single array (.npy)"),
+        ("text.npz", "a file that starts with 68 65 6c 6c 6f"),
+        ("e.npz", "an empty file"),
+    ],
+)
+def test_files_that_are_not_npz(tmp_path, name, message):
+    path = tmp_path / name
+    if name == "array.npy":
+        np.save(path, np.zeros(3))
+    else:
+        path.write_bytes(b"hello" if name == "text.npz" else b"")
+    with pytest.raises(InputError) as error:
+        open_npz(path)
+    assert error.value.problems[0].got == message
+
+
+def test_an_npz_without_arrays(tmp_path):
+    np.savez(tmp_path / "none.npz")
+    with pytest.raises(InputError, match="holds no arrays"):
+        open_npz(tmp_path / "none.npz")
+
+
+@given(position=st.integers(0, 10**4), byte=st.integers(0, 255), compressed=st.booleans())
+def test_any_damage_to_an_npz_file_is_read_or_told(tmp_path_factory, position, byte, compressed):
+    path = tmp_path_factory.mktemp("npz") / "some.npz"
+    (np.savez_compressed if compressed else np.savez)(path, x=np.arange(6.0), y=np.arange(6))
+    content = bytearray(path.read_bytes())
+    content[position % len(content)] = byte
+    path.write_bytes(content)
+    assert str(path) in complaint(open_npz, path)
+
+
+IDX_ERRORS = {
+    "NOT_IDX_EMPTY": """\
+error: ./labels is not an idx file
+  expected: two zero bytes, a type code (8, 9, 11 to 14) and a number of axes (1 to 8)
+  got: an empty file""",
+    "NOT_IDX": """\
+error: ./labels is not an idx file
+  expected: two zero bytes, a type code (8, 9, 11 to 14) and a number of axes (1 to 8)
+  got: a file that starts with 89 50 4e 47""",
+    "NOT_IDX_AXES": """\
+error: ./labels is not an idx file
+  expected: two zero bytes, a type code (8, 9, 11 to 14) and a number of axes (1 to 8)
+  got: a file that starts with 00 00 08 00""",
+    "SHORT_HEADER": """\
+error: ./labels is cut short
+  expected: a header of 8 bytes
+  got: 6 bytes in all""",
+    "SHORT": """\
+error: ./labels is cut short
+  expected: 11 bytes for 3 elements
+  got: 10 bytes
+  hint: download the file again""",
+    "LONG": """\
+error: ./labels is longer than its header says
+  expected: 11 bytes for 3 elements
+  got: 12 bytes or more
+  hint: download the file again""",
+    "HUGE": """\
+error: ./labels is cut short
+  expected: 18,446,744,065,119,617,037 bytes for 4294967295 × 4294967295 elements
+  got: 13 bytes
+  hint: download the file again""",
+    "GZIP_SHORT": """\
+error: ./labels is damaged
+  expected: a complete gzip file
+  got: Compressed file ended before the end-of-stream marker was reached
+  hint: download the file again""",
+    "GZIP_CRC": """\
+error: ./labels is damaged
+  expected: a complete gzip file
+  got: CRC check failed 0x0 != 0xa4bde58b
+  hint: download the file again""",
+    "GZIP_IDX_SHORT": """\
+error: ./labels is cut short
+  expected: 11 bytes for 3 elements
+  got: 10 bytes
+  hint: download the file again""",
+    "GZIP_IDX_LONG": """\
+error: ./labels is longer than its header says
+  expected: 11 bytes for 3 elements
+  got: 12 bytes or more
+  hint: download the file again""",
+}
+
+NPZ_ERRORS = """\
+error: array `objects` of ./some.npz holds Python objects, which are never loaded
+  expected: numbers
+  got: pickled objects
+  hint: write the array with a numeric dtype
+error: array `words` of ./some.npz holds no numbers that a net can take
+  expected: numbers
+  got: <U1
+error: array `one` of ./some.npz has no axis of samples
+  expected: one axis or more
+  got: a single number
+error: the arrays of ./some.npz differ in their number of samples
+  expected: first axes of equal length
+  got: `x` has 2, `y` has 3
+4 errors"""
