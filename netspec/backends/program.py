@@ -35,6 +35,8 @@ class Program:
     """A planned graph on a device. Inputs are copied in, thunks run, results are copied out."""
 
     def __init__(self, plan: Plan, device: Device, states: States) -> None:
+        self.guard = 0.0
+        """Value of the guard in the last run."""
         self.plan, self.device, self.states = plan, device, states
         memory = plan.memory
         self._arena = device.allocate(memory.arena_bytes)
@@ -89,8 +91,10 @@ class Program:
         for thunk in self._before:
             thunk()
         guard = self.plan.graph.guard
-        if guard is not None and not isfinite(float(self._arrays[guard])):
-            raise NonFiniteLoss(*self._first_non_finite())
+        if guard is not None:
+            self.guard = float(self._arrays[guard])
+            if not isfinite(self.guard):
+                raise NonFiniteLoss(*self._first_non_finite())
         for thunk in self._after:
             thunk()
 

@@ -54,7 +54,9 @@ def current_scope() -> Scope:
 class ShapeMismatch(Exception):
     """An op cannot take operands of these types; `Op.check` raises it and `apply` adds where and what led there."""
 
-    def __init__(self, message: str, expected: str | None = None, got: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, expected: str | None = None, got: str | None = None, hint: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message, self.expected, self.got, self.hint = message, expected, got, hint
 
@@ -155,11 +157,11 @@ def apply(op: Op, inputs: Sequence[Value]) -> tuple[Value, ...]:
     try:
         inferred = op.infer(*types)
     except ShapeMismatch as mismatch:
-        raise SpecError(explain(op, inputs, mismatch)) from None
+        raise SpecError(explain(inputs, mismatch)) from None
     return Node(op, tuple(inputs), inferred if isinstance(inferred, tuple) else (inferred,), current_scope()).outputs
 
 
-def explain(op: Op | None, inputs: Sequence[Value], mismatch: ShapeMismatch) -> Problem:
+def explain(inputs: Sequence[Value], mismatch: ShapeMismatch) -> Problem:
     """The mismatch as a user reads it: the layer and its line, the operands, and the layers that led to them."""
     scope = current_scope()
     where = f"layer `{scope.layer}` ({scope.kind}): " if scope.layer else ""

@@ -1,0 +1,107 @@
+"""Evaluation: losses and metrics over a whole set, each sample exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from netspec.compile import LOSS, Compiler, Purpose
+from netspec.data.base import FieldType
+from netspec.data.feeds import ValueRange
+from netspec.data.loader import Loader, open_loader
+from netspec.errors import InputError, Problem
+from netspec.graph.ops.source import Input
+from netspec.schema.load import load_spec
+from netspec.schema.train import TrainSpec
+from netspec.train.model import load_weights
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found."""
+
+    samples: int
+    """How many samples were evaluated."""
+    loss: float | None
+    """Mean total loss; None for a net without losses."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Each metric by its name."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self)
+
+
+def evaluate(compiler: Compiler, loader: Loader) -> Evaluation:
+    """Losses and metrics of the compiler's net over one pass of the loader.
+
+    The loss is the mean over samples: batches count by their size. Sums are kept in float64.
+    """
+    loss, samples = 0.0, 0
+    totals: dict[str, np.ndarray[Any, Any]] = {}
+    for batch in loader.one_pass():
+        results = compiler.program(Purpose.TEST, len(batch))(batch.inputs)
+        loss += float(results.get(LOSS, 0.0)) * len(batch)
+        samples += len(batch)
+        for name, value in results.items():
+            if name != LOSS and not name.startswith(f"{LOSS}/"):
+                totals[name] = totals.get(name, 0.0) + value.astype(np.float64)
+    metrics = {}
+    for name, metric in compiler.metrics.items():
+        own = [totals[key] for key in sorted((key for key in totals if key.rpartition("/")[0] == name), key=_number)]
+        metrics[name] = metric.result(*own)
+    return Evaluation(samples, loss / samples if compiler.spec.losses else None, metrics)
+
+
+def _number(key: str) -> int:
+    return int(key.rpartition("/")[2])
+
+
+def wanted_inputs(compiler: Compiler, purposes: Sequence[Purpose]) -> dict[str, FieldType]:
+    """The inputs of the net that programs for these purposes read, for a loader to fill."""
+    found: dict[str, FieldType] = {}
+    for purpose in purposes:
+        for name, value in compiler.graph(purpose, 1).inputs().items():
+            assert isinstance(value.op, Input)
+            if name in compiler.spec.inputs:
+                found[name] = FieldType(value.shape[1:], str(value.dtype))
+    return found
+
+
+def ranges(compiler: Compiler) -> dict[str, ValueRange]:
+    """The whole numbers that the net's layers can take from each input."""
+    return {name: ValueRange(one.low, one.high - 1, one.why) for name, one in compiler.domains.items()}
+
+
+def test(source: str | Path, weights: str | Path, overrides: Sequence[str] = (), *, device: str = "auto") -> Evaluation:
+    """Evaluate weights on the test data of a training file."""
+    spec = load_spec(source, overrides)
+    if not isinstance(spec, TrainSpec):
+        raise InputError(
+            "this is a net: it says nothing of data to test on", location=spec.where(), expected="a training file"
+        )
+    if spec.data.test is None:
+        raise InputError(Problem("there is no test data", spec.where("data"), "data", expected="`test:` beside `train:`"))
+    from netspec.graph.types import DType
+
+    compiler = Compiler(spec.net, dtype=DType(spec.train.precision), device=device, seed=spec.train.seed)
+    load_weights(compiler, weights)
+    with open_test_loader(spec, compiler) as loader:
+        return evaluate(compiler, loader)
+
+
+def open_test_loader(spec: TrainSpec, compiler: Compiler, train: Loader | None = None) -> Loader:
+    """The loader of the test data; what transforms learn from the training data comes from `train`, or is learned."""
+    assert spec.data.test is not None
+    wanted, allowed = wanted_inputs(compiler, [Purpose.TEST]), ranges(compiler)
+    learned = train.learned if train else None
+    if learned is None and any(getattr(one, "needs_data", False) for one in spec.data.test.transforms):
+        with open_loader(spec.data.train, seed=spec.train.seed, known=spec.net.inputs) as training:
+            learned = training.learned
+    return open_loader(
+        spec.data.test, seed=spec.train.seed, wanted=wanted, ranges=allowed, known=spec.net.inputs, learned=learned
+    )

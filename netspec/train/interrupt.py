@@ -1,0 +1,49 @@
+"""Signals during a training: stop after this step, stop at once, or write a checkpoint now."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+STOP = ("SIGINT", "SIGTERM")
+SNAPSHOT = ("SIGUSR1", "SIGHUP")
+
+
+class Signals:
+    """Listens while the block runs.
+
+    The first Ctrl-C (or SIGTERM) asks the loop to finish the step and save; the second stops at once. SIGUSR1 and
+    SIGHUP ask for a checkpoint. Outside the main thread, where Python allows no handlers, nothing is caught.
+    """
+
+    def __init__(self) -> None:
+        self.stop: str | None = None
+        """Name of the signal that asked to stop."""
+        self.snapshot = False
+        """True once a checkpoint was asked for; the loop sets it back."""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for names, handler in ((STOP, self._stop), (SNAPSHOT, self._snapshot)):
+                for name in names:
+                    number = getattr(signal, name, None)  # Windows has neither SIGUSR1 nor SIGHUP
+                    if number is not None:
+                        self._before[number] = signal.signal(number, handler)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.stop is not None:
+            raise KeyboardInterrupt
+        self.stop = signal.Signals(number).name
+
+    def _snapshot(self, number: int, frame: FrameType | None) -> None:
+        self.snapshot = True

@@ -1,0 +1,177 @@
+"""The training loop: steps, and what happens between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from netspec.backends.program import NonFiniteLoss
+from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.data.loader import Batch, Loader
+from netspec.errors import Problem, RunError
+from netspec.exchange.hdf5 import write_checkpoint
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.schema.provenance import resolved_yaml
+from netspec.schema.train import TrainSpec
+from netspec.solvers.base import SolverSpec
+from netspec.train.evaluation import Evaluation, evaluate
+from netspec.train.events import Listener, tell
+from netspec.train.interrupt import Signals
+from netspec.train.model import save_weights
+from netspec.train.rundir import RunDir
+
+PROGRESS_EVERY = 0.1
+"""Seconds between two `progress` events."""
+
+
+@dataclass
+class Progress:
+    """What of the loop's own outlives a checkpoint."""
+
+    step: int = 0
+    """Steps done."""
+    best_loss: float | None = None
+    """The lowest test loss so far."""
+    best_step: int = 0
+    loss_sum: float = 0.0
+    """Sum of the losses since the last log line, and how many they are."""
+    loss_count: int = 0
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Progress:
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**{name: data[name] for name in cls.__dataclass_fields__})
+
+
+class Loop:
+    """Runs steps until the training is long enough or is asked to stop."""
+
+    def __init__(
+        self,
+        spec: TrainSpec,
+        compiler: Compiler,
+        loader: Loader,
+        test: Loader | None,
+        folder: RunDir,
+        listeners: Sequence[Listener],
+        signals: Signals,
+        progress: Progress,
+    ) -> None:
+        assert isinstance(spec.solver, SolverSpec)
+        self.spec, self.compiler, self.loader, self.test_loader = spec, compiler, loader, test
+        self.folder, self.listeners, self.signals, self.progress = folder, listeners, signals, progress
+        self.schedule = spec.solver.learning_rate
+        timing = spec.train
+        epoch = loader.steps_per_epoch
+        self.total = timing.max_steps or (timing.max_epochs or 0) * epoch
+        self.test_every = epoch if timing.test_every is None else timing.test_every
+        self.checkpoint_every = epoch if timing.checkpoint_every is None else timing.checkpoint_every
+        self.last_test: Evaluation | None = None
+        self._tested_at = self._saved_at = -1
+        self._samples, self._since, self._shown = 0, time.perf_counter(), 0.0
+
+    def run(self) -> None:
+        """Train to the end, or to the step during which a stop was asked for; then evaluate and save."""
+        if self.progress.step < self.total:
+            for batch in self.loader:
+                self._step(batch)
+                if self.progress.step >= self.total or self.signals.stop is not None:
+                    break
+        stopped = self.progress.step < self.total
+        if not stopped and self.test_loader is not None and self._tested_at != self.progress.step:
+            self._test()
+        if self._saved_at != self.progress.step:
+            self._save()
+        if not stopped:
+            save_weights(self.compiler, self.folder.weights, self.loader.learned)
+
+    def _step(self, batch: Batch) -> None:
+        step = self.progress.step
+        rate = self.schedule.value(step, self.total)
+        program = self.compiler.program(Purpose.TRAIN, len(batch))
+        program.write(
+            {
+                **batch.inputs,
+                LEARNING_RATE: np.array(rate),
+                STEP: np.array(step + 1.0),
+                RNG_INPUT: np.array([self.spec.train.seed, step, 0]),
+            }
+        )
+        try:
+            program.run()
+        except NonFiniteLoss as error:
+            raise self._not_finite(error, step) from None
+        self.progress.step = step + 1
+        self.progress.loss_sum += program.guard
+        self.progress.loss_count += 1
+        self._samples += len(batch)
+        self._after(batch, rate)
+
+    def _after(self, batch: Batch, rate: float) -> None:
+        """What is due after a step."""
+        step, timing = self.progress.step, self.spec.train
+        now = time.perf_counter()
+        due = step % timing.log_every == 0 or step == self.total
+        if due or now - self._shown > PROGRESS_EVERY:
+            self._shown = now
+            mean = self.progress.loss_sum / self.progress.loss_count
+            speed = self._samples / max(now - self._since, 1e-9)
+            epoch = batch.epoch + (batch.position + len(batch)) / self.loader.samples
+            facts = {"step": step, "epoch": round(epoch, 4), "loss": mean, "learning_rate": rate}
+            name = "log" if due else "progress"
+            tell(self.listeners, name, **facts, steps=self.total, samples_per_second=round(speed, 1))
+        if due:
+            self.progress.loss_sum, self.progress.loss_count = 0.0, 0
+            self._samples, self._since = 0, now
+        pause = time.perf_counter()
+        if self.test_loader is not None and self.test_every and step % self.test_every == 0:
+            self._test()
+        if self.signals.snapshot or (self.checkpoint_every and step % self.checkpoint_every == 0):
+            self.signals.snapshot = False
+            self._save()
+        self._since += time.perf_counter() - pause
+
+    def _test(self) -> None:
+        assert self.test_loader is not None
+        began = time.perf_counter()
+        found = evaluate(self.compiler, self.test_loader)
+        self.last_test, self._tested_at = found, self.progress.step
+        seconds = round(time.perf_counter() - began, 3)
+        tell(self.listeners, "test", step=self.progress.step, **found.as_json(), seconds=seconds)
+        best = self.progress.best_loss
+        if found.loss is not None and (best is None or found.loss < best):
+            self.progress.best_loss, self.progress.best_step = found.loss, self.progress.step
+            save_weights(self.compiler, self.folder.best, self.loader.learned)
+
+    def _save(self) -> None:
+        path = self.folder.checkpoint(self.progress.step)
+        states = {name: self.compiler.states[name] for name in self.compiler.info}
+        roles = {name: info.role for name, info in self.compiler.info.items()}
+        progress = {**asdict(self.progress), "loader": self.loader.state(), "learned": self.loader.learned.as_json()}
+        write_checkpoint(path, states, roles=roles, progress=progress, spec=resolved_yaml(self.spec))
+        self.folder.prune(self.spec.train.keep_checkpoints)
+        self._saved_at = self.progress.step
+        tell(self.listeners, "checkpoint", step=self.progress.step, path=str(path))
+
+    def _not_finite(self, error: NonFiniteLoss, step: int) -> RunError:
+        """Where the first value that is not finite came from; the weights before the step are saved."""
+        self._save()
+        if error.state is not None:
+            what = f"`{error.state}` is not finite since the step before"
+        elif error.node is not None and error.node.scope.layer:
+            what = f"first in layer `{error.node.scope.layer}` ({error.node.scope.kind})"
+        else:
+            what = "in the sum of the losses"
+        place = error.node.scope.location if error.node is not None else None
+        return RunError(
+            Problem(
+                f"the loss is not finite at step {step + 1}: {what}", place,
+                got=f"learning rate {self.schedule.value(step, self.total):.6g}",
+                hint="lower the learning rate, add `global_clipnorm`, or look at the data of this step",
+                notes=(f"the weights before this step are in {self.folder.checkpoint(step)}",),
+            )
+        )  # fmt: skip

@@ -1,0 +1,192 @@
+"""`Model`: a net with weights, for use from Python and by the commands that do not train."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.compile import LOSS, Compiler, Purpose, input_type
+from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.exchange.hdf5 import match_weights, read_weights, write_weights
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.graph.types import DType
+from netspec.schema.load import load_spec
+from netspec.schema.net import NetSpec
+from netspec.schema.provenance import resolved_yaml
+from netspec.schema.train import TrainSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from netspec.data.loader import Loader
+    from netspec.data.pipeline import Learned
+    from netspec.train.evaluation import Evaluation
+
+DEFAULT_BATCH = 256
+"""Samples computed at a time where the caller does not say."""
+
+
+class Parameters(MutableMapping[str, "NDArray[Any]"]):
+    """The parameters and moving statistics of a model, by name (`conv1/kernel`): read as copies, assigned by value."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+        self._names = compiler.names("parameter", "statistic")
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._names:
+            raise KeyError(name)
+        array: NDArray[Any] = self._compiler.states[name]
+        return array
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name not in self._names:
+            raise KeyError(name)
+        array, shape = np.asarray(value), self._compiler.info[name].value.shape
+        if array.shape != shape:
+            raise InputError(f"`{name}` has another shape", expected=str(list(shape)), got=str(list(array.shape)))
+        self._compiler.states.assign(name, array)
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("the parameters of a net are given by its layers: none can be removed")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class Model:
+    """A compiled net and its weights."""
+
+    def __init__(self, spec: NetSpec, compiler: Compiler) -> None:
+        self.spec = spec
+        self.compiler = compiler
+        self.parameters = Parameters(compiler)
+
+    def predict(self, inputs: Mapping[str, Any], batch_size: int | None = None) -> dict[str, NDArray[Any]]:
+        """The net's outputs for arrays of samples (N, …), by name.
+
+        Samples are computed `batch_size` at a time (at most 256 by default); the results do not depend on it beyond
+        rounding. Raises `InputError` with every array that does not fit.
+        """
+        wanted = self.compiler.graph(Purpose.PREDICT, 1).inputs()
+        arrays, samples = self._checked(inputs, list(wanted))
+        size = min(batch_size or DEFAULT_BATCH, samples)
+        parts: list[dict[str, NDArray[Any]]] = []
+        for start in range(0, samples, size):
+            batch = {name: array[start : start + size] for name, array in arrays.items()}
+            parts.append(self.compiler.program(Purpose.PREDICT, min(size, samples - start))(batch))
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def loss_and_gradients(
+        self, inputs: Mapping[str, Any], *, seed: int = 1, step: int = 0
+    ) -> tuple[dict[str, float], dict[str, NDArray[Any]]]:
+        """The losses of one batch and the gradient of their sum by each trainable parameter.
+
+        Layers act as in training (dropout drops, as `seed` and `step` say); nothing changes. The losses are those of
+        the net by name, weighted, and `regularization` where layers have penalties.
+        """
+        wanted = [name for name in self.compiler.graph(Purpose.GRADIENTS, 1).inputs() if name != RNG_INPUT]
+        arrays, samples = self._checked(inputs, wanted)
+        program = self.compiler.program(Purpose.GRADIENTS, samples)
+        results = program({**arrays, RNG_INPUT: np.array([seed, step, 0])})
+        losses = {name.removeprefix(f"{LOSS}/"): float(one) for name, one in results.items() if name.startswith(f"{LOSS}/")}
+        found = {name.removeprefix("gradient/"): one for name, one in results.items() if name.startswith("gradient/")}
+        return losses, found
+
+    def evaluate(self, loader: Loader) -> Evaluation:
+        """Losses and metrics over every sample of the loader, each exactly once."""
+        from netspec.train.evaluation import evaluate
+
+        return evaluate(self.compiler, loader)
+
+    def save_weights(self, path: str | Path) -> None:
+        """Write parameters and statistics, with the net's spec, to an HDF5 file."""
+        save_weights(self.compiler, Path(path))
+
+    def load_weights(self, path: str | Path, *, partial: bool = False) -> None:
+        """Read parameters and statistics from a weights file or a checkpoint."""
+        load_weights(self.compiler, path, partial=partial)
+
+    def _checked(self, inputs: Mapping[str, Any], wanted: list[str]) -> tuple[dict[str, NDArray[Any]], int]:
+        problems: list[Problem] = []
+        arrays: dict[str, NDArray[Any]] = {}
+        sizes: dict[str, int] = {}
+        for name in inputs:
+            if name not in self.spec.inputs:
+                hint = did_you_mean(name, self.spec.inputs)
+                problems.append(Problem(f"the net has no input `{name}`", expected=listing(wanted), hint=hint))
+        for name in wanted:
+            kind = input_type(self.spec.inputs[name], 1, self.compiler.dtype)
+            if name not in inputs:
+                problems.append(Problem(f"the input `{name}` is missing", expected=f"an array (N, {list(kind.shape[1:])})"))
+                continue
+            array = np.asarray(inputs[name])
+            if array.ndim != kind.rank or array.shape[1:] != kind.shape[1:] or not array.shape[0]:
+                expected = f"(N, {', '.join(map(str, kind.shape[1:]))}) with N ≥ 1"
+                problems.append(Problem(f"the input `{name}` has another shape", expected=expected, got=str(array.shape)))
+                continue
+            if not np.can_cast(array.dtype, str(kind.dtype), "same_kind") and not (kind.dtype.is_float and array.dtype.kind in "iub"):
+                problems.append(Problem(f"the input `{name}` has another type", expected=str(kind.dtype), got=str(array.dtype)))
+                continue
+            sizes[name], arrays[name] = len(array), array
+            domain = self.compiler.domains.get(name)
+            if domain and array.size and not (domain.low <= array.min() and array.max() < domain.high):
+                got = f"{array.min()} to {array.max()}"
+                problems.append(Problem(f"`{name}` is out of range", expected=f"{domain.low} to {domain.high - 1}: {domain.why}", got=got))
+        if len(set(sizes.values())) > 1:
+            problems.append(Problem("the inputs have different numbers of samples", got=str(sizes)))
+        if problems:
+            raise InputError(problems)
+        return arrays, next(iter(sizes.values()), 1)
+
+
+def load(
+    net: str | Path | Mapping[str, Any] | NetSpec,
+    weights: str | Path | None = None,
+    *,
+    device: str = "auto",
+    precision: str = "float32",
+    seed: int = 1,
+) -> Model:
+    """A model from a net file (or a training file, whose net is taken), with weights from a file or fresh ones.
+
+    `net` may also be a mapping with what the file would say. Raises `InputError` where spec or weights are wrong.
+    """
+    spec = net if isinstance(net, NetSpec) else net_of(load_spec(net))
+    compiler = Compiler(spec, dtype=DType(precision), device=device, seed=seed)
+    if weights is not None:
+        load_weights(compiler, weights)
+    return Model(spec, compiler)
+
+
+def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
+    """The net of a training, or the net itself."""
+    return spec.net if isinstance(spec, TrainSpec) else spec
+
+
+def save_weights(compiler: Compiler, path: Path, learned: Learned | None = None) -> None:
+    """Write parameters and statistics, with the net's spec and what was learned from the data, to an HDF5 file."""
+    arrays = {name: compiler.states[name] for name in compiler.names("parameter", "statistic")}
+    meta = {} if learned is None else {"learned": learned.as_json()}
+    write_weights(path, arrays, net=resolved_yaml(compiler.spec), name=compiler.spec.name, meta=meta)
+
+
+def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False) -> list[str]:
+    """Read parameters and statistics from a weights file or a checkpoint; the names that were loaded.
+
+    Everything must be there with its shape, and nothing else, unless `partial`: then what fits is taken.
+    """
+    wanted = {name: compiler.info[name].value.type for name in compiler.names("parameter", "statistic")}
+    given = read_weights(path)
+    matched = match_weights(wanted, given.arrays, partial=partial)
+    for name in matched.loaded:
+        compiler.states.assign(name, given.arrays[name])
+    return list(matched.loaded)
+
+
