@@ -13,9 +13,11 @@ from netspec.compile import LOSS, Compiler, Purpose
 from netspec.data.base import FieldType
 from netspec.data.feeds import ValueRange
 from netspec.data.loader import Loader, open_loader
+from netspec.data.pipeline import Learned
 from netspec.errors import InputError, Problem
 from netspec.graph.ops.source import Input
-from netspec.schema.load import load_spec
+from netspec.graph.types import DType
+from netspec.schema.load import Overrides, Source, load_spec
 from netspec.schema.train import TrainSpec
 from netspec.train.model import load_weights
 
@@ -77,8 +79,13 @@ def ranges(compiler: Compiler) -> dict[str, ValueRange]:
     return {name: ValueRange(one.low, one.high - 1, one.why) for name, one in compiler.domains.items()}
 
 
-def test(source: str | Path, weights: str | Path, overrides: Sequence[str] = (), *, device: str = "auto") -> Evaluation:
-    """Evaluate weights on the test data of a training file."""
+def test(
+    source: Source, weights: str | Path, overrides: Overrides = (), *, device: str = "auto"
+) -> Evaluation:
+    """Evaluate weights on the test data of a training file.
+
+    What the training data taught (class names, means) comes with the weights; else the training data is read again.
+    """
     spec = load_spec(source, overrides)
     if not isinstance(spec, TrainSpec):
         raise InputError(
@@ -86,22 +93,21 @@ def test(source: str | Path, weights: str | Path, overrides: Sequence[str] = (),
         )
     if spec.data.test is None:
         raise InputError(Problem("there is no test data", spec.where("data"), "data", expected="`test:` beside `train:`"))
-    from netspec.graph.types import DType
-
     compiler = Compiler(spec.net, dtype=DType(spec.train.precision), device=device, seed=spec.train.seed)
-    load_weights(compiler, weights)
-    with open_test_loader(spec, compiler) as loader:
+    meta = load_weights(compiler, weights).meta
+    if "learned" in meta:
+        learned = Learned.from_json(meta["learned"])
+    else:
+        with open_loader(spec.data.train, seed=spec.train.seed, known=spec.net.inputs) as training:
+            learned = training.learned
+    with open_test_loader(spec, compiler, learned) as loader:
         return evaluate(compiler, loader)
 
 
-def open_test_loader(spec: TrainSpec, compiler: Compiler, train: Loader | None = None) -> Loader:
-    """The loader of the test data; what transforms learn from the training data comes from `train`, or is learned."""
+def open_test_loader(spec: TrainSpec, compiler: Compiler, learned: Learned) -> Loader:
+    """The loader of the test data, whose labels and transforms mean what they mean in the training data."""
     assert spec.data.test is not None
     wanted, allowed = wanted_inputs(compiler, [Purpose.TEST]), ranges(compiler)
-    learned = train.learned if train else None
-    if learned is None and any(getattr(one, "needs_data", False) for one in spec.data.test.transforms):
-        with open_loader(spec.data.train, seed=spec.train.seed, known=spec.net.inputs) as training:
-            learned = training.learned
     return open_loader(
         spec.data.test, seed=spec.train.seed, wanted=wanted, ranges=allowed, known=spec.net.inputs, learned=learned
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,8 +178,18 @@ def save_weights(compiler: Compiler, path: Path, learned: Learned | None = None)
     write_weights(path, arrays, net=resolved_yaml(compiler.spec), name=compiler.spec.name, meta=meta)
 
 
-def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False) -> list[str]:
-    """Read parameters and statistics from a weights file or a checkpoint; the names that were loaded.
+@dataclass(frozen=True)
+class Loaded:
+    """What was taken from a weights file."""
+
+    loaded: list[str]
+    """Names of the arrays."""
+    meta: Mapping[str, Any]
+    """What the file says beside its arrays: `learned`, if it comes from a training."""
+
+
+def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False) -> Loaded:
+    """Read parameters and statistics from a weights file or a checkpoint.
 
     Everything must be there with its shape, and nothing else, unless `partial`: then what fits is taken.
     """
@@ -187,6 +198,4 @@ def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False)
     matched = match_weights(wanted, given.arrays, partial=partial)
     for name in matched.loaded:
         compiler.states.assign(name, given.arrays[name])
-    return list(matched.loaded)
-
-
+    return Loaded(list(matched.loaded), given.meta)

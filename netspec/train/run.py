@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from netspec.compile import Compiler
+from netspec.compile import Compiler, Purpose
 from netspec.data.loader import Loader, open_loader
 from netspec.errors import InputError
 from netspec.exchange.hdf5 import find_latest_checkpoint, read_checkpoint
 from netspec.graph.types import DType
-from netspec.schema.load import load_train
+from netspec.schema.load import Overrides, load_train
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.train import TrainSpec
 from netspec.train.evaluation import Evaluation, open_test_loader, ranges, wanted_inputs
@@ -51,7 +51,7 @@ class Interrupted(KeyboardInterrupt):
 
 def train(
     source: str | Path | Mapping[str, Any] | TrainSpec,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
     run_dir: str | Path | None = None,
     resume: bool = False,
@@ -74,7 +74,7 @@ def train(
     )
     with ExitStack() as stack:
         loader = stack.enter_context(open_training_loader(spec, compiler))
-        test = stack.enter_context(open_test_loader(spec, compiler, loader)) if spec.data.test else None
+        test = stack.enter_context(open_test_loader(spec, compiler, loader.learned)) if spec.data.test else None
         folder = open_run_dir(spec.name or spec.net.name, Path(run_dir) if run_dir else None, resume=resume)
         warnings: list[str] = []
         if resume:
@@ -105,8 +105,6 @@ def train(
 
 def open_training_loader(spec: TrainSpec, compiler: Compiler) -> Loader:
     """The loader of the training data, with what the net's programs read."""
-    from netspec.compile import Purpose
-
     wanted = wanted_inputs(compiler, [Purpose.TRAIN])
     return open_loader(
         spec.data.train, seed=spec.train.seed, wanted=wanted, ranges=ranges(compiler), known=spec.net.inputs
@@ -131,7 +129,7 @@ def _facts(spec: TrainSpec, compiler: Compiler, loader: Loader, folder: RunDir, 
 
 
 def _fine_tune(compiler: Compiler, weights: str | Path) -> list[str]:
-    loaded = load_weights(compiler, weights, partial=True)
+    loaded = load_weights(compiler, weights, partial=True).loaded
     fresh = sorted(set(compiler.names("parameter", "statistic")) - set(loaded))
     if not loaded:
         raise InputError(f"nothing in {weights} fits this net", expected="parameters of the same names and shapes")
