@@ -59,6 +59,15 @@ class Spec(BaseModel):
             made._tree = data
         return made
 
+    def __eq__(self, other: object) -> bool:  # noqa: PLW1641  # pydantic makes the hash of a frozen model
+        """Equal classes and values; where they were written makes no difference."""
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    @property
+    def written(self) -> Map | None:
+        """The mapping this was made from, with its locations; None for one made in Python or from a bare name."""
+        return self._tree
+
     def where(self, *path: str | int, key: bool = False) -> Location | None:
         """Where this spec, or the value at `path` in it, was written; None for one made in Python."""
         return locate(self._tree, path, key=key)[0] if self._tree is not None else None

@@ -1,0 +1,129 @@
+"""The spec language as JSON Schema, for completion and hover in editors with the YAML language server.
+
+Made from the spec classes: the classes of a registry become a union in which `type` (or `source`) decides, field docs
+become descriptions, and wherever a value is checked, a text with `${…}` is taken as well. Draft 7, since that is
+what the YAML language server knows best.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Literal
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+
+from netspec.schema.kinds import REGISTRIES
+from netspec.schema.names import snake_case
+from netspec.schema.net import NetSpec
+from netspec.schema.spec import Registry, Spec
+from netspec.schema.train import TrainSpec
+
+DRAFT = "http://json-schema.org/draft-07/schema#"
+EXPRESSION = {"type": "string", "pattern": r"\$\{", "description": "an expression over the variables of `vars`"}
+
+_ANNOTATIONS = frozenset({"description", "default", "examples", "title"})
+_CHECKED = frozenset({"integer", "number", "boolean"})
+
+
+class _Generator(GenerateJsonSchema):
+    """Keeps silent about defaults that JSON can't hold: they are left out."""
+
+    ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  # so in the base
+
+
+def json_schema(kind: Literal["net", "train"] | None = None) -> dict[str, Any]:
+    """The schema of net files, of train files, or of either."""
+    definitions: dict[str, Any] = {}
+    roots: dict[str, type[Spec]] = {"net": NetSpec, "train": TrainSpec}
+    for root in roots.values():
+        definitions |= _definitions(root, root.__name__)
+    for registry in REGISTRIES.values():
+        definitions[_union_name(registry)] = _union(registry)
+        for cls in registry:
+            definitions |= _definitions(cls, _member_name(registry, cls), registry.tag)
+    net = definitions["TrainSpec"]["properties"]["net"]
+    definitions["TrainSpec"]["properties"]["net"] = {
+        "anyOf": [{"type": "string", "description": "path of a net file"}, _reference("NetSpec")],
+        "description": net.get("description", ""),
+    }
+    wanted = [roots[kind]] if kind else list(roots.values())
+    choices = [_reference(root.__name__) for root in wanted]
+    title = {"net": "a netspec net", "train": "a netspec training"}.get(kind or "", "a netspec net or training")
+    body = choices[0] if kind else {"anyOf": choices}
+    return {"$schema": DRAFT, "title": title, "allOf": [body], "$defs": dict(sorted(definitions.items()))}
+
+
+def _reference(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _union_name(registry: Registry[Any]) -> str:
+    return f"any-{registry.kind.replace(' ', '-')}"
+
+
+def _member_name(registry: Registry[Any], cls: type[Spec]) -> str:
+    return f"{registry.kind.replace(' ', '-')}-{cls.model_fields[registry.tag].default}"
+
+
+def _union(registry: Registry[Any]) -> dict[str, Any]:
+    """Any class of a registry, or the bare name of one that needs no fields."""
+    bare: list[str] = []
+    for cls in registry:
+        if not any(field.is_required() for field in cls.model_fields.values()):
+            name = cls.model_fields[registry.tag].default
+            bare += dict.fromkeys((name, snake_case(name)))
+    members = [_reference(_member_name(registry, cls)) for cls in registry]
+    names = [{"enum": bare, "description": f"a {registry.kind} with its default values"}] if bare else []
+    return {"anyOf": [*members, *names, EXPRESSION]}
+
+
+def _definitions(cls: type[Spec], name: str, tag: str | None = None) -> dict[str, Any]:
+    """The schema of a class under `name`, and those of the classes it holds under theirs."""
+    made = cls.model_json_schema(schema_generator=_Generator)
+    inner = made.pop("$defs", {})
+    if "$ref" in made:  # a class that holds itself
+        made = inner.pop(cls.__name__)
+    made["description"] = inspect.cleandoc(cls.__doc__ or "")
+    if tag:
+        made["required"] = [tag, *(field for field in made.get("required", []) if field != tag)]
+    definitions = {key: _rewritten(schema, None) for key, schema in inner.items()}
+    definitions[name] = _rewritten(made, tag)
+    return definitions
+
+
+def _rewritten(schema: dict[str, Any], tag: str | None) -> dict[str, Any]:
+    """The schema of a class in our terms; its tag field keeps its constant, which tells the classes apart."""
+    schema = {key: value for key, value in schema.items() if key != "title"}
+    properties = schema.get("properties", {})
+    fixed = {tag, "netspec"}
+    schema["properties"] = {
+        name: _plain(value) if name in fixed else _value(value) for name, value in properties.items()
+    }
+    return schema
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != "title"}
+
+
+def _value(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a value: registries by reference, and expressions wherever a value is checked."""
+    notes = {key: value for key, value in schema.items() if key in _ANNOTATIONS - {"title"}}
+    body = {key: _below(key, value) for key, value in schema.items() if key not in _ANNOTATIONS}
+    if "x-netspec-registry" in body:
+        return {"allOf": [_reference(_union_name(REGISTRIES[body["x-netspec-registry"]]))], **notes}
+    if "$ref" in body:
+        return {"allOf": [{"$ref": body["$ref"]}], **notes}
+    if "prefixItems" in body:
+        body["items"] = body.pop("prefixItems")
+    if body.get("type") in _CHECKED or {"enum", "const", "pattern"} & body.keys():
+        return {"anyOf": [body, EXPRESSION], **notes}
+    return {**body, **notes}
+
+
+def _below(key: str, value: Any) -> Any:
+    if key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        return [_value(item) for item in value]
+    if key in ("items", "additionalProperties") and isinstance(value, dict):
+        return _value(value)
+    return value
