@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import float_info
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -29,8 +30,8 @@ def _constant(value: Any) -> Any:
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise problem("not a learning rate", expected="a number, or a schedule", got=describe(value))
-    if value <= 0:
-        raise problem("a learning rate must be positive", expected="a number above 0", got=describe(value))
+    if not 0 < value <= float_info.max:  # an integer of YAML may be larger than any float
+        raise problem("a learning rate must be positive", expected="a finite number above 0", got=describe(value))
     return Constant(initial=float(value))
 
 

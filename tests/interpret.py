@@ -1,0 +1,45 @@
+"""The smallest interpreter of a graph: `Op.forward` of each node, in order: an oracle without a compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from netspec.graph.graph import Graph, topological
+from netspec.graph.ops.source import Input, State
+from netspec.graph.value import Value
+
+Arrays = dict[str, np.ndarray]
+
+
+def environment(roots: Sequence[Value], feeds: Mapping[str, Any]) -> dict[Value, np.ndarray]:
+    """All values that `roots` are computed from; `feeds` gives inputs and states by name.
+
+    Each result is checked to have the type that the op's shape rule promised. The arrays given are not changed.
+    """
+    known: dict[Value, np.ndarray] = {}
+    for node in topological(roots):
+        if isinstance(node.op, (Input, State)):
+            results = feeds[node.op.label]
+        else:
+            results = node.op.forward(np, *(known[value] for value in node.inputs))
+        for value, result in zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True):
+            array = np.asarray(result)
+            assert (array.shape, str(array.dtype)) == (value.shape, str(value.dtype)), f"{value!r} is {array.dtype}"
+            known[value] = array
+    return known
+
+
+def evaluate(values: Sequence[Value], feeds: Mapping[str, Any]) -> list[np.ndarray]:
+    """The arrays of `values`, from inputs and states by name."""
+    known = environment(values, feeds)
+    return [known[value] for value in values]
+
+
+def run(graph: Graph, inputs: Mapping[str, Any], states: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
+    """The outputs, and the states after the step, of a graph with these inputs and states."""
+    known = environment(graph.roots(), {**inputs, **states})
+    outputs = {name: known[value] for name, value in graph.outputs.items()}
+    return outputs, {**states, **{name: known[value] for name, value in graph.updates.items()}}

@@ -1,0 +1,106 @@
+"""A small training problem for solvers: three parameters in two layers, their gradients by autodiff.
+
+loss = ½ Σ c · (w - target)², so that ∂loss/∂w = c · (w - target) can be written down in NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netspec.graph.autodiff import gradients
+from netspec.graph.graph import Graph
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.source import Input, State, constant
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Scope, Value, in_scope
+from netspec.schema.spec import Registry
+from netspec.solvers.base import Param, Solution, SolverSpec
+from tests.interpret import Arrays, run
+
+SHAPES = {"conv/kernel": (3, 2, 2), "conv/bias": (3,), "fc/kernel": (2, 4)}
+MULTIPLIERS = {"conv/kernel": (1.0, 1.0), "conv/bias": (2.0, 0.0), "fc/kernel": (0.5, 3.0)}
+PLAIN = dict.fromkeys(SHAPES, (1.0, 1.0))
+
+
+def samples(registry: Registry[Any]) -> list[tuple[str, dict[str, Any]]]:
+    """(type, fields) of every sample of every registered class."""
+    return [(cls.model_fields["type"].default, sample) for cls in registry for sample in cls.samples]
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """The problem's numbers, in float64."""
+
+    start: Arrays
+    target: Arrays
+    curvature: Arrays
+
+    @classmethod
+    def random(cls, seed: int = 7) -> Quadratic:
+        draw = np.random.default_rng(seed)
+        return cls(
+            {name: draw.normal(size=shape) for name, shape in SHAPES.items()},
+            {name: draw.normal(size=shape) for name, shape in SHAPES.items()},
+            {name: draw.uniform(0.5, 2.0, size=shape) for name, shape in SHAPES.items()},
+        )
+
+    def gradient(self, name: str, w: Any) -> Any:
+        """∂loss/∂w"""
+        return self.curvature[name] * (w - self.target[name])
+
+    def graph(self, dtype: str) -> tuple[dict[str, Value], dict[str, Value]]:
+        """The parameters and their gradients, as graph values."""
+        values, loss = {}, None
+        for name, shape in SHAPES.items():
+            layer = name.split("/")[0]
+            with in_scope(Scope(layer, "parameter")):
+                values[name] = State(name, TensorType(shape, DType(dtype)))()
+            with in_scope(Scope(layer, "Dense")):
+                away = values[name] - constant(self.target[name].astype(dtype))
+                part = ReduceSum()(constant(self.curvature[name].astype(dtype)) * away * away) * 0.5
+            loss = part if loss is None else loss + part
+        assert loss is not None
+        return values, dict(zip(values, gradients(loss, list(values.values())), strict=True))
+
+
+@dataclass(frozen=True)
+class Training:
+    """A solver's update on the problem, built."""
+
+    graph: Graph
+    solution: Solution
+    quadratic: Quadratic
+    dtype: str
+    first_of_solver: int
+    """Nodes of a higher `serial` were made by the solver."""
+
+    def steps(self, rates: Sequence[float]) -> Iterator[Arrays]:
+        """The states after each step, one step for each learning rate."""
+        states = {name: array.astype(self.dtype) for name, array in self.quadratic.start.items()}
+        for slot in self.solution.slots:
+            states[slot.label] = np.full(slot.value.shape, slot.initial, self.dtype)
+        for count, rate in enumerate(rates, start=1):
+            given = {"learning_rate": np.asarray(rate, self.dtype), "step": np.asarray(count, self.dtype)}
+            _, states = run(self.graph, given, states)
+            yield states
+
+
+def training(
+    solver: SolverSpec,
+    multipliers: dict[str, tuple[float, float]] = PLAIN,
+    dtype: str = "float64",
+    quadratic: Quadratic | None = None,
+) -> Training:
+    """The update graph of `solver` on the problem."""
+    quadratic = quadratic or Quadratic.random()
+    values, slopes = quadratic.graph(dtype)
+    scalar = TensorType((), DType(dtype))
+    params = [Param(name, values[name], slopes[name], *multipliers[name]) for name in values]
+    rate, step = Input("learning_rate", scalar)(), Input("step", scalar)()
+    solution = solver.build(params, rate, step)
+    graph = Graph(updates={**solution.updates, **solution.slot_updates})
+    return Training(graph, solution, quadratic, dtype, step.node.serial)

@@ -1,0 +1,205 @@
+"""Every registered schedule against its closed form, written here in plain Python, and what holds of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from math import cos, floor, isfinite, pi
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.schema.kinds import SCHEDULES
+from netspec.solvers.schedules.base import ScheduleSpec
+from tests.solvers.problem import samples
+
+TOTAL = 12
+
+
+def schedule(**fields: Any) -> ScheduleSpec:
+    made = SCHEDULES.parse(fields)
+    assert isinstance(made, ScheduleSpec)
+    return made
+
+
+def piecewise(t: int, total: int, *, boundaries: list[int], values: list[float]) -> float:
+    for boundary, value in zip(boundaries, values, strict=False):
+        if t <= boundary:
+            return value
+    return values[-1]
+
+
+def exponential(
+    t: int, total: int, *, initial: float, decay_rate: float, decay_steps: int = 0, staircase: bool = False
+) -> float:
+    time = t / (decay_steps or total)
+    return initial * float(decay_rate ** (floor(time) if staircase else time))
+
+
+def inverse_time(
+    t: int, total: int, *, initial: float, decay_rate: float, decay_steps: int = 1, power: float = 1, staircase=False
+) -> float:
+    time = t / decay_steps
+    return initial / float((1 + decay_rate * (floor(time) if staircase else time)) ** power)
+
+
+def polynomial(
+    t: int, total: int, *, initial: float, end: float = 1e-4, decay_steps: int = 0, power: float = 1, cycle=False
+) -> float:
+    period = decay_steps or total
+    while cycle and period < t:
+        period += decay_steps or total
+    return (initial - end) * float((1 - min(t, period) / period) ** power) + end
+
+
+def cosine(t: int, total: int, *, initial: float, decay_steps: int = 0, alpha: float = 0) -> float:
+    period = decay_steps or total
+    return initial * ((1 - alpha) * 0.5 * (1 + cos(pi * min(t, period) / period)) + alpha)
+
+
+def warmup(t: int, total: int, *, steps: int, then: Any, initial: float = 0.0) -> float:
+    after: dict[str, Any] = {"type": "Constant", "initial": then} if isinstance(then, float) else then
+    rest = {name: value for name, value in after.items() if name != "type"}
+    formula = REFERENCES[after["type"]]
+    if t >= steps:
+        return formula(t - steps, total - steps, **rest)
+    return initial + (formula(0, total - steps, **rest) - initial) * t / steps
+
+
+REFERENCES: dict[str, Callable[..., float]] = {
+    "Constant": lambda t, total, *, initial: initial,
+    "StepDecay": lambda t, total, *, initial, step_size, gamma=0.1: initial * gamma ** floor(t / step_size),
+    "PiecewiseConstantDecay": piecewise,
+    "ExponentialDecay": exponential,
+    "InverseTimeDecay": inverse_time,
+    "PolynomialDecay": polynomial,
+    "CosineDecay": cosine,
+    "Warmup": warmup,
+}
+SAMPLES = samples(SCHEDULES)
+
+
+@pytest.mark.parametrize(("type_", "sample"), SAMPLES, ids=lambda value: str(value))
+def test_it_follows_its_closed_form(type_, sample) -> None:
+    made = schedule(type=type_, **sample)
+    found = [made.value(t, TOTAL) for t in range(2 * TOTAL)]
+    assert found == pytest.approx(
+        [REFERENCES[type_](t, TOTAL, **sample) for t in range(2 * TOTAL)], rel=1e-12, abs=1e-15
+    )
+
+
+@pytest.mark.parametrize("cls", list(SCHEDULES), ids=lambda cls: cls.__name__)
+def test_it_is_documented_sampled_and_checked(cls) -> None:
+    name = cls.model_fields["type"].default
+    assert name == cls.__name__
+    assert "lr(t) = " in (cls.__dict__.get("__doc__") or ""), "the formula"
+    assert cls.samples
+    assert name in REFERENCES, "write the closed form down in this file"
+    undocumented = [field for field, info in cls.model_fields.items() if field != "type" and not info.description]
+    assert not undocumented
+
+
+@pytest.mark.parametrize(("type_", "sample"), SAMPLES, ids=lambda value: str(value))
+def test_it_survives_being_written_down(type_, sample) -> None:
+    made = schedule(type=type_, **sample)
+    assert SCHEDULES.parse(made.model_dump(by_alias=True)) == made
+
+
+@pytest.mark.parametrize(
+    ("fields", "step", "rate"),
+    [
+        # Caffe's examples/mnist/lenet_solver.prototxt: inv, and the rate that its log prints at these iterations.
+        ({"type": "InverseTimeDecay", "initial": 0.01, "decay_rate": 1e-4, "power": 0.75}, 10000, 0.00594604),
+        ({"type": "InverseTimeDecay", "initial": 0.01, "decay_rate": 1e-4, "power": 0.75}, 500, 0.00964069),
+        # Caffe's models/bvlc_alexnet/solver.prototxt: step.
+        ({"type": "StepDecay", "initial": 0.01, "gamma": 0.1, "step_size": 100000}, 99999, 0.01),
+        ({"type": "StepDecay", "initial": 0.01, "gamma": 0.1, "step_size": 100000}, 300000, 1e-5),
+        # Keras: the boundary itself still has the value before it.
+        ({"type": "PiecewiseConstantDecay", "boundaries": [100], "values": [1.0, 0.5]}, 100, 1.0),
+        ({"type": "PiecewiseConstantDecay", "boundaries": [100], "values": [1.0, 0.5]}, 101, 0.5),
+        ({"type": "CosineDecay", "initial": 0.1, "decay_steps": 1000}, 500, 0.05),
+        ({"type": "Warmup", "steps": 5, "then": 0.1}, 0, 0.0),
+        ({"type": "Warmup", "steps": 5, "then": 0.1}, 5, 0.1),
+    ],
+)
+def test_known_rates(fields, step, rate) -> None:
+    assert schedule(**fields).value(step, 20000) == pytest.approx(rate, rel=1e-6)
+
+
+rates = st.floats(1e-6, 10.0)
+periods = st.integers(1, 1000)
+falling = st.one_of(
+    st.fixed_dictionaries({"type": st.just("Constant"), "initial": rates}),
+    st.fixed_dictionaries(
+        {"type": st.just("StepDecay"), "initial": rates, "gamma": st.floats(0.01, 1), "step_size": periods}
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("ExponentialDecay"), "initial": rates, "decay_rate": st.floats(0.01, 1)},
+        optional={"decay_steps": periods, "staircase": st.booleans()},
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("InverseTimeDecay"), "initial": rates, "decay_rate": st.floats(1e-6, 10)},
+        optional={"decay_steps": periods, "power": st.floats(0.1, 3), "staircase": st.booleans()},
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("PolynomialDecay"), "initial": rates, "end": st.floats(0, 1e-6)},
+        optional={"decay_steps": periods, "power": st.floats(0.1, 3)},
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("CosineDecay"), "initial": rates},
+        optional={"decay_steps": periods, "alpha": st.floats(0, 1)},
+    ),
+)
+"""Schedules that never rise."""
+
+
+@given(falling, st.integers(1, 2000), st.integers(0, 4000))
+def test_a_decay_never_rises(fields, total, step) -> None:
+    made = schedule(**fields)
+    before, after = made.value(step, total), made.value(step + 1, total)
+    assert 0 <= after <= before * (1 + 1e-12)  # a rounding of pow and cos apart
+    assert before <= fields["initial"] * (1 + 1e-12)
+    assert isfinite(before)
+
+
+@given(falling, st.integers(1, 2000))
+def test_it_starts_at_its_initial_rate(fields, total) -> None:
+    assert schedule(**fields).value(0, total) == pytest.approx(fields["initial"], rel=1e-12)
+
+
+@given(falling.filter(lambda fields: "decay_steps" not in fields), st.integers(1, 2000), st.data())
+def test_without_decay_steps_the_rate_is_positive_throughout_the_training(fields, total, data) -> None:
+    step = data.draw(st.integers(0, total - 1))
+    if fields["type"] == "StepDecay":
+        fields = {**fields, "step_size": max(fields["step_size"], total // 50)}  # 0.01^50 is still a float
+    assert schedule(**fields).value(step, total) > 0
+
+
+@given(falling, st.integers(1, 500), st.floats(0, 1), st.integers(1, 2000))
+def test_a_warm_up_meets_what_follows(fields, steps, start, more) -> None:
+    """Rising or falling, each of its steps is the same; the last ends where the other schedule starts, on its clock."""
+    made, then, total = (
+        schedule(type="Warmup", steps=steps, initial=start, then=fields),
+        schedule(**fields),
+        steps + more,
+    )
+    peak = then.value(0, more)
+    values = [made.value(step, total) for step in range(steps + 1)]
+    assert values[0] == pytest.approx(start, abs=1e-12)
+    assert values[-1] == peak
+    stride = (peak - start) / steps
+    assert [b - a for a, b in pairwise(values)] == pytest.approx([stride] * steps, abs=1e-9)
+    assert [made.value(steps + t, total) for t in range(5)] == [then.value(t, more) for t in range(5)]
+
+
+def test_a_training_shorter_than_its_warm_up_has_a_rate() -> None:
+    made = schedule(type="Warmup", steps=10, then={"type": "CosineDecay", "initial": 0.1})
+    assert [made.value(step, 4) for step in range(4)] == pytest.approx([0.0, 0.01, 0.02, 0.03])
+
+
+def test_the_rate_survives_underflow() -> None:
+    assert schedule(type="StepDecay", initial=0.1, gamma=0.1, step_size=1).value(100_000, 200_000) == 0.0
+    assert schedule(type="ExponentialDecay", initial=0.1, decay_rate=0.1, decay_steps=1).value(100_000, 200_000) == 0.0
+    assert schedule(type="InverseTimeDecay", initial=0.1, decay_rate=1e300, power=5).value(10_000, 20_000) == 0.0
