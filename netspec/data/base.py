@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 from pydantic import AfterValidator, Field
@@ -83,13 +82,6 @@ class Source(SplitFields):
     def open(self, *, seed: int = 0) -> Dataset:
         """The samples. `seed` is for sources that make samples up. Raises InputError where a file is damaged."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it is opened")
-
-    def resolve(self, field: str) -> Path:
-        """The file path in `field`; a relative one is relative to the file that it was written in."""
-        path = Path(getattr(self, field)).expanduser()
-        where = self.where(field)
-        written_in_a_file = where is not None and not where.file.startswith("<")
-        return Path(where.file).parent / path if where is not None and written_in_a_file else path
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from netspec.data.base import Dataset, FieldType
 from netspec.data.loader import Loader
 from netspec.errors import InputError
+from netspec.schema.data import SOURCES
 from tests.data.conftest import problems_of, split_of
 
 IRIS = """\
@@ -92,6 +94,7 @@ def test_missing_values_can_be_a_number(tmp_path):
     ("name", "text", "fields"),
     [
         ("cells", "a,b,c\n1,,x\n 2 ,  oops,y\n1e99,inf,z\n", {"columns": ["a", "b"]}),
+        ("text", "a,b\n1,x\n2,y\nthree,z\n", {}),
         ("ragged", "a,b\n1,2\n1,2,3\n4\n", {}),
         ("delimiter", "a;b\n1;2\n", {"columns": ["a", "b"]}),
         ("classes", "a,b\n1,setosa\n2,sitosa\n3,\n", {"label": "b", "classes": ["setosa", "virginica"]}),
@@ -110,17 +113,27 @@ def test_all_that_is_wrong_is_told_with_its_place(tmp_path, name, text, fields):
     assert problems_of(error, tmp_path) == ERRORS[name]
 
 
+@pytest.mark.parametrize("delimiter", ['"', "\n", "\r", "\0", "", ",,"])
+def test_what_cannot_stand_between_cells(delimiter):
+    with pytest.raises(ValidationError, match="delimiter"):
+        SOURCES["csv"].model_validate({"path": "a.csv", "header": True, "batch_size": 1, "delimiter": delimiter})
+
+
+def test_cells_between_blanks(tmp_path):
+    assert everything(table(tmp_path, "a b\n1 2\n", delimiter=" "))["features"] == [[1, 2]]
+
+
 def test_reading_stops_when_everything_is_wrong(tmp_path):
     with pytest.raises(InputError) as error:
-        table(tmp_path, "a,b\n" + "x,y\n" * 10_000)
+        table(tmp_path, "a,b\n1,2\n" + "x,y\n" * 10_000)
     assert 100 <= len(error.value.problems) <= 102
 
 
 def test_classes_of_another_split_must_be_those_of_training(tmp_path):
-    train = Loader(table(tmp_path, IRIS, label="species"), split_of(source="npz", path=""), seed=1)
+    train = Loader(table(tmp_path, IRIS, label="species"), split_of(source="npz", path="unused"), seed=1)
     other = table(tmp_path, "a,b,species\n1,2,setosa\n1,2,rosa\n", label="species")
     with pytest.raises(InputError) as error:
-        Loader(other, split_of(source="npz", path=""), seed=1, learned=train.learned)
+        Loader(other, split_of(source="npz", path="unused"), seed=1, learned=train.learned)
     assert error.value.render() == ERRORS["other classes"]
 
 
@@ -157,7 +170,6 @@ ERRORS = {
     |       ^
   expected: a number
   got: 'oops'
-  hint: leave columns of text out of `columns`
   asked for at ./train.yaml:3:7
 ./some.csv:4:1: error: column `a` has a number that float32 cannot hold
   4 | 1e99,inf,z
@@ -170,6 +182,21 @@ ERRORS = {
   got: inf
   asked for at ./train.yaml:3:7
 4 errors""",
+    "text": """\
+./some.csv:2:3: error: column `b` holds text
+  2 | 1,x
+    |   ^
+  expected: numbers
+  got: 'x'
+  hint: leave columns of text out of `columns`
+  asked for at ./train.yaml:3:7
+./some.csv:4:1: error: column `a` has text here
+  4 | three,z
+    | ^
+  expected: a number
+  got: 'three'
+  asked for at ./train.yaml:3:7
+2 errors""",
     "ragged": """\
 ./some.csv:3:1: error: this row has 3 cells
   3 | 1,2,3

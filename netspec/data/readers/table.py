@@ -54,11 +54,16 @@ class _Table:
     text: str
     delimiter: str
     problems: list[Problem] = field(default_factory=list)
+    text_columns: set[int] = field(default_factory=set)
+    """Columns that begin with text: that is one mistake, not one a row."""
 
     def rows(self) -> Iterator[_Row]:
         """All rows that are not blank, cells stripped, up to a row that cannot be split."""
         reader = csv.reader(
-            io.StringIO(self.text, newline=""), delimiter=self.delimiter, skipinitialspace=True, strict=True
+            io.StringIO(self.text, newline=""),
+            delimiter=self.delimiter,
+            skipinitialspace=self.delimiter != " ",
+            strict=True,
         )
         line = 1
         try:
@@ -205,6 +210,8 @@ def _cells(
             )
             continue
         lines.append(row.line)
+        if len(lines) == 1:
+            table.text_columns.update(_text_columns(table, row, wanted, names))
         features.append([_feature(table, row, column, names[column], options.missing) for column in wanted])
         if label is not None:
             labels.append(row.cells[label])
@@ -217,6 +224,18 @@ def _number(text: str) -> float | None:
         return None if "_" in text else float(text)
     except ValueError:
         return None
+
+
+def _text_columns(table: _Table, row: _Row, wanted: list[int], names: list[str]) -> list[int]:
+    """The wanted columns that hold text in the first row, reported."""
+    found = [
+        column for column in wanted if row.cells[column].lower() not in MISSING and _number(row.cells[column]) is None
+    ]
+    for column in found:
+        hint = "leave columns of text out of `columns`"
+        got = repr(row.cells[column])
+        table.report(row.line, column, f"column `{names[column]}` holds text", expected="numbers", got=got, hint=hint)
+    return found
 
 
 def _feature(table: _Table, row: _Row, column: int, name: str, missing: float | None) -> float:
@@ -234,8 +253,8 @@ def _feature(table: _Table, row: _Row, column: int, name: str, missing: float | 
         return 0.0 if missing is None else missing
     value = _number(text)
     if value is None:
-        hint = "leave columns of text out of `columns`"
-        table.report(row.line, column, f"column `{name}` has text here", expected="a number", got=repr(text), hint=hint)
+        if column not in table.text_columns:
+            table.report(row.line, column, f"column `{name}` has text here", expected="a number", got=repr(text))
         return 0.0
     if not abs(value) <= _FLOAT32_MAX:  # nan is no less than anything
         table.report(row.line, column, f"column `{name}` has a number that float32 cannot hold", got=text)

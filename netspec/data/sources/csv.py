@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from netspec.data.base import ClassNames, Dataset, Source, blamed_on
 from netspec.schema.data import SOURCES
+from netspec.schema.paths import FilePath, resolve_path
 from netspec.schema.spec import describe, problem
 
 
@@ -32,6 +33,13 @@ def _as_missing(value: Any) -> Any:
     return value
 
 
+def _as_delimiter(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) != 1 or value in '"\r\n\0':
+        raise problem("not a `delimiter`", expected='one character such as `,`, `;` or `"\\t"`', got=describe(value))
+    return value
+
+
+Delimiter = Annotated[str, BeforeValidator(_as_delimiter)]
 Column = Annotated[int | str, BeforeValidator(_as_column)]
 Missing = Annotated[Literal["error"] | float, BeforeValidator(_as_missing)]
 
@@ -46,7 +54,7 @@ class Csv(Source):
     """
 
     source: Literal["csv"] = "csv"
-    path: str
+    path: FilePath
     """path of the file, relative to this file"""
     header: bool
     """whether the first line holds the names of the columns"""
@@ -56,7 +64,7 @@ class Csv(Source):
     """the column of the label, by name or by number; default: there is no label"""
     classes: ClassNames | None = None
     """the class names in the order of their indices; default: those found, sorted, if any label is not a number"""
-    delimiter: str = Field(default=",", min_length=1, max_length=1)
+    delimiter: Delimiter = ","
     """what stands between two cells: `,`, `;`, `"\\t"`"""
     missing: Missing = "error"
     """what a missing feature becomes (an empty cell, `?`, `NA`, `N/A`, `NaN`, `null`): an error, or this number"""
@@ -67,7 +75,7 @@ class Csv(Source):
 
         with blamed_on(self, "path"):
             return open_table(
-                self.resolve("path"),
+                resolve_path(self, "path"),
                 TableOptions(
                     header=self.header,
                     columns=self.columns,

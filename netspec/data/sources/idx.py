@@ -6,6 +6,7 @@ from typing import Literal
 
 from netspec.data.base import Dataset, Source, blamed_on
 from netspec.schema.data import SOURCES
+from netspec.schema.paths import FilePath, resolve_path
 
 
 @SOURCES.register
@@ -16,9 +17,9 @@ class Idx(Source):
     """
 
     source: Literal["idx"] = "idx"
-    images: str
+    images: FilePath
     """path of the file of images, relative to this file"""
-    labels: str
+    labels: FilePath
     """path of the file of labels, relative to this file"""
 
     def open(self, *, seed: int = 0) -> Dataset:
@@ -26,4 +27,4 @@ class Idx(Source):
         from netspec.data.readers.idx import labelled_images
 
         with blamed_on(self, "images"):
-            return labelled_images(self.resolve("images"), self.resolve("labels"))
+            return labelled_images(resolve_path(self, "images"), resolve_path(self, "labels"))

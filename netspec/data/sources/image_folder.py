@@ -8,6 +8,7 @@ from pydantic import BeforeValidator
 
 from netspec.data.base import ClassNames, Dataset, Source, blamed_on
 from netspec.schema.data import SOURCES
+from netspec.schema.paths import FilePath, resolve_path
 from netspec.schema.spec import describe, problem
 
 
@@ -32,7 +33,7 @@ class ImageFolder(Source):
     """
 
     source: Literal["image_folder"] = "image_folder"
-    path: str
+    path: FilePath
     """the folder that holds the folders of the classes, relative to this file"""
     size: Size | None = None
     """`[height, width]` that images are resized to; needed unless all have the same size already"""
@@ -49,7 +50,7 @@ class ImageFolder(Source):
 
         with blamed_on(self, "path"):
             return ImageFolderDataset(
-                self.resolve("path"),
+                resolve_path(self, "path"),
                 size=self.size,
                 channels=self.channels,
                 interpolation=self.interpolation,

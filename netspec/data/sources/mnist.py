@@ -9,6 +9,7 @@ from netspec.data.base import Dataset, Source, blamed_on
 from netspec.data.bundled import zoo_root
 from netspec.errors import InputError
 from netspec.schema.data import SOURCES
+from netspec.schema.paths import FilePath, resolve_path
 
 PREFIXES = {"train": "train", "test": "t10k"}
 
@@ -23,14 +24,14 @@ class Mnist(Source):
     source: Literal["mnist"] = "mnist"
     split: Literal["train", "test"]
     """which of the two parts"""
-    path: str | None = None
+    path: FilePath | None = None
     """another folder with the four idx files under MNIST's names (Fashion-MNIST, …); default: the shipped one"""
 
     def open(self, *, seed: int = 0) -> Dataset:
         """The two files of the split, read whole (47 MB for `train`)."""
         from netspec.data.readers.idx import labelled_images
 
-        folder = zoo_root() / "data" / "mnist" if self.path is None else self.resolve("path")
+        folder = zoo_root() / "data" / "mnist" if self.path is None else resolve_path(self, "path")
         prefix = PREFIXES[self.split]
         with blamed_on(self, "source" if self.path is None else "path"):
             return labelled_images(_find(folder, prefix, "images", 3), _find(folder, prefix, "labels", 1))

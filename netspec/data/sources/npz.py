@@ -6,6 +6,7 @@ from typing import Literal
 
 from netspec.data.base import Dataset, Source, blamed_on
 from netspec.schema.data import SOURCES
+from netspec.schema.paths import FilePath, resolve_path
 
 
 @SOURCES.register
@@ -16,7 +17,7 @@ class Npz(Source):
     """
 
     source: Literal["npz"] = "npz"
-    path: str
+    path: FilePath
     """path of the file, relative to this file"""
 
     def open(self, *, seed: int = 0) -> Dataset:
@@ -24,4 +25,4 @@ class Npz(Source):
         from netspec.data.readers.npz import open_npz
 
         with blamed_on(self, "path"):
-            return open_npz(self.resolve("path"))
+            return open_npz(resolve_path(self, "path"))
