@@ -33,7 +33,8 @@ class Scope:
     phase: str = "forward"
 
 
-_scope: ContextVar[Scope] = ContextVar("scope", default=Scope())
+NOWHERE = Scope()
+_scope: ContextVar[Scope] = ContextVar("scope", default=NOWHERE)
 
 
 @contextmanager
@@ -170,9 +171,14 @@ def explain(inputs: Sequence[Value], mismatch: ShapeMismatch) -> Problem:
     notes += [f"came from: {text}" for text in chains if text]
     got = mismatch.got or (", ".join(str(value.type) for value in inputs) or None)
     return Problem(
-        where + mismatch.message, scope.location, scope.layer and f"layers.{scope.layer}", mismatch.expected, got, mismatch.hint,
-        tuple(notes),
-    )  # fmt: skip
+        message=where + mismatch.message,
+        location=scope.location,
+        path=scope.layer and f"layers.{scope.layer}",
+        expected=mismatch.expected,
+        got=got,
+        hint=mismatch.hint,
+        notes=tuple(notes),
+    )
 
 
 def chain(value: Value, most: int = 8) -> str:
@@ -182,7 +188,7 @@ def chain(value: Value, most: int = 8) -> str:
     layer = None
     while True:
         scope = value.node.scope
-        if scope.layer != here and scope.layer != layer:
+        if scope.layer not in (here, layer):
             layer = scope.layer
             steps.append(f"{layer or value.op.name} {list(value.shape)}")
         operands = [operand for operand in value.inputs if operand.node.scope.kind != "parameter"]

@@ -79,9 +79,7 @@ def ranges(compiler: Compiler) -> dict[str, ValueRange]:
     return {name: ValueRange(one.low, one.high - 1, one.why) for name, one in compiler.domains.items()}
 
 
-def test(
-    source: Source, weights: str | Path, overrides: Overrides = (), *, device: str = "auto"
-) -> Evaluation:
+def test(source: Source, weights: str | Path, overrides: Overrides = (), *, device: str = "auto") -> Evaluation:
     """Evaluate weights on the test data of a training file.
 
     What the training data taught (class names, means) comes with the weights; else the training data is read again.
@@ -92,7 +90,9 @@ def test(
             "this is a net: it says nothing of data to test on", location=spec.where(), expected="a training file"
         )
     if spec.data.test is None:
-        raise InputError(Problem("there is no test data", spec.where("data"), "data", expected="`test:` beside `train:`"))
+        raise InputError(
+            Problem("there is no test data", spec.where("data"), "data", expected="`test:` beside `train:`")
+        )
     compiler = Compiler(spec.net, dtype=DType(spec.train.precision), device=device, seed=spec.train.seed)
     meta = load_weights(compiler, weights).meta
     if "learned" in meta:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netspec.compile import LOSS, Compiler, Purpose, input_type
-from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.compile import LOSS, Compiler, Purpose
+from netspec.errors import InputError
 from netspec.exchange.hdf5 import match_weights, read_weights, write_weights
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.types import DType
@@ -18,6 +18,7 @@ from netspec.schema.load import load_spec
 from netspec.schema.net import NetSpec
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.train import TrainSpec
+from netspec.train.inputs import checked_inputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,7 +77,7 @@ class Model:
         rounding. Raises `InputError` with every array that does not fit.
         """
         wanted = self.compiler.graph(Purpose.PREDICT, 1).inputs()
-        arrays, samples = self._checked(inputs, list(wanted))
+        arrays, samples = checked_inputs(self.compiler, inputs, list(wanted))
         size = min(batch_size or DEFAULT_BATCH, samples)
         parts: list[dict[str, NDArray[Any]]] = []
         for start in range(0, samples, size):
@@ -93,10 +94,12 @@ class Model:
         the net by name, weighted, and `regularization` where layers have penalties.
         """
         wanted = [name for name in self.compiler.graph(Purpose.GRADIENTS, 1).inputs() if name != RNG_INPUT]
-        arrays, samples = self._checked(inputs, wanted)
+        arrays, samples = checked_inputs(self.compiler, inputs, wanted)
         program = self.compiler.program(Purpose.GRADIENTS, samples)
         results = program({**arrays, RNG_INPUT: np.array([seed, step, 0])})
-        losses = {name.removeprefix(f"{LOSS}/"): float(one) for name, one in results.items() if name.startswith(f"{LOSS}/")}
+        losses = {
+            name.removeprefix(f"{LOSS}/"): float(one) for name, one in results.items() if name.startswith(f"{LOSS}/")
+        }
         found = {name.removeprefix("gradient/"): one for name, one in results.items() if name.startswith("gradient/")}
         return losses, found
 
@@ -113,38 +116,6 @@ class Model:
     def load_weights(self, path: str | Path, *, partial: bool = False) -> None:
         """Read parameters and statistics from a weights file or a checkpoint."""
         load_weights(self.compiler, path, partial=partial)
-
-    def _checked(self, inputs: Mapping[str, Any], wanted: list[str]) -> tuple[dict[str, NDArray[Any]], int]:
-        problems: list[Problem] = []
-        arrays: dict[str, NDArray[Any]] = {}
-        sizes: dict[str, int] = {}
-        for name in inputs:
-            if name not in self.spec.inputs:
-                hint = did_you_mean(name, self.spec.inputs)
-                problems.append(Problem(f"the net has no input `{name}`", expected=listing(wanted), hint=hint))
-        for name in wanted:
-            kind = input_type(self.spec.inputs[name], 1, self.compiler.dtype)
-            if name not in inputs:
-                problems.append(Problem(f"the input `{name}` is missing", expected=f"an array (N, {list(kind.shape[1:])})"))
-                continue
-            array = np.asarray(inputs[name])
-            if array.ndim != kind.rank or array.shape[1:] != kind.shape[1:] or not array.shape[0]:
-                expected = f"(N, {', '.join(map(str, kind.shape[1:]))}) with N ≥ 1"
-                problems.append(Problem(f"the input `{name}` has another shape", expected=expected, got=str(array.shape)))
-                continue
-            if not np.can_cast(array.dtype, str(kind.dtype), "same_kind") and not (kind.dtype.is_float and array.dtype.kind in "iub"):
-                problems.append(Problem(f"the input `{name}` has another type", expected=str(kind.dtype), got=str(array.dtype)))
-                continue
-            sizes[name], arrays[name] = len(array), array
-            domain = self.compiler.domains.get(name)
-            if domain and array.size and not (domain.low <= array.min() and array.max() < domain.high):
-                got = f"{array.min()} to {array.max()}"
-                problems.append(Problem(f"`{name}` is out of range", expected=f"{domain.low} to {domain.high - 1}: {domain.why}", got=got))
-        if len(set(sizes.values())) > 1:
-            problems.append(Problem("the inputs have different numbers of samples", got=str(sizes)))
-        if problems:
-            raise InputError(problems)
-        return arrays, next(iter(sizes.values()), 1)
 
 
 def load(

@@ -17,6 +17,7 @@ from netspec.graph.types import DType
 from netspec.schema.load import Overrides, load_train
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.train import TrainSpec
+from netspec.solvers.base import SolverSpec
 from netspec.train.evaluation import Evaluation, open_test_loader, ranges, wanted_inputs
 from netspec.train.events import Event, Listener, LogFiles, tell
 from netspec.train.interrupt import Signals
@@ -69,9 +70,7 @@ def train(
     if resume and weights is not None:
         raise InputError("--resume and --weights exclude each other: a checkpoint holds the weights")
     spec = source if isinstance(source, TrainSpec) else load_train(source, overrides)
-    compiler = Compiler(
-        spec.net, solver=spec.solver, dtype=DType(spec.train.precision), device=device, seed=spec.train.seed
-    )
+    compiler = trainer(spec, device)
     with ExitStack() as stack:
         loader = stack.enter_context(open_training_loader(spec, compiler))
         test = stack.enter_context(open_test_loader(spec, compiler, loader.learned)) if spec.data.test else None
@@ -101,6 +100,13 @@ def train(
             test=found.as_json() if found else None, weights=str(folder.weights), log=str(folder.log),
         )  # fmt: skip
     return Run(folder.folder, progress.step, seconds, found, folder.weights, folder.log)
+
+
+def trainer(spec: TrainSpec, device: str) -> Compiler:
+    """The compiler of a training's net and solver."""
+    assert isinstance(spec.solver, SolverSpec)
+    precision = DType(spec.train.precision)
+    return Compiler(spec.net, solver=spec.solver, dtype=precision, device=device, seed=spec.train.seed)
 
 
 def open_training_loader(spec: TrainSpec, compiler: Compiler) -> Loader:

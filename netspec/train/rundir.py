@@ -81,7 +81,9 @@ def open_run_dir(name: str, given: Path | None, *, resume: bool) -> RunDir:
 def _candidates(name: str) -> list[Path]:
     base = Path("runs")
     plain = name.replace("/", "_")
-    numbered = [(int(tail), path) for path in base.glob(f"{plain}-*") if (tail := path.name[len(plain) + 1 :]).isdigit()]
+    numbered = [
+        (int(tail), path) for path in base.glob(f"{plain}-*") if (tail := path.name[len(plain) + 1 :]).isdigit()
+    ]
     first = [(1, base / plain)] if (base / plain).exists() else []
     return [path for _, path in sorted(first + numbered)]
 

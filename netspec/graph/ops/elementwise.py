@@ -296,22 +296,22 @@ class Exp(Unary):
         return (dy * y,)
 
 
+def _expm1_to_onnx(g: Emitter, y: Value, x: str) -> str:
+    half, one = g.constant(0.5, str(y.dtype)), g.constant(1.0, str(y.dtype))
+    return g.node("Mul", g.node("Tanh", g.node("Mul", x, half)), g.node("Add", g.node("Exp", x), one))
+
+
 @dataclass(frozen=True)
 class Expm1(Unary):
     """eˣ - 1, exact to rounding near 0 too (ONNX has no such op; tanh(x/2)·(eˣ + 1) is the same number)"""
 
-    onnx = OnnxExpansion(lambda g, y, x: _expm1_to_onnx(g, y, x))
+    onnx = OnnxExpansion(_expm1_to_onnx)
 
     def forward(self, xp: Xp, x: Array) -> Array:
         return xp.expm1(x)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy * (y + 1.0),)
-
-
-def _expm1_to_onnx(g: Emitter, y: Value, x: str) -> str:
-    half, one = g.constant(0.5, str(y.dtype)), g.constant(1.0, str(y.dtype))
-    return g.node("Mul", g.node("Tanh", g.node("Mul", x, half)), g.node("Add", g.node("Exp", x), one))
 
 
 @dataclass(frozen=True)
@@ -438,6 +438,6 @@ class Elu(Unary):
 
 
 def elementwise(function: Callable[..., Value], *operands: Operand) -> Value:
-    """Call an op on operands of which some are Python numbers."""
-    dtype = next(operand.dtype for operand in operands if isinstance(operand, Value))
+    """Call an op on operands of which some are Python numbers: constants of the last value's type (not a condition's)."""
+    dtype = next(operand.dtype for operand in reversed(operands) if isinstance(operand, Value))
     return function(*(operand if isinstance(operand, Value) else scalar(operand, dtype) for operand in operands))
