@@ -135,7 +135,9 @@ class Activation(LayerSpec):
     axis: int = -1
     """the axis that `softmax` and `log_softmax` run over"""
 
-    samples: ClassVar[Any] = tuple(Sample.of((2, 3, 4), activation=name) for name in get_args(ActivationName))
+    samples: ClassVar[Any] = tuple(
+        Sample.of((2, 3, 4), activation=name, ranges=((-7.0, 7.0),)) for name in get_args(ActivationName)
+    )
 
     def build(self, net: Builder, x: Value) -> Value:
         """x → function of x, same shape."""

@@ -1,0 +1,185 @@
+"""What the registry-wide suites run over: every sample of every layer, loss and metric, built into a graph.
+
+Nothing here knows a class by its name. A class is found by its registration, its inputs are drawn from its samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+import netspec.layers  # noqa: F401  registers the classes
+from netspec.graph.autodiff import gradients
+from netspec.graph.graph import Graph
+from netspec.graph.ops.elementwise import cast
+from netspec.graph.ops.random import RNG_INPUT, RNG_TYPE
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Value, in_scope
+from netspec.layers.base import Builder, Sample
+from netspec.schema.kinds import LAYERS, LOSSES, METRICS
+from netspec.schema.spec import Registry
+
+KINDS: dict[str, Registry[Any]] = {"layer": LAYERS, "loss": LOSSES, "metric": METRICS}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample of one class."""
+
+    kind: str
+    type: str
+    number: int
+    sample: Sample = field(hash=False)
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}-{self.type}-{self.number}"
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The sample as it would be written in YAML."""
+        return {"type": self.type, "name": "sample", **self.sample.fields}
+
+    def spec(self) -> Any:
+        return KINDS[self.kind].parse(self.fields)
+
+
+def cases(*kinds: str) -> list[Case]:
+    """All samples of these kinds of classes."""
+    return [
+        Case(kind, name, number, sample)
+        for kind in kinds
+        for name in KINDS[kind].names()
+        for number, sample in enumerate(KINDS[kind][name].samples)
+    ]
+
+
+def spread(
+    random: np.random.Generator, shape: tuple[int, ...], low: float, high: float, offset: float = 0.37
+) -> np.ndarray:
+    """Numbers between low and high, no two of them close: a small step changes no order and crosses no kink.
+
+    The offset keeps them away from 0, where piecewise functions have their kinks, and from arrays with another offset.
+    """
+    count = int(np.prod(shape))
+    return ((random.permutation(count) + offset) / count * (high - low) + low).reshape(shape)
+
+
+@dataclass
+class Built:
+    """A case as a graph of one precision, with values for its inputs and states."""
+
+    case: Case
+    builder: Builder
+    outputs: tuple[Value, ...]
+    feeds: dict[str, np.ndarray]
+    scalar: Value
+    """What gradients are taken of: the loss, or the outputs times fixed numbers, and all penalties."""
+    wrt: dict[str, Value]
+    """Float inputs and states."""
+
+    @property
+    def gradients(self) -> list[Value]:
+        """Gradient of `scalar` by each of `wrt`."""
+        if not hasattr(self, "_gradients"):
+            self._gradients = gradients(self.scalar, list(self.wrt.values()))
+        return self._gradients
+
+    @property
+    def second(self) -> tuple[Value, list[Value]]:
+        """<gradients, fixed numbers>, and its gradient by each of `wrt`."""
+        if not hasattr(self, "_second"):
+            total = None
+            for name, gradient in zip(self.wrt, self.gradients, strict=True):
+                term = ReduceSum()(gradient * self.fixed(f"second/{name}", gradient.type))
+                total = term if total is None else total + term
+            assert total is not None
+            self._second = total, gradients(total, list(self.wrt.values()))
+        return self._second
+
+    def fixed(self, name: str, kind: TensorType) -> Value:
+        """An input of the graph that holds fixed random numbers."""
+        self.feeds[name] = generator(self.case.id + name).uniform(-1, 1, kind.shape).astype(str(kind.dtype))
+        return self.builder.input(name, kind)
+
+    def graph(self) -> Graph:
+        """Outputs, gradients and updates of states together."""
+        named = {f"output{i}": value for i, value in enumerate(self.outputs)}
+        if self.wrt:
+            named |= {f"gradient/{name}": value for name, value in zip(self.wrt, self.gradients, strict=True)}
+            named |= {f"second/{name}": value for name, value in zip(self.wrt, self.second[1], strict=True)}
+        return Graph(named, dict(self.builder.updates), self.scalar)
+
+
+def generator(name: str) -> np.random.Generator:
+    return np.random.default_rng(crc32(name.encode()))
+
+
+@cache
+def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> Built:
+    """The case as a graph. The numbers are the same for both precisions and both forms."""
+    sample, spec, net = case.sample, case.spec(), Builder(training, dtype)
+    feeds: dict[str, np.ndarray] = {}
+    inputs: list[Value] = []
+    for index, (shape, name) in enumerate(zip(sample.shapes, sample.dtypes, strict=True)):
+        random, label = generator(f"{case.id}/{index}"), f"x{index}"
+        if name == "float32":
+            given = sample.ranges[index] if index < len(sample.ranges) else None
+            inputs.append(net.input(label, TensorType(shape, dtype)))
+            feeds[label] = spread(random, shape, *(given or (-2.0, 2.0)), offset=0.37 + 0.11 * index).astype(str(dtype))
+        else:
+            inputs.append(net.input(label, TensorType(shape, DType(name))))
+            feeds[label] = random.integers(0, sample.high, shape).astype(name)
+    with in_scope(net.enter(spec, "sample")):
+        made = spec.build(net, *inputs)
+    outputs = made if isinstance(made, tuple) else (made,)
+    for name, state in net.states.items():
+        low = 0.5 if state.role == "statistic" else -1.5  # variances are positive
+        feeds[name] = spread(generator(f"{case.id}/{name}"), state.value.shape, low, 1.5).astype(str(dtype))
+    feeds[RNG_INPUT] = np.array([7, 3, 0], str(RNG_TYPE.dtype))
+    wrt = {value.op.label: value for value in inputs if value.dtype.is_float}  # type: ignore[attr-defined]  # inputs
+    wrt |= {name: state.value for name, state in net.states.items()}
+    result = Built(case, net, outputs, feeds, outputs[0], wrt)
+    result.scalar = scalar_of(result)
+    return result
+
+
+def scalar_of(one: Built) -> Value:
+    terms = [cast(value, one.builder.dtype) for value in one.outputs]
+    if one.case.kind != "loss":
+        terms = [ReduceSum()(y * one.fixed(f"weights/{i}", y.type)) for i, y in enumerate(terms)]
+    total, *rest = [*terms, *one.builder.penalties]
+    for term in rest:
+        total = total + term
+    return total
+
+
+def directional(one: Built, scalar: Value, grads: list[Value], step: float = 1e-5) -> tuple[float, float]:
+    """The derivative of `scalar` along one random direction of all inputs: by `grads`, and by central differences.
+
+    In float64 the differences err by about step² · f‴ / 6 + 1e-16 · |f| / step ≈ 1e-10.
+    """
+    from tests.interpret import evaluate
+
+    random = generator(one.case.id + "direction")
+    direction = {name: random.uniform(-1, 1, value.shape) for name, value in one.wrt.items()}
+    found = evaluate(grads, one.feeds)
+    by_rule = sum(float((g * d).sum()) for g, d in zip(found, direction.values(), strict=True))
+
+    def moved(by: float) -> float:
+        return float(evaluate([scalar], one.feeds | {n: one.feeds[n] + by * d for n, d in direction.items()})[0])
+
+    return by_rule, (moved(step) - moved(-step)) / (2 * step)
+
+
+def all_built(dtype: DType = DType.FLOAT64) -> Iterator[Built]:
+    """Every case in both forms."""
+    for case in cases(*KINDS):
+        for training in (True, False):
+            yield built(case, training, dtype)

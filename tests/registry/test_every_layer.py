@@ -1,0 +1,155 @@
+"""What must hold of every layer, loss and metric, whatever it computes. There is no code for any one class here."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import yaml
+
+from netspec.graph.graph import Graph
+from netspec.graph.onnx_map import NoOnnx
+from netspec.graph.types import DType
+from netspec.graph.verify import verify
+from netspec.layers.base import arity
+from netspec.schema.reader import parse_yaml
+from tests.interpret import environment, evaluate
+from tests.registry.cases import KINDS, Case, built, cases, directional
+
+ALL = cases(*KINDS)
+DIFFERENTIABLE = cases("layer", "loss")
+CLASSES = [(kind, name) for kind, registry in KINDS.items() for name in registry.names()]
+
+
+def ids(case: Case) -> str:
+    return case.id
+
+
+every = pytest.mark.parametrize("case", ALL, ids=ids)
+every_differentiable = pytest.mark.parametrize("case", DIFFERENTIABLE, ids=ids)
+both_forms = pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
+
+
+@pytest.mark.parametrize(("kind", "name"), CLASSES)
+def test_is_documented_and_has_samples(kind: str, name: str) -> None:
+    cls = KINDS[kind][name]
+    assert cls.samples, "no samples: the suites would pass it by"
+    assert "samples" in vars(cls) or len(cls.__mro__) > 1
+    assert "__doc__" in vars(cls)
+    assert cls.__doc__, "no docstring: the reference would be empty"
+    assert len(cls.__doc__.strip().splitlines()) > 1, "the docstring does not tell the shapes"
+    undocumented = [field for field, info in cls.model_fields.items() if field != "type" and not info.description]
+    assert undocumented == []
+    assert cls.build.__doc__, "`build` does not tell its shapes"
+
+
+@every
+def test_survives_yaml(case: Case) -> None:
+    spec = case.spec()
+    dumped = spec.model_dump(mode="json", by_alias=True)
+    again = KINDS[case.kind].parse(parse_yaml(yaml.safe_dump(dumped), "dumped.yaml"))
+    assert type(again) is type(spec)
+    assert again.model_dump() == spec.model_dump()
+
+
+@every
+def test_takes_as_many_inputs_as_its_samples_give(case: Case) -> None:
+    least, most = arity(type(case.spec()))
+    assert least <= len(case.sample.shapes)
+    assert most is None or len(case.sample.shapes) <= most
+
+
+@every
+@both_forms
+def test_infers_the_types_it_computes_and_passes_the_verifier(case: Case, training: bool) -> None:
+    one = built(case, training)
+    graph = verify(one.graph())
+    environment(graph.roots(), one.feeds)  # checks each node's shape and type against its rule
+    if case.kind == "loss":
+        assert one.outputs[0].shape == ()
+    if case.kind == "layer":
+        assert one.outputs[0].shape[0] == case.sample.shapes[0][0], "the batch axis was lost"
+
+
+@every_differentiable
+@both_forms
+def test_gradient_is_that_of_central_differences(case: Case, training: bool) -> None:
+    one = built(case, training)
+    if one.wrt:
+        by_rule, by_differences = directional(one, one.scalar, one.gradients)
+        # Differences are good to about 1e-9 of the numbers involved; a wrong rule is off in the first digits.
+        assert by_rule == pytest.approx(by_differences, rel=1e-6, abs=1e-8)
+
+
+@every_differentiable
+@both_forms
+def test_gradient_of_the_gradient_is_that_of_central_differences(case: Case, training: bool) -> None:
+    one = built(case, training)
+    if one.wrt:
+        scalar, second = one.second
+        by_rule, by_differences = directional(one, scalar, second)
+        assert by_rule == pytest.approx(by_differences, rel=1e-6, abs=1e-7)
+
+
+@every_differentiable
+def test_every_trainable_parameter_gets_a_gradient(case: Case) -> None:
+    one = built(case, True)
+    trainable = [name for name, state in one.builder.states.items() if state.trainable]
+    found = dict(zip(one.wrt, evaluate(one.gradients, one.feeds), strict=True))
+    assert [name for name in trainable if not np.any(found[name])] == []
+
+
+@every
+@both_forms
+def test_float32_agrees_with_float64(case: Case, training: bool) -> None:
+    results = []
+    for dtype in (DType.FLOAT32, DType.FLOAT64):
+        one = built(case, training, dtype)
+        results.append(evaluate(one.graph().roots(), one.feeds))
+    for single, double in zip(*results, strict=True):
+        # Sums of some hundred terms, each rounded at 6e-8 of the largest, through a few ops.
+        scale = max(1.0, float(np.abs(double).max(initial=0)))
+        np.testing.assert_allclose(single, double, rtol=1e-4, atol=2e-5 * scale)
+
+
+@pytest.mark.parametrize("case", cases("layer"), ids=ids)
+def test_inference_form_can_be_written_in_onnx(case: Case) -> None:
+    one = built(case, False)
+    nodes = Graph({"y": one.outputs[0]}).nodes()
+    computing = [node.op for node in nodes if node.inputs or not node.op.traits.source]
+    assert [op.name for op in computing if op.onnx is None or isinstance(op.onnx, NoOnnx)] == []
+
+
+@every
+def test_inference_form_changes_no_state(case: Case) -> None:
+    assert built(case, False).builder.updates == {}
+
+
+@every
+def test_starts_with_values_of_the_right_shape_that_depend_on_the_seed_alone(case: Case) -> None:
+    for name, state in built(case, True).builder.states.items():
+        first, again = (state.initial.sample(5, name, state.value.shape, "float32") for _ in range(2))
+        assert first.shape == state.value.shape
+        assert first.dtype == np.float32
+        np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.parametrize("case", cases("metric"), ids=ids)
+def test_metric_of_uneven_batches_is_that_of_the_whole(case: Case) -> None:
+    """Totals of batches of 1 and the rest add up to the totals of all samples at once."""
+    from netspec.graph.types import TensorType
+    from netspec.layers.base import Builder
+
+    whole = built(case, False)
+    expected = evaluate(whole.outputs, whole.feeds)
+    names = [f"x{index}" for index in range(len(case.sample.shapes))]
+    size = case.sample.shapes[0][0]
+    totals = [np.zeros_like(total) for total in expected]
+    for part in (slice(0, 1), slice(1, size)):
+        net, feeds = Builder(False, DType.FLOAT64), {name: whole.feeds[name][part] for name in names}
+        inputs = [net.input(name, TensorType(feeds[name].shape, DType(str(feeds[name].dtype)))) for name in names]
+        for total, more in zip(totals, evaluate(case.spec().build(net, *inputs), feeds), strict=True):
+            total += more
+    for total, value in zip(totals, expected, strict=True):
+        np.testing.assert_allclose(total, value, rtol=1e-12)
+    assert case.spec().result(*totals) == pytest.approx(case.spec().result(*expected), rel=1e-12)
+    assert np.isfinite(case.spec().result(*(np.zeros_like(total) for total in totals)))
