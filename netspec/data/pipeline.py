@@ -77,7 +77,8 @@ class Pipeline:
         for number, spec in enumerate(split.transforms):
             try:
                 with blamed_on(split, "transforms", number):
-                    transform, name = _as_transform(spec), self._field_of(_as_transform(spec))
+                    transform = _as_transform(spec)
+                    name = self._field_of(transform)
                     if transform.needs_data:
                         kind = f"{type(transform).__name__} {name}"
                         key = f"{kind} {seen[kind]}"
@@ -106,7 +107,8 @@ class Pipeline:
         if name not in self.fields:
             raise InputError(
                 f"the source has no field `{name}`",
-                path="",
+                location=transform.where("apply_to"),
+                path="apply_to",
                 expected=f"one of {listing(list(self.fields))}",
                 hint=did_you_mean(name, self.fields),
             )

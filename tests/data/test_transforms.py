@@ -203,8 +203,8 @@ train.yaml:3:11: error: `variance` does not fit the data
   at: variance
   expected: one number, or 3 for samples of [3, 4, 5] of uint8
   got: a list of 4
-train.yaml:1:1: error: the source has no field `imge`
-  at: transforms.1
+train.yaml:3:11: error: the source has no field `imge`
+  at: apply_to
   expected: one of image
   hint: did you mean `image`?
 3 errors"""
