@@ -135,10 +135,11 @@ class Builder:
 
     def _scalar(self, event: Any) -> Any:
         try:
+            text = _paired(event.value)
             if event.tag in (None, "!"):
-                return resolve(event.value) if event.implicit[0] else event.value
+                return resolve(text) if event.implicit[0] else text
             if event.tag in _SCALAR_TAGS:
-                return resolve_as(event.tag[len(_CORE) :], event.value)
+                return resolve_as(event.tag[len(_CORE) :], text)
         except ValueError as error:
             self._add(event, str(error))
             return None
@@ -199,6 +200,19 @@ class Builder:
             return sources
         self._add(event, "`<<` merges mappings", expected="an alias of a mapping, or a list of such aliases")
         return []
+
+
+def _paired(text: str) -> str:
+    r"""The text with `"\ud83d\ude00"`, as JSON writes characters beyond U+FFFF, made one character.
+
+    Raises `ValueError` for half of such a pair.
+    """
+    if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text):
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ValueError("half of a surrogate pair is no character") from None
 
 
 def copied(value: Any) -> Any:

@@ -23,7 +23,7 @@ _COMMENT_COLUMN = 44
 
 
 def origin(spec: Spec, field: str) -> str:
-    """Where the value of a field (by its YAML name) comes from: `default`, `train.yaml:12`, `command line`, `python`."""
+    """Where a field's value (by its YAML name) comes from: `default`, `train.yaml:12`, `command line`, `python`."""
     name = next(name for name, info in type(spec).model_fields.items() if field in (name, info.alias))
     if name not in spec.model_fields_set:
         return DEFAULT

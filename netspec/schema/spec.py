@@ -39,7 +39,7 @@ def problem(
     return PydanticCustomError("netspec", "{text}", facts)
 
 
-class Spec(BaseModel):
+class Spec(BaseModel):  # noqa: PLW1641  # pydantic makes the hash of a frozen model
     """Base of all spec classes: strict types, no unknown fields, immutable, and knows where it was written."""
 
     model_config = ConfigDict(
@@ -59,7 +59,7 @@ class Spec(BaseModel):
             made._tree = data
         return made
 
-    def __eq__(self, other: object) -> bool:  # noqa: PLW1641  # pydantic makes the hash of a frozen model
+    def __eq__(self, other: object) -> bool:
         """Equal classes and values; where they were written makes no difference."""
         return type(self) is type(other) and self.__dict__ == other.__dict__
 

@@ -1,0 +1,244 @@
+"""`${…}`: what it computes, what it refuses, and where it points."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.schema.expressions import Expression, ExpressionError
+from netspec.schema.interpolation import Evaluator, escaped
+from netspec.schema.reader import parse_yaml
+from netspec.schema.tree import Map
+
+SCOPE = {"width": 32, "rate": 0.5, "deep": True, "name": "conv", "_x1": 3}
+
+VALUES = [
+    ("width * 2 + 1", 65),
+    ("width / 2", 16.0),
+    ("width // 3", 10),
+    ("-7 // 2", -4),
+    ("width % 5", 2),
+    ("2 ** 10", 1024),
+    ("2 ** -1", 0.5),
+    ("rate < 1 and width > 3", True),
+    ("not deep", False),
+    ("1 if deep else 2", 1),
+    ("1 if false else 2", 2),
+    ("0 or width", 32),
+    ("1 < 2 < 3", True),
+    ("1 < 3 < 2", False),
+    ("name + '_1'", "conv_1"),
+    ("name == 'conv'", True),
+    ("min(3, 1, 2)", 1),
+    ("max(width, 64)", 64),
+    ("abs(-3)", 3),
+    ("round(2.5)", 2),
+    ("round(2.345, 1)", 2.3),
+    ("ceil(1.2) + floor(1.8)", 3),
+    ("int(3.9)", 3),
+    ("float(3)", 3.0),
+    ("sqrt(16)", 4.0),
+    ("log(exp(1))", 1.0),
+    ("log(8, 2)", 3.0),
+    (" ( width ) ", 32),
+    ("_x1 + True", None),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), VALUES)
+def test_values(text, value):
+    if value is None:
+        with pytest.raises(ExpressionError, match="needs numbers"):
+            Expression(text).evaluate(SCOPE)
+        return
+    found = Expression(text).evaluate(SCOPE)
+    assert found == value
+    assert type(found) is type(value)
+
+
+REFUSED = [
+    ("", "the expression is empty", 0),
+    ("width *", "this is no expression", None),
+    ("1 / 0", "division by zero: 1 / 0", 0),
+    ("width % (1 - 1)", "division by zero", 0),
+    ("widht + 1", "no variable `widht` is declared", 0),
+    ("1 + widht", "no variable `widht` is declared", 4),
+    ("eval('1')", "no function `eval` is known", 0),
+    ("__import__('os')", "no function `__import__` is known", 0),
+    ("name.upper()", "not allowed", 0),
+    ("name.__class__", "not allowed", 0),
+    ("name[0]", "not allowed", 0),
+    ("[1, 2]", "not allowed", 0),
+    ("{1: 2}", "not allowed", 0),
+    ("lambda: 1", "not allowed", 0),
+    ("[x for x in name]", "not allowed", 0),
+    ("(x := 3)", "not allowed", 1),
+    ("f'{width}'", "not allowed", 0),
+    ("b'1'", "not allowed", 0),
+    ("1j", "not allowed", 0),
+    ("None", "not allowed", 0),
+    ("min(*name)", "not allowed", 4),
+    ("round(1.5, ndigits=1)", "not allowed", 0),
+    ("width is 3", "not allowed", 0),
+    ("width in name", "not allowed", 0),
+    ("~width", "not allowed", 0),
+    ("1 << 3", "not allowed", 0),
+    ("name * 3", "`*` needs numbers", 0),
+    ("name + 1", "`+` needs numbers", 0),
+    ("name < 3", "can't compare", 0),
+    ("2 ** 64", "too large", 0),
+    ("9 ** 9 ** 9", "too large", 0),
+    ("2 ** 62 * 4", "too large", 0),
+    ("exp(1000)", "too large", 0),
+    ("1e308 * 10", "too large", 0),
+    ("99999999999999999999", "too large", 0),
+    ("(-8) ** 0.5", "not a real number", 0),
+    ("log(-1)", "has no value for -1", 0),
+    ("sqrt(-1)", "has no value for -1", 0),
+    ("int('x')", "has no value for 'x'", 0),
+    ("sqrt()", "`sqrt` takes 1 values, not 0", 0),
+    ("round(1, 2, 3)", "`round` takes 1 to 2 values", 0),
+    ("min", "`min` is a function", 0),
+    ("+".join(["1"] * 200), "nested too deeply", None),
+    ("(" * 300 + "1" + ")" * 300, "this is no expression", None),
+    ("1" * 1001, "too long", 0),
+    ("1 + 'ä' + widht", "`+` needs numbers", 4),
+    ("'äö' + widht", "no variable `widht`", 7),
+]
+
+
+@pytest.mark.parametrize(("text", "message", "offset"), REFUSED)
+def test_refusals(text, message, offset):
+    with pytest.raises(ExpressionError) as caught:
+        Expression(text).evaluate(SCOPE)
+    assert message in caught.value.message
+    if offset is not None:
+        assert caught.value.offset == offset
+
+
+NUMBERS = st.integers(-1000, 1000).map(str) | st.floats(-1e3, 1e3).map(repr)
+ARITHMETIC = st.recursive(
+    NUMBERS,
+    lambda below: st.one_of(
+        st.tuples(below, st.sampled_from(["+", "-", "*", "/", "//", "%"]), below).map(lambda t: f"({' '.join(t)})"),
+        below.map(lambda one: f"(-{one})"),
+        st.tuples(below, below, below).map(lambda t: f"({t[0]} if {t[1]} < {t[2]} else {t[2]})"),
+        st.tuples(below, below).map(lambda t: f"max({t[0]}, {t[1]})"),
+    ),
+    max_leaves=12,
+)
+
+
+@given(ARITHMETIC)
+def test_arithmetic_is_pythons(text):
+    try:
+        value = Expression(text).evaluate({})
+    except ExpressionError:
+        value = None
+    try:
+        wanted = eval(text, {"__builtins__": {"max": max}})
+    except (ZeroDivisionError, OverflowError):
+        wanted = None
+    if value is not None:  # else it, or a value on the way to it, is out of bounds
+        assert value == wanted
+        assert type(value) is type(wanted)
+
+
+@given(st.text(max_size=40) | st.text("abw123+-*/%().,'\" <>=!~[]{}:_\\n", max_size=40))
+def test_any_text_has_a_value_or_is_refused(text):
+    refused: ExpressionError | None = None
+    value: object = 0
+    try:
+        value = Expression(text).evaluate({"a": 1, "b": 2.5, "w": "text"})
+    except ExpressionError as error:
+        refused = error
+    assert refused is None or 0 <= refused.offset <= len(text)
+    assert isinstance(value, (bool, int, float, str))
+
+
+def evaluated(text: str) -> tuple[Map, Evaluator]:
+    tree = parse_yaml(text, "t")
+    evaluator = Evaluator()
+    evaluator.evaluate(tree, evaluator.scope(tree))
+    return tree, evaluator
+
+
+def test_whole_values_keep_their_type_and_parts_become_text():
+    tree, evaluator = evaluated(
+        "vars: {w: 8, r: 0.5, on: true}\na: ${w}\nb: ${w / 2}\nc: x${w}_${r}_${on}\nd: $${w}\ne: ${on}\nf: $$${w}\n"
+    )
+    assert not evaluator.problems
+    assert {key: tree[key] for key in "abcdef"} == {
+        "a": 8,
+        "b": 4.0,
+        "c": "x8_0.5_true",
+        "d": "${w}",
+        "e": True,
+        "f": "$${w}",
+    }
+    assert isinstance(tree["b"], float)
+
+
+def test_variables_use_each_other_in_any_order():
+    tree, evaluator = evaluated("vars: {a: '${b + 1}', b: '${c * 2}', c: 3}\nx: ['${a}', {y: '${b}'}]\n")
+    assert not evaluator.problems
+    assert tree["vars"] == {"a": 7, "b": 6, "c": 3}
+    assert tree["x"] == [7, {"y": 6}]
+
+
+def test_a_long_chain_of_variables():
+    chain = "\n".join(f"  v{n}: ${{v{n + 1} + 1}}" for n in range(3000))
+    tree, evaluator = evaluated(f"vars:\n{chain}\n  v3000: 0\nx: ${{v0}}\n")
+    assert not evaluator.problems
+    assert tree["x"] == 3000
+
+
+PLACES = [
+    ("x: ${widht}\n", 1, 6, "no variable `widht` is declared"),
+    ("vars: {width: 3}\nx: [1, 'a${ 1 + widht }']\n", 2, 17, "no variable `widht` is declared"),
+    ("x: ${1 / 0} ${2 / 0}\n", 1, 6, "division by zero: 1 / 0"),
+    ("x: 1${1}${foo(1)}\n", 1, 11, "no function `foo` is known"),
+    ("x: ${1\n", 1, 4, "this `${` is not closed"),
+    ("x: ${'}\n", 1, 4, "this `${` is not closed"),
+    ("vars:\n  a: ${b}\n  b: ${c}\n  c: ${a}\n", 2, 6, "these variables are defined by each other"),
+    ("vars: {a: '${a}'}\n", 1, 11, "a variable is defined by itself"),
+    ("vars: {my-var: 1}\n", 1, 8, "`my-var` can't be the name of a variable"),
+    ("vars: {if: 1}\n", 1, 8, "`if` can't be the name of a variable"),
+    ("x: >\n  some text ${nothing}\n", 1, 4, "no variable `nothing` is declared"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "column", "message"), PLACES)
+def test_problems_point_at_the_expression(text, line, column, message):
+    _, evaluator = evaluated(text)
+    (problem,) = evaluator.problems
+    assert str(problem.location) == f"t:{line}:{column}"
+    assert problem.message == message
+
+
+def test_a_wrong_variable_is_reported_once():
+    _, evaluator = evaluated("vars: {a: '${1 / 0}', b: '${a}'}\nx: ${a}\ny: ${b + 1}\n")
+    assert [problem.message for problem in evaluator.problems] == ["division by zero: 1 / 0"]
+    assert len(evaluator.failed) == 4
+
+
+def test_the_chain_of_a_cycle_is_told():
+    _, evaluator = evaluated("vars: {x: 1, a: '${b}', b: '${c}', c: '${a + x}', d: '${d}'}\n")
+    assert sorted(problem.got for problem in evaluator.problems) == ["a → b → c → a", "d → d"]
+
+
+def test_texts_do_not_grow_without_bound():
+    doubling = ", ".join(f"v{n}: '${{v{n + 1} + v{n + 1}}}'" for n in range(60))
+    _, evaluator = evaluated(f"vars: {{{doubling}, v60: xx}}\n")
+    assert [problem.message for problem in evaluator.problems] == ["the text is too long"]
+
+
+@given(st.text("$ {}ab1+'\"", max_size=20))
+def test_escaped_text_means_itself(text):
+    tree = parse_yaml("x: ''", "t")
+    tree["x"] = escaped(text)
+    evaluator = Evaluator()
+    evaluator.evaluate(tree, {})
+    assert not evaluator.problems
+    assert tree["x"] == text
