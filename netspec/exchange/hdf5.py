@@ -1,0 +1,115 @@
+"""netspec's own files: *weights* (what a net has learned) and *checkpoint* (all that a run needs to go on).
+
+Each says what it is, which version of the layout it has, and what its bytes must add up to (docs/formats.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError
+from netspec.exchange.hdf5_read import read_file
+from netspec.exchange.hdf5_write import write_file
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LEARNED = ("parameter", "statistic")
+"""Roles of the states that make up a net's weights; the rest of a checkpoint belongs to the solver."""
+WEIGHTS = "a weights file (.h5) written by netspec"
+CHECKPOINT = "a checkpoint (.h5) written by netspec"
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """Arrays of a net by state name, and what the file says of itself."""
+
+    arrays: dict[str, NDArray[Any]]
+    net: str = ""
+    """The net's resolved YAML, empty where it was not recorded."""
+    name: str = ""
+    meta: dict[str, Any] = field(default_factory=dict)
+    kind: str = "weights"
+    """`checkpoint` where the arrays are those of a checkpoint."""
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """States of a run by name, with their roles, and how far it had come."""
+
+    states: dict[str, NDArray[Any]]
+    roles: dict[str, str]
+    """`parameter`, `statistic` or `slot`, for each state."""
+    progress: dict[str, Any]
+    spec: str
+    """The run's resolved YAML."""
+
+    def learned(self) -> dict[str, NDArray[Any]]:
+        """The net's weights: parameters and statistics, without the solver's slots."""
+        return {name: array for name, array in self.states.items() if self.roles[name] in LEARNED}
+
+
+def write_weights(
+    path: str | Path, arrays: Mapping[str, NDArray[Any]], *, net: str = "", name: str = "", **meta: Any
+) -> None:
+    """Write a weights file; `net` is the net's resolved YAML, `meta` anything that JSON holds.
+
+    Raises `RunError` where it cannot be written; what was at `path` before is then unchanged.
+    """
+    write_file(path, "weights", arrays, {}, {"name": name, "net": net, "extra": meta})
+
+
+def read_weights(path: str | Path) -> WeightsFile:
+    """Read a weights file, or the weights in a checkpoint. Raises `InputError` with what is wrong with the file."""
+    content = read_file(path, WEIGHTS)
+    if content.kind == "checkpoint":
+        learned = {name: array for name, array in content.arrays.items() if content.roles[name] in LEARNED}
+        return WeightsFile(learned, kind="checkpoint", meta={"progress": _part(path, content.meta, "progress", dict)})
+    net, name, extra = (
+        _part(path, content.meta, key, kind) for key, kind in (("net", str), ("name", str), ("extra", dict))
+    )
+    return WeightsFile(content.arrays, net, name, extra)
+
+
+def write_checkpoint(
+    path: str | Path,
+    states: Mapping[str, NDArray[Any]],
+    roles: Mapping[str, str],
+    progress: Mapping[str, Any],
+    spec: str,
+) -> None:
+    """Write a checkpoint: `progress` is what JSON holds (step, epoch, seed, …), `spec` the run's resolved YAML.
+
+    Raises `RunError` where it cannot be written; what was at `path` before is then unchanged.
+    """
+    unknown = states.keys() ^ roles.keys()
+    if unknown:
+        raise ValueError(f"states and roles differ: {sorted(unknown)}")
+    step = progress.get("step")
+    write_file(
+        path, "checkpoint", states, roles, {"progress": dict(progress), "spec": spec},
+        step if isinstance(step, int) and step >= 0 else None,
+    )  # fmt: skip
+
+
+def read_checkpoint(path: str | Path) -> CheckpointFile:
+    """Read a checkpoint. Raises `InputError` with what is wrong with the file."""
+    content = read_file(path, CHECKPOINT)
+    if content.kind != "checkpoint":
+        raise InputError(
+            f"{path} is a weights file, not a checkpoint", expected=CHECKPOINT,
+            got="weights: no step, no state of the solver",
+            hint="to start a new run from these weights, pass them as `--weights`",
+        )  # fmt: skip
+    progress, spec = _part(path, content.meta, "progress", dict), _part(path, content.meta, "spec", str)
+    return CheckpointFile(content.arrays, content.roles, progress, spec)
+
+
+def _part(path: str | Path, meta: Mapping[str, Any], key: str, kind: type) -> Any:
+    value = meta.get(key)
+    if not isinstance(value, kind):
+        raise InputError(f"{path} lacks `{key}`", expected="a file as netspec writes it", got=f"{value!r}"[:80])
+    return value
