@@ -1,0 +1,122 @@
+"""The table of commands, and `run`, which hands the command line to one of them.
+
+A command's module is imported when it is asked for: `netspec check` does not pay for `netspec train`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any, TypeAlias, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from netspec.errors import InputError, did_you_mean, listing
+
+Command: TypeAlias = TyperCommand | TyperGroup
+
+COMMANDS = {
+    "train": "netspec.cli.train",
+    "test": "netspec.cli.test",
+    "predict": "netspec.cli.predict",
+    "export": "netspec.cli.export",
+    "import": "netspec.cli.import_",
+    "check": "netspec.cli.check",
+    "plan": "netspec.cli.plan",
+    "schema": "netspec.cli.schema",
+    "zoo": "netspec.cli.zoo",
+    "devices": "netspec.cli.devices",
+}
+"""Each command by the module whose `app` it is, in the order of the help."""
+
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+"""What the option parser raises. Its class is public in click, and in the click inside of typer only by this way."""
+
+
+class Commands(TyperGroup):
+    """A group that imports a command when it is named."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, without importing anything."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Command | None:
+        """The command called so. Raises `InputError` for another name."""
+        if cmd_name not in COMMANDS:
+            if ctx.resilient_parsing:  # of a shell that completes what is being typed
+                return None
+            raise InputError(
+                f"there is no command `{cmd_name}`",
+                expected=f"one of {listing(list(COMMANDS), len(COMMANDS))}",
+                hint=did_you_mean(cmd_name, COMMANDS),
+            )
+        command = cast(Command, get_command(import_module(COMMANDS[cmd_name]).app))
+        command.name = cmd_name
+        return command
+
+
+class Plain(TyperCommand):
+    """A command whose help shows arguments as they are typed, without types and brackets around them."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What comes after the command's name in the usage line."""
+        return [*(name for name, _ in self._arguments()), "[OPTIONS]"]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, then options, each with its help."""
+        arguments = self._arguments()
+        options = [one.get_help_record(ctx) for one in self.get_params(ctx) if one.param_type_name == "option"]
+        for title, rows in (("Arguments", arguments), ("Options", [row for row in options if row])):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def _arguments(self) -> list[tuple[str, str]]:
+        given: list[Any] = [one for one in self.params if one.param_type_name == "argument"]
+        return [(one.metavar or one.name.upper(), one.help or "") for one in given]
+
+
+def command_app(help_text: str | None = None) -> typer.Typer:
+    """A Typer app as all commands have it: plain help, which starts fast and reads well in a log."""
+    return typer.Typer(help=help_text, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: lines to copy."""
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"netspec {version('netspec')}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")] = False,
+) -> None:
+    """Neural networks declared in YAML: check, plan, train, test and export them.
+
+    Exit status: 0 done, 1 failed while running, 2 the input is wrong.
+    """
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command in `words`; its exit status. What goes wrong is raised."""
+    app = command_app()
+    app.callback(
+        cls=Commands,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        epilog=examples(
+            "netspec zoo copy lenet_mnist my_net", "netspec check my_net/train.yaml", "netspec train my_net/train.yaml"
+        ),
+    )(_root)
+    status = get_command(app).main(args=list(words), prog_name="netspec", standalone_mode=False)
+    return status if isinstance(status, int) else 0

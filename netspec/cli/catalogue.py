@@ -1,0 +1,96 @@
+"""The models in the zoo as folders: found by their spec files, copied so that the copy works where it is."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+from netspec.data.bundled import zoo_root
+from netspec.errors import InputError, did_you_mean, listing
+
+SPECS = ("net.yaml", "train.yaml")
+"""What makes a folder of the zoo a model: one of these, or both."""
+
+CARD = "README.md"
+
+_UPWARD = re.compile(r"(?<![\w./~-])(?:\.\./)+[^\s'\"#,\]}]+")
+"""A path in a YAML file that leaves the file's folder."""
+
+
+@dataclass(frozen=True)
+class ZooModel:
+    """One model of the zoo."""
+
+    name: str
+    folder: Path
+
+    def files(self) -> list[Path]:
+        """All of its files, by name."""
+        return sorted(path for path in self.folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+
+    def card(self) -> str | None:
+        """What its authors say of it, as Markdown."""
+        path = self.folder / CARD
+        return path.read_text(encoding="utf-8").rstrip() if path.is_file() else None
+
+
+def models() -> Iterator[ZooModel]:
+    """All models, by name."""
+    for folder in sorted(zoo_root().iterdir()):
+        if any((folder / name).is_file() for name in SPECS):
+            yield ZooModel(folder.name, folder)
+
+
+def model(name: str) -> ZooModel:
+    """The model called `name`. Raises `InputError` where there is none."""
+    known = {one.name: one for one in models()}
+    if name not in known:
+        raise InputError(
+            f"there is no model `{name}` in the zoo",
+            expected=f"one of {listing(list(known))}",
+            hint=did_you_mean(name, known),
+        )
+    return known[name]
+
+
+def copy_model(found: ZooModel, target: Path) -> None:
+    """Copy a model's files to the new folder `target`, whole or not at all.
+
+    Paths that lead out of the model's folder are written as absolute ones in the copy. Raises `InputError` where
+    something is in the way.
+    """
+    if target.is_dir() and not any(target.iterdir()):
+        target.rmdir()
+    if target.exists() or target.is_symlink():
+        what = "a folder that is not empty" if target.is_dir() else "a file"
+        raise InputError(f"{target} is {what}", expected="a folder that is not there yet")
+    parent = target.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    staged = Path(mkdtemp(prefix=f".{target.name}-", dir=parent))
+    try:
+        for file in found.files():
+            copied = staged / file.relative_to(found.folder)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            if file.suffix in (".yaml", ".yml"):
+                copied.write_text(_rooted(file), encoding="utf-8")
+            else:
+                shutil.copyfile(file, copied)
+        staged.chmod(0o755)
+        staged.rename(target)
+    except BaseException:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise
+
+
+def _rooted(file: Path) -> str:
+    """The text of a YAML file with the paths that leave its folder made absolute."""
+
+    def absolute(match: re.Match[str]) -> str:
+        path = (file.parent / match.group()).resolve()
+        return path.as_posix() if path.exists() else match.group()
+
+    return _UPWARD.sub(absolute, file.read_text(encoding="utf-8"))

@@ -1,0 +1,160 @@
+"""What a net costs: shape, parameters, arithmetic and memory, layer by layer and in all. Nothing is allocated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from netspec.backends.device import open_device
+from netspec.compile import Built, Compiler, Purpose
+from netspec.errors import RunError
+from netspec.graph.graph import topological
+from netspec.graph.kernel import NoKernelError
+from netspec.graph.plan import Plan, aligned
+from netspec.graph.types import DType
+from netspec.graph.value import Node
+from netspec.schema.links import resolve_names
+from netspec.schema.net import NetSpec
+from netspec.solvers.base import SolverSpec
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One layer, for one batch in the forward direction."""
+
+    name: str
+    type: str
+    output_shape: tuple[int, ...]
+    output_dtype: str
+    parameters: int
+    """Numbers in the layer's own parameters; 0 for one that shares those of another."""
+    flops: int
+    """Floating-point operations; a multiplication and an addition are two."""
+    memory_bytes: int
+    """Bytes of all values that the layer computes, as if none made room for another."""
+
+
+@dataclass(frozen=True)
+class ProgramCost:
+    """One compiled program: what is allocated for it beside the states."""
+
+    nodes: int
+    flops: int
+    arena_bytes: int
+    """Bytes of all values of a step and of the kernels' scratch memory; this is what is allocated."""
+    lower_bound_bytes: int
+    """The most bytes alive at once: no plan can be smaller."""
+    constant_bytes: int
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """One node of a program, and the kernel that runs it."""
+
+    op: str
+    layer: str
+    phase: str
+    types: tuple[str, ...]
+    """Element type and shape of each result."""
+    kernel: str
+    declined: tuple[tuple[str, str], ...]
+    """Faster kernels, and why they can't take the node."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What `netspec plan` says."""
+
+    name: str
+    batch_size: int
+    precision: str
+    layers: tuple[LayerCost, ...]
+    parameters: int
+    trainable_parameters: int
+    states_bytes: dict[str, int]
+    """Bytes that outlive a step, by role: `parameter`, `statistic`, `slot`."""
+    programs: dict[str, ProgramCost]
+    """By purpose: `train`, `test`, `predict`."""
+    kernels: dict[str, tuple[KernelUse, ...]]
+    """For the purposes in `programs`, in the order of execution."""
+
+    def as_json(self, *, kernels: bool) -> dict[str, Any]:
+        """The same as plain data; the kernels only where asked for."""
+        made = asdict(self)
+        made["totals"] = {"flops": self.flops, "memory_bytes": self.memory_bytes}
+        if not kernels:
+            del made["kernels"]
+        return made
+
+    @property
+    def flops(self) -> int:
+        """Of the forward direction of all layers."""
+        return sum(layer.flops for layer in self.layers)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the values of all layers."""
+        return sum(layer.memory_bytes for layer in self.layers)
+
+
+def costs(net: NetSpec, batch_size: int, *, dtype: DType = DType.FLOAT32, solver: SolverSpec | None = None) -> Costs:
+    """Plan a net for batches of a size; with a solver also the training step. Raises `SpecError` where it is wrong."""
+    compiler = Compiler(net, dtype=dtype, solver=solver, device=open_device("null"))
+    purposes = [*([Purpose.TRAIN] if solver else []), *([Purpose.TEST] if net.losses or net.metrics else []), Purpose.PREDICT]
+    try:
+        plans = {str(purpose): compiler.plan(purpose, batch_size) for purpose in purposes}
+    except NoKernelError as error:
+        raise RunError(f"there is no kernel for a part of this net: {error}") from None
+    info = compiler.info.values()
+    states = Counter({role: 0 for role in ("parameter", "statistic", "slot")})
+    for one in info:
+        states[one.role] += aligned(one.value.type.nbytes)
+    parameters = [one for one in info if one.role == "parameter"]
+    return Costs(
+        name=net.name,
+        batch_size=batch_size,
+        precision=str(dtype),
+        layers=tuple(_layers(compiler, compiler.built(Purpose.PREDICT, batch_size))),
+        parameters=sum(one.value.type.size for one in parameters),
+        trainable_parameters=sum(one.value.type.size for one in parameters if one.trainable),
+        states_bytes=dict(states),
+        programs={name: _program(plan) for name, plan in plans.items()},
+        kernels={name: tuple(_kernels(plan)) for name, plan in plans.items()},
+    )
+
+
+def _layers(compiler: Compiler, built: Built) -> Iterable[LayerCost]:
+    flops: Counter[str] = Counter()
+    memory: Counter[str] = Counter()
+    for node in topological(built.values.values()):
+        if not node.op.traits.source and not node.op.traits.view:
+            flops[node.scope.layer] += _flops(node)
+            memory[node.scope.layer] += sum(value.type.nbytes for value in node.outputs)
+    own: Counter[str] = Counter()
+    for state in compiler.info.values():
+        if state.role == "parameter":
+            own[state.value.node.scope.layer] += state.value.type.size
+    for link in resolve_names(compiler.spec).layers:
+        value = built.values[link.name]
+        kind = str(getattr(link.fields, "type", ""))
+        yield LayerCost(
+            link.name, kind, value.shape, str(value.dtype), own[link.name], flops[link.name], memory[link.name]
+        )
+
+
+def _flops(node: Node) -> int:
+    return node.op.flops(*(value.type for value in node.inputs))
+
+
+def _program(plan: Plan) -> ProgramCost:
+    memory = plan.memory
+    flops = sum(_flops(node) for node in plan.choices)
+    return ProgramCost(len(plan.choices), flops, memory.arena_bytes, memory.lower_bound, memory.constant_bytes)
+
+
+def _kernels(plan: Plan) -> Iterable[KernelUse]:
+    for node, choice in plan.choices.items():
+        types = tuple(str(kind) for kind in node.types)
+        yield KernelUse(node.op.name, node.scope.layer, node.scope.phase, types, choice.label, choice.declined)

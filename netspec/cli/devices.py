@@ -1,0 +1,29 @@
+"""`netspec devices`: what a net can run on here."""
+
+from __future__ import annotations
+
+from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.options import Json
+from netspec.cli.output import print_json, table
+
+app = command_app()
+
+
+@app.command(cls=Plain, epilog=examples("netspec devices", "netspec devices --json"))
+def devices(as_json: Json = False) -> None:
+    """List the devices that nets can run on.
+
+    Their names are what `--device` takes; `auto` is the fastest that is there.
+    """
+    from netspec.backends.device import DEVICES, open_device
+
+    auto = open_device("auto").name
+    found = [{**open_device(name).describe(), "auto": name == auto, "runs": DEVICES[name].runs} for name in DEVICES]
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        [one["name"], ", ".join(one["kernels"]), "auto" if one["auto"] else "" if one["runs"] else "plans only"]
+        for one in found
+    ]
+    table(["device", "kernels", ""], rows)

@@ -1,0 +1,65 @@
+"""What went wrong, as the user is told: problems, an exit status, and their JSON form."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from netspec.cli.app import COMMANDS, USAGE_ERROR
+from netspec.cli.output import print_json
+from netspec.errors import InputError, NetspecError, Problem, RunError, did_you_mean
+
+
+def report(error: Exception, words: Sequence[str], *, debug: bool) -> int:
+    """Tell what went wrong on stderr, and as JSON on stdout where `words` ask for it; the exit status."""
+    told = as_netspec_error(error)
+    if debug:
+        traceback.print_exception(error)
+    if "--json" in words:
+        print_json(as_json(next((word for word in words if word in COMMANDS), ""), told.problems))
+    print(told.render(), file=sys.stderr)
+    return told.exit_status
+
+
+def as_json(command: str, problems: Sequence[Problem]) -> Any:
+    """The problems in the form in which a command's `--json` gives its results."""
+    found = [problem.as_json() for problem in problems]
+    match command:
+        case "check":
+            return found
+        case "train":
+            return {"event": "error", "problems": found}
+    return {"problems": found}
+
+
+def as_netspec_error(error: Exception) -> NetspecError:
+    """The error as one that is meant for the user."""
+    if isinstance(error, NetspecError):
+        return error
+    if isinstance(error, USAGE_ERROR):
+        return InputError(_usage_problem(error))
+    if isinstance(error, MemoryError):
+        return RunError("out of memory", hint="`netspec plan` says what a batch needs; a smaller `batch_size` needs less")
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {error.filename}" if error.filename else ""
+        return RunError(f"{error.strerror[:1].lower()}{error.strerror[1:]}{where}")
+    what = " ".join(str(error).split())
+    return RunError(
+        f"internal error: {type(error).__name__}" + (f": {what}" if what else ""),
+        hint="this is a defect of netspec: please report it; --debug shows where it is",
+    )
+
+
+def _usage_problem(error: Any) -> Problem:
+    """What the option parser found, with the nearest option's name."""
+    message = error.format_message().split(" (Possible options")[0].rstrip(".")
+    context, hint = error.ctx, None
+    if context is not None:
+        named = getattr(error, "option_name", None)
+        if named is not None:
+            hint = did_you_mean(named, [option for one in context.command.params for option in one.opts])
+        hint = hint or f"`{context.command_path} --help` shows what there is"
+    return Problem(message[:1].lower() + message[1:], hint=hint)
+

@@ -1,0 +1,57 @@
+"""Options and arguments that several commands share, and the telling apart of files and overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from netspec.errors import InputError, did_you_mean
+
+Spec: TypeAlias = Annotated[
+    str, typer.Argument(metavar="SPEC", help="A net file, or a training file.", show_default=False)
+]
+Training: TypeAlias = Annotated[str, typer.Argument(metavar="SPEC", help="A training file.", show_default=False)]
+Weights: TypeAlias = Annotated[
+    str, typer.Option("--weights", metavar="FILE", help="A weights file, or a checkpoint.", show_default=False)
+]
+Overrides: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]... [~KEY]...",
+        help="Changes to the spec: `solver.learning_rate=0.1` sets a value, `~train.max_epochs` removes a key.",
+        show_default=False,
+    ),
+]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Device: TypeAlias = Annotated[
+    str, typer.Option("--device", help="Where to compute, as `netspec devices` lists them.", show_default="the fastest")
+]
+
+
+def files_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words that name files, and those that are changes: `a.b=1`, `~a.b`.
+
+    What exists as a file is one, so that a folder may be called `lr=0.1`.
+    """
+    changes = [word for word in words if ("=" in word or word.startswith("~")) and not Path(word).is_file()]
+    return [word for word in words if word not in changes], changes
+
+
+def writable(path: Path, option: str) -> Path:
+    """`path`, if a file can be written there. Raises `InputError` before any work is done for nothing."""
+    folder = path.parent
+    if path.is_dir():
+        raise InputError(f"{option}: {path} is a folder", expected="the path of a file", hint=f"such as {path / 'out'}")
+    if not folder.is_dir():
+        near = [one.name for one in folder.parent.iterdir() if one.is_dir()] if folder.parent.is_dir() else []
+        raise InputError(f"{option}: there is no folder {folder}", hint=did_you_mean(folder.name, near))
+    return path
+
+
+def check_batch(size: int | None, option: str = "--batch-size") -> None:
+    """Raise `InputError` for a batch without samples."""
+    if size is not None and size < 1:
+        raise InputError(f"{option} must be 1 or more", got=str(size))

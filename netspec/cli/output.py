@@ -1,0 +1,76 @@
+"""What commands print: numbers to read, tables, JSON."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+UNITS = ("", "k", "M", "G", "T", "P")
+
+
+def print_json(data: Any) -> None:
+    """One JSON value on stdout, indented."""
+    print(json.dumps(data, indent=2))
+
+
+def print_json_line(data: Any) -> None:
+    """One JSON value as a line of its own, written out at once for whoever follows it."""
+    print(json.dumps(data), flush=True)
+
+
+def count(number: int) -> str:
+    """A whole number with its thousands apart: `1,234,567`."""
+    return f"{number:,}"
+
+
+def scaled(number: float, unit: str) -> str:
+    """A number of a unit with three digits or so: `2.29 MFLOP`, `431 kB`. Steps are of 1000."""
+    power = 0
+    while abs(number) >= 999.5 and power < len(UNITS) - 1:
+        number, power = number / 1000, power + 1
+    digits = 0 if power == 0 or abs(number) >= 100 else 1 if abs(number) >= 10 else 2
+    return f"{number:.{digits}f} {UNITS[power]}{unit}"
+
+
+def size(nbytes: int) -> str:
+    """Bytes to read: `1.72 MB`."""
+    return scaled(nbytes, "B")
+
+
+def command_line(*words: str | object) -> str:
+    """A command to copy: words with spaces and such are quoted."""
+    return shlex.join(str(word) for word in words)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()) -> None:
+    """Print a table; the columns at the positions `right` hold numbers.
+
+    On a terminal it fits its width; into a file or a pipe lines are as long as they need to be.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    terminal = sys.stdout.isatty()
+    console = Console(file=sys.stdout, highlight=False) if terminal else Console(file=sys.stdout, width=100_000)
+    made = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False, header_style="bold")
+    numbers = set(right)
+    for position, column in enumerate(columns):
+        made.add_column(column, justify="right" if position in numbers else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(_literal(cell) for cell in row))
+    if terminal:
+        console.print(made)
+        return
+    with console.capture() as captured:
+        console.print(made)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _literal(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text)  # not markup: `[64, 1, 28, 28]` is what it looks like

@@ -1,0 +1,116 @@
+"""`netspec plan`: what a net is and costs, before anything is allocated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.options import Json, Overrides, Spec, check_batch
+from netspec.cli.output import count, print_json, scaled, size, table
+
+if TYPE_CHECKING:
+    from netspec.cli.costs import Costs, KernelUse
+
+app = command_app()
+
+
+@app.command(
+    cls=Plain,
+    epilog=examples(
+        "netspec plan train.yaml",
+        "netspec plan net.yaml --batch-size 32 vars.width=64",
+        "netspec plan train.yaml --kernels",
+    ),
+)
+def plan(
+    spec: Spec,
+    overrides: Overrides = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Samples in a batch. Default: those of the training file; 1 for a net."),
+    ] = None,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="List the kernel of each operation, and why faster ones decline.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show layers, shapes, parameters, arithmetic and memory.
+
+    Everything is for one batch; FLOPs are those of the forward direction, a multiplication and an addition being two.
+    The memory of the programs is what they will allocate. Nothing is allocated now, and no data is read.
+    """
+    check_batch(batch_size)
+    from netspec.cli.costs import costs
+    from netspec.cli.specs import load_spec, net_of, precision_of
+    from netspec.schema.train import TrainSpec
+    from netspec.solvers.base import SolverSpec
+
+    found = load_spec(spec, overrides or ())
+    solver = None
+    if isinstance(found, TrainSpec):
+        assert isinstance(found.solver, SolverSpec)
+        solver = found.solver
+        batch_size = batch_size or found.data.train.batch_size
+    result = costs(net_of(found), batch_size or 1, dtype=precision_of(found), solver=solver)
+    if as_json:
+        print_json(result.as_json(kernels=kernels))
+        return
+    _print_layers(result)
+    _print_programs(result)
+    if kernels:
+        for purpose, uses in result.kernels.items():
+            _print_kernels(purpose, uses)
+
+
+def _print_layers(found: Costs) -> None:
+    print(f"{found.name}: a batch of {count(found.batch_size)}, {found.precision}\n")
+    rows = [
+        [one.name, one.type, str(list(one.output_shape)), count(one.parameters), scaled(one.flops, "FLOP"), size(one.memory_bytes)]
+        for one in found.layers
+    ]
+    total = ["total", "", "", count(found.parameters), scaled(found.flops, "FLOP"), size(found.memory_bytes)]
+    table(["layer", "type", "output", "parameters", "forward", "memory"], [*rows, total], right=(3, 4, 5))
+    frozen = found.parameters - found.trainable_parameters
+    if frozen:
+        print(f"\n{count(found.trainable_parameters)} parameters are trained, {count(frozen)} are not")
+
+
+def _print_programs(found: Costs) -> None:
+    kept = sum(found.states_bytes.values())
+    rows = [
+        [
+            purpose,
+            count(one.nodes),
+            scaled(one.flops, "FLOP"),
+            size(one.arena_bytes),
+            size(one.constant_bytes),
+            size(kept),
+            size(one.arena_bytes + one.constant_bytes + kept),
+        ]
+        for purpose, one in found.programs.items()
+    ]
+    print()
+    columns = ["program", "operations", "arithmetic", "arena", "constants", "states", "in all"]
+    table(columns, rows, right=range(1, len(columns)))
+    named = {"parameter": "parameters", "statistic": "moving statistics", "slot": "the solver's own"}
+    parts = [f"{named[role]} {size(nbytes)}" for role, nbytes in found.states_bytes.items() if nbytes]
+    print(f"\nstates, which all programs share: {', '.join(parts) or 'none'}")
+
+
+def _print_kernels(purpose: str, uses: tuple[KernelUse, ...]) -> None:
+    print(f"\nkernels of {purpose}, in the order of execution")
+    rows = [
+        [
+            count(number),
+            one.op,
+            one.layer,
+            one.phase,
+            ", ".join(one.types),
+            one.kernel,
+            "; ".join(f"{name}: {reason}" for name, reason in one.declined),
+        ]
+        for number, one in enumerate(uses, 1)
+    ]
+    table(["", "operation", "layer", "phase", "result", "kernel", "faster ones that decline"], rows, right=(0,))

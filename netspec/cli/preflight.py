@@ -1,0 +1,79 @@
+"""What can be known of a spec without its data: fields, names, shapes, gradients, the update, which inputs are fed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from netspec.backends.device import NullDevice
+from netspec.cli.specs import load_spec, net_of, precision_of
+from netspec.compile import Compiler, build
+from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.schema.data import SplitFields
+from netspec.schema.net import NetSpec
+from netspec.schema.train import TrainSpec
+from netspec.solvers.base import SolverSpec
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """A spec in which nothing is wrong, and what it amounts to."""
+
+    kind: str
+    """`net` or `training`."""
+    name: str
+    layers: int
+    parameters: int
+    """Numbers that the layers have, trained or not; moving statistics do not count."""
+
+
+def preflight(file: str | Path, overrides: Sequence[str] = ()) -> Cleared:
+    """Check a net or train file. Raises `InputError` with all that is wrong, as far as it can be told at once."""
+    spec = load_spec(file, overrides)
+    problems: dict[Problem, None] = {}  # in order, and once though several forms of the net have it
+    for check in _checks(spec):
+        try:
+            check()
+        except InputError as error:
+            problems.update(dict.fromkeys(error.problems))
+    if problems:
+        raise InputError(problems)
+    net = net_of(spec)
+    states = build(net, 1, training=False, dtype=precision_of(spec), judged=False).builder.states.values()
+    name = (spec.name if isinstance(spec, TrainSpec) else None) or net.name
+    kind = "training" if isinstance(spec, TrainSpec) else "net"
+    return Cleared(kind, name, len(net.layers), sum(one.value.type.size for one in states if one.role == "parameter"))
+
+
+def _checks(spec: NetSpec | TrainSpec) -> Iterator[Callable[[], object]]:
+    """What raises where the spec can't be right."""
+    net, dtype = net_of(spec), precision_of(spec)
+    yield lambda: build(net, 1, training=False, dtype=dtype)
+    if isinstance(spec, TrainSpec):
+        solver, data = spec.solver, spec.data
+        assert isinstance(solver, SolverSpec)
+        yield lambda: Compiler(net, solver=solver, dtype=dtype, device=NullDevice())
+        yield lambda: _check_inputs(net, "data.train", data.train)
+        if data.test is not None:
+            test = data.test
+            yield lambda: _check_inputs(net, "data.test", test)
+    elif net.losses:
+        yield lambda: build(net, 1, training=True, dtype=dtype)
+
+
+def _check_inputs(net: NetSpec, path: str, split: SplitFields) -> None:
+    """The inputs that a split says it feeds must be inputs of the net."""
+    problems = [
+        Problem(
+            f"the net has no input `{name}`",
+            split.where("inputs", name, key=True),
+            f"{path}.inputs.{name}",
+            expected=f"one of {listing(list(net.inputs))}",
+            hint=did_you_mean(name, net.inputs),
+        )
+        for name in split.inputs
+        if name not in net.inputs
+    ]
+    if problems:
+        raise InputError(problems)

@@ -1,0 +1,33 @@
+"""Reading specs for commands: with every layer, solver and data source known, net or training alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import netspec.data
+import netspec.layers
+import netspec.solvers  # noqa: F401  # these three make their classes known to the spec language
+from netspec.errors import InputError
+from netspec.graph.types import DType
+from netspec.schema.load import load_spec
+from netspec.schema.net import NetSpec
+from netspec.schema.train import TrainSpec
+
+__all__ = ["load_spec", "net_of", "precision_of", "read_net"]
+
+
+def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
+    """The net of a training, or the net itself."""
+    return spec.net if isinstance(spec, TrainSpec) else spec
+
+
+def precision_of(spec: NetSpec | TrainSpec) -> DType:
+    """The element type that the net is computed in: float32 where the spec does not say."""
+    return DType(spec.train.precision) if isinstance(spec, TrainSpec) else DType.FLOAT32
+
+
+def read_net(file: str | Path, overrides: Sequence[str] = ()) -> tuple[NetSpec, DType]:
+    """The net in a net or train file, and its precision. Raises `InputError` with all that is wrong in the file."""
+    spec = load_spec(file, overrides)
+    return net_of(spec), precision_of(spec)
