@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 from zlib import crc32
 
@@ -80,28 +80,26 @@ class Built:
     outputs: tuple[Value, ...]
     feeds: dict[str, np.ndarray]
     scalar: Value
-    """What gradients are taken of: the loss, or the outputs times fixed numbers, and all penalties."""
+    """What gradients are taken of: the loss or, of a layer, the output times fixed numbers; and all penalties."""
     wrt: dict[str, Value]
-    """Float inputs and states."""
+    """Float inputs and states, and the fixed numbers that outputs are multiplied by."""
 
-    @property
+    @cached_property
     def gradients(self) -> list[Value]:
         """Gradient of `scalar` by each of `wrt`."""
-        if not hasattr(self, "_gradients"):
-            self._gradients = gradients(self.scalar, list(self.wrt.values()))
-        return self._gradients
+        return gradients(self.scalar, list(self.wrt.values()))
 
-    @property
+    @cached_property
     def second(self) -> tuple[Value, list[Value]]:
         """<gradients, fixed numbers>, and its gradient by each of `wrt`."""
-        if not hasattr(self, "_second"):
-            total = None
-            for name, gradient in zip(self.wrt, self.gradients, strict=True):
-                term = ReduceSum()(gradient * self.fixed(f"second/{name}", gradient.type))
-                total = term if total is None else total + term
-            assert total is not None
-            self._second = total, gradients(total, list(self.wrt.values()))
-        return self._second
+        terms = [
+            ReduceSum()(gradient * self.fixed(f"second/{name}", gradient.type))
+            for name, gradient in zip(self.wrt, self.gradients, strict=True)
+        ]
+        total, *rest = terms
+        for term in rest:
+            total = total + term
+        return total, gradients(total, list(self.wrt.values()))
 
     def fixed(self, name: str, kind: TensorType) -> Value:
         """An input of the graph that holds fixed random numbers."""
@@ -111,7 +109,7 @@ class Built:
     def graph(self) -> Graph:
         """Outputs, gradients and updates of states together."""
         named = {f"output{i}": value for i, value in enumerate(self.outputs)}
-        if self.wrt:
+        if self.case.kind != "metric":
             named |= {f"gradient/{name}": value for name, value in zip(self.wrt, self.gradients, strict=True)}
             named |= {f"second/{name}": value for name, value in zip(self.wrt, self.second[1], strict=True)}
         return Graph(named, dict(self.builder.updates), self.scalar)
@@ -151,9 +149,12 @@ def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> Built:
 
 
 def scalar_of(one: Built) -> Value:
+    """`Built.scalar`. The fixed numbers join `wrt`: double backward then tests the gradient by dy too."""
     terms = [cast(value, one.builder.dtype) for value in one.outputs]
-    if one.case.kind != "loss":
-        terms = [ReduceSum()(y * one.fixed(f"weights/{i}", y.type)) for i, y in enumerate(terms)]
+    if one.case.kind == "layer":
+        for i, y in enumerate(terms):
+            weights = one.wrt[f"weights/{i}"] = one.fixed(f"weights/{i}", y.type)
+            terms[i] = ReduceSum()(y * weights)
     total, *rest = [*terms, *one.builder.penalties]
     for term in rest:
         total = total + term

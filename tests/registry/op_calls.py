@@ -1,0 +1,115 @@
+"""Calls of every op with values for their operands: those that the cases make, and the samples listed here.
+
+An op that no layer, loss or metric reaches must have a sample in `SAMPLES`; a test fails otherwise.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import netspec
+from netspec.graph.op import Op
+from netspec.graph.ops import elementwise, reduce, shape
+from netspec.graph.ops.source import Constant, Input
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+from tests.interpret import environment
+from tests.registry.cases import all_built, generator, spread
+
+IN_PACKAGES = ("graph", "layers", "passes", "solvers")
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """An op applied to inputs of the graph, and values for them."""
+
+    node: Node
+    operands: tuple[np.ndarray, ...]
+
+    @property
+    def op(self) -> Op:
+        return self.node.op
+
+    @property
+    def feeds(self) -> dict[str, np.ndarray]:
+        """The operands by the names of the inputs."""
+        return {value.op.label: array for value, array in zip(self.node.inputs, self.operands, strict=True)}  # type: ignore[attr-defined]  # all are inputs
+
+
+def call(op: Op, *operands: Any) -> Call:
+    """`op` applied to these arrays."""
+    arrays = tuple(map(np.asarray, operands))
+    inputs = [Input(f"x{i}", TensorType(x.shape, DType(str(x.dtype))))() for i, x in enumerate(arrays)]
+    return Call(op.many(*inputs)[0].node, arrays)
+
+
+def numbers(*sizes: int, low: float = -2.0, high: float = 2.0, offset: float = 0.37) -> np.ndarray:
+    return spread(generator(f"{sizes}{offset}"), sizes, low, high, offset)
+
+
+SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
+    (elementwise.Sqrt(), (numbers(3, 2, low=0.5),)),
+    (elementwise.Expm1(), (numbers(3, 2),)),
+    (elementwise.Neg(), (numbers(3, 2),)),
+    (elementwise.Div(), (numbers(2, 3), numbers(1, 3, low=1.0))),
+    (elementwise.Maximum(), (numbers(2, 3), numbers(3, offset=0.5))),
+    (elementwise.Minimum(), (numbers(2, 3), numbers(2, 1, offset=0.5))),
+    (elementwise.Pow(3.0), (numbers(2, 3),)),
+    (elementwise.LessOrEqual(), (numbers(2, 3), numbers(2, 3, offset=0.5))),
+    (elementwise.Where(), (numbers(2, 1) > 0, numbers(2, 3), numbers(3, offset=0.5))),
+    (reduce.ReduceMax((1,)), (numbers(3, 4),)),
+    (reduce.ReduceMax(keepdims=True), (numbers(3, 4),)),
+    (reduce.ReduceMean((0, -1)), (numbers(2, 3, 2),)),
+    (reduce.ReduceSum((-1,), keepdims=True), (numbers(2, 3),)),
+    (shape.Transpose((2, 0, 1)), (numbers(2, 3, 4),)),
+    (shape.PadAxis(1, 2, 1), (numbers(2, 3),)),
+    (shape.Slice(1, 1, 3), (numbers(2, 4),)),
+    (Constant(np.arange(3.0).tobytes(), TensorType((3,), DType.FLOAT64)), ()),
+)
+
+
+def op_classes() -> list[type[Op]]:
+    """Every op there is: the subclasses of `Op` in all modules, without the bases that compute nothing."""
+    for package in IN_PACKAGES:
+        root = importlib.import_module(f"{netspec.__name__}.{package}")
+        for module in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):
+            importlib.import_module(module.name)
+    return [cls for cls in _below(Op) if cls.forward is not Op.forward and cls.__module__.startswith("netspec.")]
+
+
+def _below(cls: type[Op]) -> Iterator[type[Op]]:
+    for below in cls.__subclasses__():
+        yield below
+        yield from _below(below)
+
+
+@cache
+def calls(dtype: DType = DType.FLOAT64, most: int = 3) -> list[Call]:
+    """The samples, and of each op the first `most` different calls that the cases make."""
+    found: dict[type[Op], dict[Any, Call]] = {}
+    for op, operands in SAMPLES:
+        if dtype != DType.FLOAT64 and isinstance(op, Constant):
+            continue
+        made = call(op, *(x.astype(str(dtype)) if x.dtype == np.float64 else x for x in operands))
+        found.setdefault(type(op), {})[op, made.node.types] = made
+    for one in all_built(dtype):
+        graph = one.graph()
+        values = environment(graph.roots(), one.feeds)
+        for node in graph.nodes():
+            kept = found.setdefault(type(node.op), {})
+            key = node.op, tuple(value.type for value in node.inputs)
+            if key not in kept and len(kept) < most and hasattr(node.op, "forward") and not isinstance(node.op, Input):
+                kept[key] = call(node.op, *(values[value] for value in node.inputs))
+    known = set(op_classes())
+    return [one for cls, kept in found.items() if cls in known for one in kept.values()]
+
+
+def name(one: Call) -> str:
+    return f"{one.op.name}-{'-'.join('x'.join(map(str, value.shape)) or 'scalar' for value in one.node.inputs)}"

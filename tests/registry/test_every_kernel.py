@@ -1,0 +1,142 @@
+"""What must hold of every kernel of every device: it computes what the op's `forward` says, where it is told to.
+
+A backend added later is picked up by its device. Kernels that decline a call are passed by; that each op has one that
+takes it is tested too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.backends.device import DEVICES, Device, open_device
+from netspec.errors import NetspecError
+from netspec.graph.kernel import Buffers, Kernel, Thunk, choose, kernels_for
+from netspec.graph.plan import aligned
+from netspec.graph.types import DType, TensorType
+from tests.interpret import evaluate
+from tests.registry.op_calls import Call, calls, name
+
+DTYPES = (DType.FLOAT32, DType.FLOAT64)
+
+RELATIVE = {DType.FLOAT32: 2e-5, DType.FLOAT64: 1e-12}
+"""Of the greatest number of a result: some hundred terms, added in another order, with fused multiplications or not."""
+
+
+@cache
+def devices() -> dict[str, Device]:
+    """The devices of this machine that compute."""
+    found = {}
+    for label, cls in DEVICES.items():
+        if cls.runs:
+            try:
+                found[label] = open_device(label)
+            except NetspecError:  # not on this machine
+                continue
+    return found
+
+
+@cache
+def accepting() -> list[tuple[str, Kernel, Call]]:
+    """Every (device, kernel, call) that the kernel takes."""
+    return [
+        (label, one, made)
+        for label, device in devices().items()
+        for dtype in DTYPES
+        for made in calls(dtype, 2)
+        if not (made.op.traits.source or made.op.traits.view)
+        for one in kernels_for(type(made.op), device.kernels)
+        if one.why_not(made.op, *(value.type for value in made.node.inputs)) is None
+    ]
+
+
+def case_id(case: tuple[str, Kernel, Call]) -> str:
+    label, one, made = case
+    float_type = next((value.dtype for value in (*made.node.inputs, *made.node.outputs) if value.dtype.is_float), "")
+    return f"{label}-{one.backend}-{type(one).__name__}-{name(made)}-{float_type}"
+
+
+every_kernel = pytest.mark.parametrize("case", accepting(), ids=case_id)
+
+
+def array(device: Device, kind: TensorType, host: Any = None) -> Any:
+    """An array on the device, of the given values or full of what no kernel would write by chance."""
+    made = device.view(device.allocate(aligned(max(kind.nbytes, 1))), 0, kind)
+    if host is None:
+        host = np.full(kind.shape, np.nan if kind.dtype.is_float else 101 if kind.dtype != DType.BOOL else True)
+    device.upload(made, np.asarray(host).astype(str(kind.dtype)))
+    return made
+
+
+def bound(device: Device, one: Kernel, made: Call, inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], None]:
+    size = one.workspace(made.op, *(value.type for value in made.node.inputs))
+    workspace = device.view(device.allocate(aligned(size)), 0, TensorType((size,), DType.UINT8)) if size else None
+    thunk: Thunk = one.bind(made.node, Buffers(tuple(inputs), tuple(outputs), workspace))
+    return thunk
+
+
+def agree(got: Any, expected: np.ndarray) -> None:
+    assert got.shape == expected.shape
+    assert got.dtype == expected.dtype
+    if DType(str(expected.dtype)).is_float:
+        tolerance = RELATIVE[DType(str(expected.dtype))]
+        scale = max(1.0, float(np.abs(expected).max(initial=0)))
+        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * scale)
+    else:
+        np.testing.assert_array_equal(got, expected)
+
+
+@every_kernel
+def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(case: tuple[str, Kernel, Call]) -> None:
+    device, one, made = devices()[case[0]], case[1], case[2]
+    expected = evaluate(made.node.outputs, made.feeds)
+    inputs = [array(device, value.type, x) for value, x in zip(made.node.inputs, made.operands, strict=True)]
+    outputs = [array(device, value.type) for value in made.node.outputs]
+    run = bound(device, one, made, inputs, outputs)
+    run()
+    first = [device.fetch(y) for y in outputs]
+    for got, right in zip(first, expected, strict=True):
+        agree(got, right)
+    for y, value in zip(outputs, made.node.outputs, strict=True):
+        device.upload(y, device.fetch(array(device, value.type)))
+    run()
+    for y, before in zip(outputs, first, strict=True):
+        np.testing.assert_array_equal(device.fetch(y), before)
+    for x, operand in zip(inputs, made.operands, strict=True):
+        np.testing.assert_array_equal(device.fetch(x), operand)
+
+
+@every_kernel
+def test_computes_any_one_of_its_results(case: tuple[str, Kernel, Call]) -> None:
+    device, one, made = devices()[case[0]], case[1], case[2]
+    expected = evaluate(made.node.outputs, made.feeds)
+    for wanted, right in enumerate(expected):
+        inputs = [array(device, value.type, x) for value, x in zip(made.node.inputs, made.operands, strict=True)]
+        outputs = [array(device, value.type) if i == wanted else None for i, value in enumerate(made.node.outputs)]
+        bound(device, one, made, inputs, outputs)()
+        agree(device.fetch(outputs[wanted]), right)
+
+
+@every_kernel
+def test_may_write_over_an_operand_where_the_op_says_so(case: tuple[str, Kernel, Call]) -> None:
+    device, one, made = devices()[case[0]], case[1], case[2]
+    if not made.op.traits.inplace:
+        return
+    (right,) = evaluate(made.node.outputs, made.feeds)
+    for index, operand in enumerate(made.node.inputs):
+        if operand.type == made.node.outputs[0].type:
+            inputs = [array(device, value.type, x) for value, x in zip(made.node.inputs, made.operands, strict=True)]
+            bound(device, one, made, inputs, [inputs[index]])()
+            agree(device.fetch(inputs[index]), right)
+
+
+@pytest.mark.parametrize("label", devices())
+def test_each_call_of_each_op_finds_a_kernel(label: str) -> None:
+    for dtype in DTYPES:
+        for made in calls(dtype, 2):
+            if not (made.op.traits.source or made.op.traits.view):
+                choose(made.node, devices()[label].kernels)  # raises with the reasons of all

@@ -1,0 +1,110 @@
+"""What must hold of every op: documented, reached, typed as it computes, differentiated as differences say."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from netspec.graph.autodiff import gradients, pullback
+from netspec.graph.op import NoGradient, Op
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.source import Input
+from netspec.graph.types import DType, broadcast_shapes
+from netspec.graph.value import Value
+from tests.interpret import evaluate
+from tests.registry.cases import generator
+from tests.registry.op_calls import Call, calls, name, op_classes
+
+every_call = pytest.mark.parametrize("call", calls(), ids=name)
+
+
+@pytest.mark.parametrize("cls", op_classes(), ids=lambda cls: cls.__name__)
+def test_is_documented_frozen_and_reached(cls: type[Op]) -> None:
+    assert "__doc__" in vars(cls)
+    assert cls.__doc__
+    assert not cls.__doc__.startswith(f"{cls.__name__}("), "the docstring is the one that dataclass makes"
+    assert cls.__dataclass_params__.frozen  # type: ignore[attr-defined]  # every dataclass has it
+    assert cls.onnx is not None, "neither an ONNX form nor a reason for having none"
+    assert any(type(one.op) is cls for one in calls()), (
+        "no layer, loss or metric reaches it: add a sample to tests/registry/op_calls.py"
+    )
+
+
+@pytest.mark.parametrize("cls", op_classes(), ids=lambda cls: cls.__name__)
+def test_has_a_gradient_or_says_that_it_has_none(cls: type[Op]) -> None:
+    has_rule = cls.vjp is not Op.vjp or cls.vjp_outputs is not Op.vjp_outputs or cls.decompose is not Op.decompose
+    assert has_rule, "give it `vjp`, `vjp_outputs` or `decompose`, or derive it from NoGradient"
+
+
+@every_call
+def test_computes_the_types_it_infers(call: Call) -> None:
+    evaluate(call.node.outputs, call.feeds)  # the interpreter compares shapes and types
+
+
+@every_call
+def test_is_a_value_and_counts_its_arithmetic(call: Call) -> None:
+    op = call.op
+    again = type(op)(**{field.name: getattr(op, field.name) for field in dataclasses.fields(op)})
+    assert again == op
+    assert hash(again) == hash(op)
+    flops = op.flops(*(value.type for value in call.node.inputs))
+    assert isinstance(flops, int)
+    assert flops >= 0
+
+
+@every_call
+def test_traits_are_true(call: Call) -> None:
+    op, node = call.op, call.node
+    (y, *rest) = node.outputs
+    if op.traits.elementwise:
+        assert rest == []
+        assert y.shape == broadcast_shapes(*(x.shape for x in node.inputs))
+    if op.traits.inplace:
+        assert any(x.dtype == y.dtype for x in node.inputs)
+    if op.traits.view:
+        (array,) = evaluate([y], call.feeds)
+        np.testing.assert_array_equal(array.reshape(-1), call.operands[0].reshape(-1))
+    if op.traits.pure:
+        first, second = (evaluate(node.outputs, call.feeds) for _ in range(2))
+        for one, other in zip(first, second, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@every_call
+def test_gradient_is_that_of_central_differences(call: Call) -> None:
+    wrt = [value for value in call.node.inputs if value.dtype.is_float]
+    results = [value for value in call.node.outputs if value.dtype.is_float]
+    if isinstance(call.op, NoGradient):
+        assert pullback(call.node.outputs, [y if y.dtype.is_float else None for y in call.node.outputs], wrt) == [
+            None
+        ] * len(wrt)
+        return
+    if not wrt or not results:
+        return
+    feeds, random = call.feeds, generator(name(call))
+    scalar: Value | None = None
+    for index, y in enumerate(results):
+        feeds[f"weights{index}"] = random.uniform(-1, 1, y.shape)
+        term = ReduceSum()(y * Input(f"weights{index}", y.type)())
+        scalar = term if scalar is None else scalar + term
+    assert scalar is not None
+    # Whatever moves little: operands such as variances come from a case and may be as small as 0.01.
+    step = 1e-6
+    labels = [value.op.label for value in wrt]  # type: ignore[attr-defined]  # all are inputs
+    direction = {label: random.uniform(-1, 1, feeds[label].shape) for label in labels}
+    found = evaluate(gradients(scalar, wrt), feeds)
+    by_rule = sum(float((g * d).sum()) for g, d in zip(found, direction.values(), strict=True))
+
+    def moved(by: float) -> float:
+        return float(evaluate([scalar], feeds | {n: feeds[n] + by * d for n, d in direction.items()})[0])
+
+    by_differences = (moved(step) - moved(-step)) / (2 * step)
+    # Rounding of the differences: 1e-16 · |f| / step ≈ 1e-10 · |f|.
+    assert by_rule == pytest.approx(by_differences, rel=1e-6, abs=1e-7)
+
+
+def test_the_calls_are_of_both_precisions() -> None:
+    covered = {dtype: {type(one.op) for one in calls(dtype)} for dtype in (DType.FLOAT32, DType.FLOAT64)}
+    assert {cls.__name__ for cls in covered[DType.FLOAT64] - covered[DType.FLOAT32]} <= {"Constant"}
