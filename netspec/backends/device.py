@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -34,6 +35,10 @@ class Device:
     def fetch(self, array: Any) -> Any:
         """A NumPy copy of a device array."""
         raise NotImplementedError
+
+    def running(self) -> AbstractContextManager[Any]:
+        """What a program's run is wrapped in."""
+        return nullcontext()
 
     def describe(self) -> dict[str, Any]:
         """What `netspec devices` says of it."""
@@ -74,6 +79,11 @@ class CpuDevice(Device):
     def fetch(self, array: Any) -> Any:
         """A copy."""
         return array.copy()
+
+    def running(self) -> AbstractContextManager[Any]:
+        """No warnings of NumPy: an infinity is told by the program's guard, with its layer."""
+        context: AbstractContextManager[Any] = self.xp.errstate(all="ignore")
+        return context
 
 
 class NullDevice(CpuDevice):

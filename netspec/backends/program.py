@@ -88,15 +88,16 @@ class Program:
 
     def run(self) -> None:
         """One run on the inputs written last. Raises `NonFiniteLoss` before any state is written."""
-        for thunk in self._before:
-            thunk()
-        guard = self.plan.graph.guard
-        if guard is not None:
-            self.guard = float(self._arrays[guard])
-            if not isfinite(self.guard):
-                raise NonFiniteLoss(*self._first_non_finite())
-        for thunk in self._after:
-            thunk()
+        with self.device.running():
+            for thunk in self._before:
+                thunk()
+            guard = self.plan.graph.guard
+            if guard is not None:
+                self.guard = float(self._arrays[guard])
+                if not isfinite(self.guard):
+                    raise NonFiniteLoss(*self._first_non_finite())
+            for thunk in self._after:
+                thunk()
 
     def read(self, *names: str) -> dict[str, Any]:
         """Copies of the results called `names`; all of them without names."""

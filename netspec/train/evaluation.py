@@ -95,8 +95,9 @@ def test(source: Source, weights: str | Path, overrides: Overrides = (), *, devi
         )
     compiler = Compiler(spec.net, dtype=DType(spec.train.precision), device=device, seed=spec.train.seed)
     meta = load_weights(compiler, weights).meta
-    if "learned" in meta:
-        learned = Learned.from_json(meta["learned"])
+    known = meta.get("learned") or meta.get("progress", {}).get("learned")  # of a weights file, or a checkpoint
+    if known:
+        learned = Learned.from_json(known)
     else:
         with open_loader(spec.data.train, seed=spec.train.seed, known=spec.net.inputs) as training:
             learned = training.learned

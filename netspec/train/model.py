@@ -11,7 +11,8 @@ import numpy as np
 
 from netspec.compile import LOSS, Compiler, Purpose
 from netspec.errors import InputError
-from netspec.exchange.hdf5 import match_weights, read_weights, write_weights
+from netspec.exchange.coverage import match_weights
+from netspec.exchange.hdf5 import read_weights, write_weights
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.types import DType
 from netspec.schema.load import load_spec
@@ -146,7 +147,7 @@ def save_weights(compiler: Compiler, path: Path, learned: Learned | None = None)
     """Write parameters and statistics, with the net's spec and what was learned from the data, to an HDF5 file."""
     arrays = {name: compiler.states[name] for name in compiler.names("parameter", "statistic")}
     meta = {} if learned is None else {"learned": learned.as_json()}
-    write_weights(path, arrays, net=resolved_yaml(compiler.spec), name=compiler.spec.name, meta=meta)
+    write_weights(path, arrays, net=resolved_yaml(compiler.spec), name=compiler.spec.name, **meta)
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False)
     """
     wanted = {name: compiler.info[name].value.type for name in compiler.names("parameter", "statistic")}
     given = read_weights(path)
-    matched = match_weights(wanted, given.arrays, partial=partial)
-    for name in matched.loaded:
-        compiler.states.assign(name, given.arrays[name])
-    return Loaded(list(matched.loaded), given.meta)
+    fitting = match_weights(wanted, given.arrays, partial=partial, source=str(path)).arrays
+    for name, array in fitting.items():
+        compiler.states.assign(name, array)
+    return Loaded(list(fitting), given.meta)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from netspec.compile import Compiler, Purpose
 from netspec.data.loader import Loader, open_loader
 from netspec.errors import InputError
-from netspec.exchange.hdf5 import find_latest_checkpoint, read_checkpoint
+from netspec.exchange.checkpoints import find_latest_checkpoint
+from netspec.exchange.hdf5 import read_checkpoint
 from netspec.graph.types import DType
-from netspec.schema.load import Overrides, load_train
+from netspec.schema.load import Overrides, Source, load_train
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
@@ -50,8 +50,8 @@ class Interrupted(KeyboardInterrupt):
         self.run_dir, self.step = run_dir, step
 
 
-def train(
-    source: str | Path | Mapping[str, Any] | TrainSpec,
+def run(
+    source: Source | TrainSpec,
     overrides: Overrides = (),
     *,
     run_dir: str | Path | None = None,
@@ -137,8 +137,6 @@ def _facts(spec: TrainSpec, compiler: Compiler, loader: Loader, folder: RunDir, 
 def _fine_tune(compiler: Compiler, weights: str | Path) -> list[str]:
     loaded = load_weights(compiler, weights, partial=True).loaded
     fresh = sorted(set(compiler.names("parameter", "statistic")) - set(loaded))
-    if not loaded:
-        raise InputError(f"nothing in {weights} fits this net", expected="parameters of the same names and shapes")
     return [f"{len(loaded)} arrays taken from {weights}; start fresh: {', '.join(fresh)}"] if fresh else []
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netspec.errors import InputError, RunError
-from netspec.exchange.atomic import atomic_write
+from netspec.exchange.files import write_atomically
 
 SPEC, WEIGHTS, BEST, LOG = "spec.yaml", "weights.h5", "best.h5", "log.jsonl"
 
@@ -53,8 +53,11 @@ class RunDir:
 
     def write_spec(self, text: str) -> None:
         """Write the resolved spec, whole or not at all."""
-        with atomic_write(self.spec) as temporary:
+
+        def write(temporary: Path) -> None:
             temporary.write_text(text, encoding="utf-8")
+
+        write_atomically(self.spec, write)
 
 
 def open_run_dir(name: str, given: Path | None, *, resume: bool) -> RunDir:
