@@ -1,0 +1,220 @@
+"""A graph as ONNX nodes, in plain data: every op's own `onnx` form, with names taken from the layers.
+
+Nothing here needs the ONNX library; `onnx_model.py` makes the file's messages of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import Problem
+from netspec.graph.graph import Graph
+from netspec.graph.onnx_map import NoOnnx, OnnxExpansion, OnnxMap
+from netspec.graph.ops.source import Input, State
+from netspec.graph.types import TensorType
+from netspec.graph.value import Node, Scope, Value
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class OnnxNode:
+    """One ONNX node; tensors go by name, and an empty name is an operand left out."""
+
+    op_type: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any]
+    scope: Scope = field(default_factory=Scope)
+    """The layer it comes from."""
+
+
+@dataclass
+class OnnxGraph:
+    """What an ONNX graph consists of. `states` become initializers once their values are known."""
+
+    inputs: dict[str, TensorType] = field(default_factory=dict)
+    outputs: dict[str, TensorType] = field(default_factory=dict)
+    states: dict[str, tuple[str, TensorType]] = field(default_factory=dict)
+    """For each state, the name of its tensor and its type."""
+    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
+    nodes: list[OnnxNode] = field(default_factory=list)
+    tensors: dict[str, str] = field(default_factory=dict)
+    """For each layer, the name of the tensor that holds its output."""
+
+
+def emit(graph: Graph) -> tuple[OnnxGraph, list[Problem]]:
+    """The graph in ONNX nodes, and a problem for each node that has no ONNX form."""
+    return _Writer(graph).write()
+
+
+class _Names:
+    """Hands out names that were not given before."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def __call__(self, wanted: str) -> str:
+        name, count = wanted, 0
+        while name in self._taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        self._taken.add(name)
+        return name
+
+
+class _Writer:
+    """Writes a graph node by node; it is the `Emitter` that expansions write to."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.made = OnnxGraph()
+        self.problems: list[Problem] = []
+        self._tensor_names, self._node_names = _Names(), _Names()
+        self._tensors: dict[Value, str] = {}
+        self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._scope = Scope()
+        self._nodes = graph.nodes()
+        self._read = {value for node in self._nodes for value in node.inputs} | set(graph.roots())
+
+    def write(self) -> tuple[OnnxGraph, list[Problem]]:
+        """Write all nodes."""
+        self.made.inputs = {name: value.type for name, value in self.graph.inputs().items()}
+        self.made.outputs = {name: value.type for name, value in self.graph.outputs.items()}
+        for name in dict.fromkeys([*self.made.inputs, *self.made.outputs]):
+            self._tensor_names(name)
+        for name, value in self.graph.states().items():
+            self.made.states[name] = self._tensor_names(name), value.type
+        final = self._final_names()
+        for node in self._nodes:
+            self._write(node, final)
+        self._finish_outputs()
+        return self.made, self.problems
+
+    def _final_names(self) -> dict[Value, str]:
+        """Names that values must get: those of the graph's outputs, and a layer's name for its output."""
+        names: dict[Value, str] = {}
+        for name, value in self.graph.outputs.items():
+            if not value.op.traits.source and (value not in names or value.node.scope.layer == name):
+                names[value] = name
+        leaving = set(self.graph.outputs.values())
+        for node in self._nodes:
+            leaving.update(value for value in node.inputs if value.node.scope.layer != node.scope.layer)
+        of_layer = {node.scope.layer: value for node in self._nodes for value in node.outputs if value in leaving}
+        for layer, value in of_layer.items():
+            if layer and not value.op.traits.source and value not in names:
+                names[value] = self._tensor_names(layer)
+        return names
+
+    def _write(self, node: Node, final: dict[Value, str]) -> None:
+        self._scope = node.scope
+        if isinstance(node.op, (Input, State)):
+            label = node.op.label
+            self._tensors[node.outputs[0]] = label if isinstance(node.op, Input) else self.made.states[label][0]
+            return
+        if any(value not in self._tensors for value in node.inputs):
+            return  # an operand has no ONNX form, which is reported at its own node
+        operands = [self._tensors[value] for value in node.inputs]
+        start = len(self.made.nodes)
+        results = self._results(node, operands)
+        if results is None:
+            return
+        for value, name in zip(node.outputs, results, strict=False):
+            wanted = final.get(value)
+            if wanted is not None and self._rename(name, wanted, start):
+                name = wanted
+            self._tensors[value] = name
+            if node.scope.layer and wanted is not None:
+                self.made.tensors[node.scope.layer] = name
+
+    def _results(self, node: Node, operands: list[str]) -> tuple[str, ...] | None:
+        form = node.op.onnx
+        if isinstance(form, OnnxMap):
+            count = 1 + max((value.index for value in node.outputs if value in self._read), default=0)
+            first = self.node(
+                form.op_type, *operands, outputs=count, **form.encode(node.op)
+            )  # unread ones are left out
+            return tuple(first if index == 0 else f"{first}:{index}" for index in range(count))
+        if isinstance(form, OnnxExpansion):
+            made = form.write(self, node.outputs[0], *operands)
+            return (made,) if isinstance(made, str) else tuple(made)
+        reason = form.reason if isinstance(form, NoOnnx) else "its ONNX form is not written down"
+        layer = f"layer `{node.scope.layer}` ({node.scope.kind}): " if node.scope.layer else ""
+        self.problems.append(
+            Problem(
+                f"{layer}{node.op.name} has no ONNX form", node.scope.location,
+                f"layers.{node.scope.layer}" if node.scope.layer else "", got=reason or None,
+            )
+        )  # fmt: skip
+        return None
+
+    def _rename(self, old: str, new: str, start: int) -> bool:
+        """Give a tensor made by the nodes from `start` on another name; False if it is made elsewhere."""
+        if not any(old in node.outputs for node in self.made.nodes[start:]):
+            return False
+        for index in range(start, len(self.made.nodes)):
+            node = self.made.nodes[index]
+            inputs, outputs = (
+                tuple(new if one == old else one for one in names) for names in (node.inputs, node.outputs)
+            )
+            self.made.nodes[index] = replace(node, inputs=inputs, outputs=outputs)
+        return True
+
+    def _finish_outputs(self) -> None:
+        """Outputs that are another tensor under a second name (an input, a constant, a twin) get an Identity."""
+        for name, value in self.graph.outputs.items():
+            tensor = self._tensors.get(value)
+            if tensor is not None and tensor != name:
+                self.made.nodes.append(
+                    OnnxNode("Identity", self._node_names(f"{name}/Identity"), (tensor,), (name,), {})
+                )
+
+    def node(self, op_type: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
+        """Add a node (see `Emitter`)."""
+        wanted = f"{self._scope.layer}/{op_type}" if self._scope.layer else op_type
+        first = self._tensor_names(wanted)
+        names = (first, *(self._tensor_names(f"{first}:{index}") for index in range(1, outputs)))
+        self.made.nodes.append(OnnxNode(op_type, self._node_names(wanted), inputs, names, attributes, self._scope))
+        return first
+
+    def constant(self, values: Any, dtype: str) -> str:
+        """Add a constant (see `Emitter`); equal ones are held once."""
+        import numpy as np
+
+        array = np.asarray(values, dtype=dtype)
+        key = dtype, array.shape, array.tobytes()
+        if key not in self._shared:
+            name = self._tensor_names(f"{self._scope.layer}/constant" if self._scope.layer else "constant")
+            self._shared[key] = name
+            self.made.constants[name] = array
+        return self._shared[key]
+
+
+def differences(one: OnnxGraph, other: OnnxGraph) -> Iterator[tuple[OnnxNode, str]]:
+    """Nodes in which two emissions of one net differ, and what differs: it depends on the batch size."""
+    if len(one.nodes) != len(other.nodes):
+        longer = max(one, other, key=lambda graph: len(graph.nodes))
+        yield longer.nodes[-1], "the number of nodes"
+        return
+    for left, right in zip(one.nodes, other.nodes, strict=True):
+        if left.op_type != right.op_type:
+            yield left, f"{left.op_type} or {right.op_type}"
+        elif left.attributes != right.attributes:
+            changed = [name for name, value in left.attributes.items() if right.attributes.get(name) != value]
+            yield left, f"{left.op_type}'s {', '.join(changed)}"
+        elif any(map(_differ, *((_contents(graph, node) for graph, node in ((one, left), (other, right)))))):
+            yield left, f"a constant operand of {left.op_type}"
+
+
+def _contents(graph: OnnxGraph, node: OnnxNode) -> list[Any]:
+    return [graph.constants.get(name) for name in node.inputs]
+
+
+def _differ(left: Any, right: Any) -> bool:
+    if left is None or right is None:
+        return (left is None) != (right is None)
+    return left.shape != right.shape or bool((left != right).any())

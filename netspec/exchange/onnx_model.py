@@ -1,0 +1,141 @@
+"""ONNX messages from plain data, and which versions of ONNX the installed libraries read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError, Problem, RunError
+from netspec.exchange.onnx_emit import OnnxGraph, OnnxNode
+from netspec.graph.types import DType, TensorType
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+MAX_BYTES = 2**31 - 2**20
+"""A protobuf message ends at 2 GiB; the margin is for everything that is not a weight."""
+LOWEST_OPSET = 13
+Dims = tuple[int | str | None, ...]
+"""Sizes of a tensor: a number, a symbol, or unknown."""
+
+
+@cache
+def newest_opset() -> int:
+    """The newest opset that both installed libraries, onnx and onnxruntime, take."""
+    import onnx
+
+    for opset in range(onnx.defs.onnx_opset_version(), LOWEST_OPSET - 1, -1):
+        probe = OnnxGraph(nodes=[OnnxNode("Identity", "probe", ("x",), ("y",), {})])
+        kind = TensorType((1,), DType.FLOAT32)
+        probe.inputs, probe.outputs = {"x": kind}, {"y": kind}
+        try:
+            open_session(make_model(probe, {}, opset=opset, dims={"x": (1,), "y": (1,)}).SerializeToString())
+        except RunError:
+            continue
+        return opset
+    raise RunError("the installed onnx and onnxruntime have no opset in common", hint="upgrade onnxruntime")
+
+
+def open_session(model: bytes) -> Any:
+    """An onnxruntime session on the processor. Raises `RunError` where it does not take the model."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its error classes share no other base
+        raise RunError("onnxruntime does not take the exported model", got=str(error)) from error
+
+
+def check_opset(graph: OnnxGraph, opset: int) -> list[Problem]:
+    """A problem for each node that has no such form in the opset."""
+    import onnx
+
+    problems = []
+    for node in graph.nodes:
+        why = None
+        try:
+            schema = onnx.defs.get_schema(node.op_type, opset)
+        except onnx.defs.SchemaError:
+            why = f"there is no {node.op_type} yet"
+        else:
+            unknown = sorted(node.attributes.keys() - schema.attributes.keys())
+            if unknown:
+                why = f"its {node.op_type} has no attribute {', '.join(unknown)}"
+            elif not schema.min_input <= len(node.inputs) <= schema.max_input:
+                why = f"its {node.op_type} takes other operands"
+        if why:
+            layer = node.scope.layer
+            problems.append(
+                Problem(
+                    f"layer `{layer}` ({node.scope.kind}) can't be written in ONNX opset {opset}", node.scope.location,
+                    f"layers.{layer}", got=why, hint=f"use a newer one; the newest here is {newest_opset()}",
+                )
+            )  # fmt: skip
+    return problems
+
+
+def make_model(
+    graph: OnnxGraph,
+    states: Mapping[str, NDArray[Any]],
+    *,
+    opset: int,
+    dims: Mapping[str, Dims],
+    name: str = "net",
+    doc: str = "",
+    metadata: Mapping[str, str] | None = None,
+) -> onnx.ModelProto:
+    """The ONNX model of an emitted graph; `dims` are the sizes of its inputs and outputs."""
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    def info(tensor: str, kind: TensorType) -> onnx.ValueInfoProto:
+        element = helper.np_dtype_to_tensor_dtype(np.dtype(str(kind.dtype)))
+        return helper.make_tensor_value_info(tensor, element, list(dims[tensor]))
+
+    weights = {
+        tensor: np.ascontiguousarray(states[state], str(kind.dtype)).reshape(kind.shape)
+        for state, (tensor, kind) in graph.states.items()
+    }
+    size = sum(array.nbytes for array in weights.values())
+    if size > MAX_BYTES:
+        raise InputError(
+            f"the weights take {size:,} bytes, more than one ONNX file holds", expected=f"at most {MAX_BYTES:,} bytes"
+        )
+    made = helper.make_graph(
+        [_node(node) for node in graph.nodes],
+        name,
+        [info(tensor, kind) for tensor, kind in graph.inputs.items()],
+        [info(tensor, kind) for tensor, kind in graph.outputs.items()],
+        [numpy_helper.from_array(array, tensor) for tensor, array in {**weights, **graph.constants}.items()],
+        doc_string=doc,
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    model = helper.make_model(made, opset_imports=opsets, producer_name="netspec")
+    model.ir_version = helper.find_min_ir_version_for(opsets)  # the oldest that has the opset: readable for the most
+    helper.set_model_props(model, dict(metadata or {}))
+    return model
+
+
+def _node(node: OnnxNode) -> onnx.NodeProto:
+    import numpy as np
+    from onnx import helper
+
+    def plain(value: Any) -> Any:
+        return helper.np_dtype_to_tensor_dtype(np.dtype(str(value))) if isinstance(value, DType) else value
+
+    attributes = {name: plain(value) for name, value in node.attributes.items()}
+    return helper.make_node(node.op_type, node.inputs, node.outputs, name=node.name, **attributes)
+
+
+def check_model(model: onnx.ModelProto) -> None:
+    """ONNX's own checker, with shapes inferred strictly. Raises `RunError` with what it says."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
+        raise RunError("the exported model does not pass ONNX's checker", got=str(error)) from error

@@ -1,0 +1,142 @@
+"""Does an exported model compute what the net computes: run both, compare, and name the layer where they part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from netspec.errors import Location, RunError
+from netspec.exchange.onnx_emit import OnnxGraph
+from netspec.exchange.onnx_model import open_session
+from netspec.graph.types import TensorType
+from netspec.layers.base import Domain
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays: TypeAlias = "Mapping[str, NDArray[Any]]"
+Predict: TypeAlias = "Callable[[Arrays], Arrays]"
+
+TOLERANCE = 1e-4
+"""Largest difference allowed, relative to the largest magnitude of a result or to 1, whichever is more.
+
+Both sides compute in float32 and add in different orders: over the few thousand terms of a sum the rounding errors of
+2⁻²⁴ each grow to about 1e-5 of the largest term.
+"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far onnxruntime's results are from the net's own, by output."""
+
+    max_abs: dict[str, float]
+    """Largest absolute difference."""
+    scaled: dict[str, float]
+    """The same, divided by the largest magnitude of the output where that is above 1."""
+
+    @property
+    def worst(self) -> float:
+        """The largest absolute difference of any output."""
+        return max(self.max_abs.values(), default=0.0)
+
+
+def verify_onnx(
+    model: bytes | str | Path,
+    predict: Predict,
+    inputs: Arrays,
+    tolerance: float = TOLERANCE,
+    *,
+    graph: OnnxGraph | None = None,
+    all_values: Predict | None = None,
+) -> Comparison:
+    """Run the model in onnxruntime and `predict` on the same inputs, and compare output by output.
+
+    Raises `RunError` where they differ by more than `tolerance`. With `graph` (what was emitted) and `all_values` (as
+    `predict`, but giving every layer's output by the layer's name) the error names the first layer that differs.
+    """
+    data = model if isinstance(model, bytes) else Path(model).read_bytes()
+    session = open_session(data)
+    read = {one.name for one in session.get_inputs()}
+    fed = {name: array for name, array in inputs.items() if name in read}
+    names = [one.name for one in session.get_outputs()]
+    theirs = dict(zip(names, _run(session, names, fed), strict=True))
+    compared = compare(predict(inputs), theirs)
+    wrong = {name: figure for name, figure in compared.scaled.items() if not figure <= tolerance}
+    if wrong:
+        layer, place = None, None
+        if graph is not None and all_values is not None:
+            layer, place = _first_diverging(data, graph, all_values(inputs), fed, tolerance)
+        raise RunError(
+            "the exported model computes something else in onnxruntime"
+            + (f"; the first layer to differ is `{layer}`" if layer else ""),
+            location=place,
+            expected=f"differences of at most {tolerance:g}",
+            got=", ".join(f"{figure:.3g} in `{name}`" for name, figure in wrong.items()),
+            hint="this is a defect of netspec or of onnxruntime: please report it; nothing was written",
+        )
+    return compared
+
+
+def compare(ours: Arrays, theirs: Arrays) -> Comparison:
+    """Differences by name. Infinite where shapes differ, where one side lacks a name, or where one alone is NaN."""
+    figures = {name: _difference(ours.get(name), theirs.get(name)) for name in {**ours, **theirs}}
+    return Comparison({name: one[0] for name, one in figures.items()}, {name: one[1] for name, one in figures.items()})
+
+
+def _difference(ours: NDArray[Any] | None, theirs: NDArray[Any] | None) -> tuple[float, float]:
+    import numpy as np
+
+    if ours is None or theirs is None or ours.shape != theirs.shape:
+        return float("inf"), float("inf")
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))  # equal infinities too
+    with np.errstate(invalid="ignore"):
+        gaps = np.where(same, 0.0, np.abs(a - b))
+    worst = float(np.nan_to_num(gaps, nan=np.inf).max(initial=0.0))
+    scale = float(np.abs(a[np.isfinite(a)]).max(initial=1.0))
+    return worst, worst / scale
+
+
+def _run(session: Any, names: list[str], inputs: Arrays) -> list[Any]:
+    try:
+        return list(session.run(names, dict(inputs)))
+    except Exception as error:  # onnxruntime's error classes share no other base
+        raise RunError("onnxruntime cannot run the exported model", got=str(error)) from error
+
+
+def _first_diverging(
+    data: bytes, graph: OnnxGraph, ours: Arrays, inputs: Arrays, tolerance: float
+) -> tuple[str | None, Location | None]:
+    """The first layer whose output differs: the model is run again with every layer's tensor as an output."""
+    import onnx
+
+    model = onnx.load_from_string(data)
+    known = {one.name for one in model.graph.output}
+    made = {name: node for node in graph.nodes for name in node.outputs}
+    layers = {layer: tensor for layer, tensor in graph.tensors.items() if layer in ours and tensor in made}
+    model.graph.output.extend(onnx.ValueInfoProto(name=tensor) for tensor in layers.values() if tensor not in known)
+    results = _run(open_session(model.SerializeToString()), list(layers.values()), inputs)
+    for (layer, tensor), array in zip(layers.items(), results, strict=True):
+        if not _difference(ours[layer], array)[1] <= tolerance:
+            return layer, made[tensor].scope.location
+    return None, None
+
+
+def random_inputs(
+    types: Mapping[str, TensorType], domains: Mapping[str, Domain], seed: int = 0
+) -> dict[str, NDArray[Any]]:
+    """Inputs to compare with: normal numbers, and whole numbers of the range that the net takes."""
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+    made: dict[str, NDArray[Any]] = {}
+    for name, kind in types.items():
+        if kind.dtype.is_float:
+            made[name] = random.standard_normal(kind.shape).astype(str(kind.dtype))
+        else:
+            domain = domains.get(name)
+            low, high = (domain.low, domain.high) if domain else (0, 2)
+            made[name] = random.integers(low, high, kind.shape).astype(str(kind.dtype))
+    return made
