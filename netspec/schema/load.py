@@ -70,7 +70,8 @@ def _kind(tree: Map, wanted: Kind | None) -> Kind:
     net, train = len(_NET_KEYS & tree.keys()), len(_TRAIN_KEYS & tree.keys())
     found: Kind | None = None if net == train == 0 else "train" if train >= net else "net"
     if found is None and wanted is None:
-        near = next(filter(None, (did_you_mean(key, _NET_KEYS | _TRAIN_KEYS) for key in tree)), None)
+        unknown = [key for key in tree if key not in NetSpec.model_fields | TrainSpec.model_fields]
+        near = next(filter(None, (did_you_mean(key, _NET_KEYS | _TRAIN_KEYS) for key in unknown)), None)
         raise SpecError(
             "this is neither a net nor a training",
             location=tree.origin,

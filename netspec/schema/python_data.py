@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -43,7 +44,7 @@ def _tree(value: Any, path: str, at: Callable[[str, Any], Location]) -> Any:
                 raise SpecError(f"the key {key!r} is not text", location=at(below, item), expected="keys of type str")
             made = _tree(item, below, at)
             place = made.origin if isinstance(made, (Map, Seq)) else at(below, item)
-            new.put(key, made, place, place)
+            new.put(key, made, replace(place, column=1), place)
         return new
     if isinstance(value, (list, tuple)):
         fresh = Seq(at(path, value))

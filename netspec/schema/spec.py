@@ -81,6 +81,8 @@ class Registry(Generic[SpecT]):
 
     def __init__(self, kind: str, tag: str = "type") -> None:
         self.kind = kind
+        self.one = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+        """The kind with its article, for messages."""
         self.tag = tag
         """The key that names the class."""
         self._classes: dict[str, type[SpecT]] = {}
@@ -140,8 +142,8 @@ class Registry(Generic[SpecT]):
                 "netspec_type",
                 "{text}",
                 {
-                    "text": f"this is not a {self.kind}",
-                    "expected": f"a {self.kind} (its name, or a mapping with `{self.tag}`)",
+                    "text": f"this is not {self.one}",
+                    "expected": f"{self.one} (its name, or a mapping with `{self.tag}`)",
                     "got": describe(value),
                 },
             )
@@ -174,9 +176,7 @@ class Registry(Generic[SpecT]):
         text = str(name)
         hint = foreign_hint(self.kind, text, self._classes) or did_you_mean(text, self._classes)
         return problem(
-            f"unknown {self.kind} {text!r}"
-            if isinstance(name, str)
-            else f"`{self.tag}` of a {self.kind} must be a name",
+            f"unknown {self.kind} {text!r}" if isinstance(name, str) else f"`{self.tag}` of {self.one} must be a name",
             field=None if bare else self.tag,
             expected=f"one of {listing(list(self._classes))}",
             got=describe(name),

@@ -1,0 +1,678 @@
+"""Loading whole specs: what comes out, and the exact text of what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.errors import InputError, SpecError
+from netspec.schema.links import resolve_names
+from netspec.schema.load import Overrides, load_net, load_spec, load_train
+from netspec.schema.net import NetSpec
+from netspec.schema.paths import resolve_path
+from netspec.schema.train import TrainSpec
+from tests.schema.catalogue import SGD, Conv2D, Csv, Dense, ExponentialDecay
+from tests.schema.specs import NET, TRAIN, write
+
+
+def complaint(source: Any, overrides: Overrides = ()) -> str:
+    with pytest.raises(SpecError) as caught:
+        load_spec(source, overrides)
+    return caught.value.render() + "\n"
+
+
+def test_a_training_with_its_net(folder):
+    write(folder)
+    spec = load_train("train.yaml")
+    assert isinstance(spec, TrainSpec)
+    conv = spec.net.layers[0]
+    assert isinstance(conv, Conv2D)
+    assert (conv.filters, conv.kernel_size) == (20, 5)
+    assert str(conv.where("filters")) == "net.yaml:8:42"
+    assert isinstance(spec.solver, SGD)
+    assert spec.solver.learning_rate == ExponentialDecay(initial=0.01)
+    assert load_spec("net.yaml") == load_net("net.yaml") == spec.net
+
+
+def test_names_are_filled_in(folder):
+    write(folder)
+    links = resolve_names(load_net("net.yaml"))
+    assert [(link.name, link.sources) for link in links.layers] == [
+        ("conv1", ("image",)),
+        ("conv2d", ("conv1",)),
+        ("flat", ("conv2d",)),
+        ("fc.1", ("flat",)),
+        ("logits", ("fc.1",)),
+    ]
+    assert links.outputs == ("logits",)
+    assert [(link.name, link.sources) for link in links.losses] == [
+        ("sparse_categorical_crossentropy", ("logits", "label"))
+    ]
+
+
+def test_variables_of_the_training_replace_those_of_the_net(folder):
+    write(folder, train=TRAIN + "vars: {width: '${half * 2}', half: 16}\n")
+    spec = load_train("train.yaml")
+    assert spec.net.vars == {"width": 32}
+    assert isinstance(spec.net.layers[0], Conv2D)
+    assert spec.net.layers[0].filters == 32
+    assert str(spec.net.where("vars", "width")) == "train.yaml:8:15"
+
+
+def test_a_net_inside_the_training_sees_its_variables(folder):
+    inline = "\n".join("  " + line for line in NET.splitlines()[3:])
+    write(folder, train=TRAIN.replace("net: net.yaml", f"net:\n  netspec: 1\n{inline}") + "vars: {width: 7}\n")
+    net = load_train("train.yaml").net
+    assert isinstance(net.layers[0], Conv2D)
+    assert net.layers[0].filters == 7
+
+
+def test_the_path_of_the_net_is_relative_to_the_training(folder):
+    (folder / "runs").mkdir()
+    write(folder)
+    write(folder / "runs", train=TRAIN.replace("net: net.yaml", "net: ../${which}.yaml") + "vars: {which: net}\n")
+    (folder / "runs" / "net.yaml").unlink()
+    assert load_train("runs/train.yaml").net == load_net("net.yaml")
+
+
+def test_files_are_relative_to_where_they_are_written(folder):
+    (folder / "runs").mkdir()
+    write(folder / "runs")
+    spec = load_train("runs/train.yaml")
+    assert spec.data.test is not None
+    assert resolve_path(spec.data.test, "path") == folder / "runs" / "data" / "test.csv"
+    spec = load_train("runs/train.yaml", ["data.test.path=x.csv"])
+    assert resolve_path(spec, "data", "test", "path") == folder / "x.csv"
+    absolute = load_train("runs/train.yaml", ["data.test.path=/x.csv"]).data.test
+    assert isinstance(absolute, Csv)
+    assert resolve_path(absolute, "path") == Path("/x.csv")
+
+
+def test_python_data_and_objects():
+    net: dict[str, Any] = {
+        "netspec": 1,
+        "inputs": {"x": {"shape": (4,)}, "y": {"shape": []}},
+        "layers": [{"type": "Dense", "units": "${2 * 3}"}, Dense(units=3)],
+    }
+    spec = load_net(net)
+    assert isinstance(spec, NetSpec)
+    assert spec.layers == [Dense(units=6), Dense(units=3)]
+    assert net["layers"][0] == {"type": "Dense", "units": "${2 * 3}"}
+    data = {"train": {"source": "mnist", "split": "train", "batch_size": 2}}
+    training = load_train({"netspec": 1, "net": spec, "data": data, "solver": SGD(), "train": {"max_steps": 1}})
+    assert training.net is spec
+
+
+def test_problems_of_python_data():
+    source = {"netspec": 1, "inputs": {"x": {"shape": [4]}}, "layers": [{"type": "Dense", "unit": "${1/0}"}, "Flat"]}
+    assert (
+        complaint(source)
+        == """\
+<python>:10:1: error: `Dense` has no field `unit`
+  10 | layers.0.unit='${1/0}'
+     | ^
+  expected: one of activation, from, learning_rate_multiplier, name, share, trainable, type, units, \
+weight_decay_multiplier
+  hint: did you mean `units`?
+<python>:10:18: error: division by zero: 1/0
+  10 | layers.0.unit='${1/0}'
+     |                  ^
+<python>:11:10: error: unknown layer 'Flat'
+  11 | layers.1='Flat'
+     |          ^
+  expected: one of Add, Conv2D, Dense, Dropout, Flatten
+  got: 'Flat' (text)
+  hint: did you mean `Flatten`?
+3 errors
+"""
+    )
+
+
+BAD_NET = """\
+netspec: 1
+nam: lenet
+inputs:
+  image: {shape: [1, 28, -28]}
+  label: {shape: [], dtype: int23}
+layers:
+  - {name: conv1, type: Conv2D, filter: "20", kernel_size: [5, 5, 5]}
+  - {name: conv1, type: InnerProduct, units: 3}
+  - {name: fc, type: Dense, num_output: 3, from: conv3}
+outputs: logit
+"""
+BAD_TRAIN = """\
+netspec: 1
+net: net.yaml
+data: {}
+solver: {type: SGD, learning_rate: "0.1", momentum: 1.5}
+train: {max_steps: 10_000, max_epochs: 1}
+optimizer: adam
+"""
+
+
+def test_all_problems_of_all_files_in_their_words(folder):
+    write(folder, net=BAD_NET, train=BAD_TRAIN)
+    assert (
+        complaint("train.yaml", ["solver.momentun=0.5", "train.log_every=0"])
+        == """\
+<command line>:1:1: error: `SGD` has no field `momentun`
+  1 | solver.momentun=0.5
+    | ^
+  expected: one of learning_rate, momentum, type
+  hint: did you mean `momentum`?
+<command line>:2:17: error: `log_every` is too small
+  2 | train.log_every=0
+    |                 ^
+  expected: 1 or more
+  got: 0
+net.yaml:2:1: error: `net` has no field `nam`
+  2 | nam: lenet
+    | ^
+  expected: one of description, inputs, layers, losses, metrics, name, netspec, outputs, vars
+  hint: did you mean `name`?
+net.yaml:4:26: error: a shape holds sizes of 1 or more
+  4 |   image: {shape: [1, 28, -28]}
+    |                          ^
+  expected: a list of sizes such as [1, 28, 28]
+  got: -28 (a number)
+net.yaml:5:29: error: `dtype` has an unknown value
+  5 |   label: {shape: [], dtype: int23}
+    |                             ^
+  expected: one of float32, int32, int64, uint8, bool
+  got: 'int23' (text)
+  hint: did you mean `int32`?
+net.yaml:7:33: error: `Conv2D` has no field `filter`
+  7 |   - {name: conv1, type: Conv2D, filter: "20", kernel_size: [5, 5, 5]}
+    |                                 ^
+  expected: one of filters, from, kernel_initializer, kernel_size, learning_rate_multiplier, name, padding, share, \
+strides, trainable, type, use_bias, weight_decay_multiplier
+  hint: did you mean `filters`?
+net.yaml:7:60: error: `kernel_size` is too long
+  7 |   - {name: conv1, type: Conv2D, filter: "20", kernel_size: [5, 5, 5]}
+    |                                                            ^
+  expected: at most 2 items
+  got: a list of 3
+net.yaml:8:12: error: two layers are called `conv1`
+  8 |   - {name: conv1, type: InnerProduct, units: 3}
+    |            ^
+  the first is at net.yaml:7:12
+net.yaml:8:25: error: unknown layer 'InnerProduct'
+  8 |   - {name: conv1, type: InnerProduct, units: 3}
+    |                         ^
+  expected: one of Add, Conv2D, Dense, Dropout, Flatten
+  got: 'InnerProduct' (text)
+  hint: InnerProduct is Caffe's name: here it is Dense
+net.yaml:9:29: error: `Dense` has no field `num_output`
+  9 |   - {name: fc, type: Dense, num_output: 3, from: conv3}
+    |                             ^
+  expected: one of activation, from, learning_rate_multiplier, name, share, trainable, type, units, \
+weight_decay_multiplier
+  hint: `num_output` is Caffe's name: here it is `filters` (Conv2D) or `units` (Dense)
+net.yaml:9:50: error: `conv3` is no layer or input
+  9 |   - {name: fc, type: Dense, num_output: 3, from: conv3}
+    |                                                  ^
+  expected: one of conv1, image, label
+  hint: did you mean `conv1`?
+net.yaml:10:10: error: `logit` is no layer
+  10 | outputs: logit
+     |          ^
+  expected: one of conv1, fc
+train.yaml:3:7: error: `data` needs `train`, which is missing
+  3 | data: {}
+    |       ^
+  expected: `train: …` (samples to learn from)
+train.yaml:4:36: error: `learning_rate` is not of a type that it takes
+  4 | solver: {type: SGD, learning_rate: "0.1", momentum: 1.5}
+    |                                    ^
+  expected: a number or one of ExponentialDecay
+  got: '0.1' (text)
+  hint: remove the quotes: 0.1
+train.yaml:4:53: error: `momentum` is too large
+  4 | solver: {type: SGD, learning_rate: "0.1", momentum: 1.5}
+    |                                                     ^
+  expected: less than 1
+  got: 1.5
+train.yaml:5:20: error: `max_steps` is not an integer
+  5 | train: {max_steps: 10_000, max_epochs: 1}
+    |                    ^
+  expected: an integer
+  got: '10_000' (text)
+  hint: write 10000
+train.yaml:6:1: error: a training has no field `optimizer`
+  6 | optimizer: adam
+    | ^
+  expected: one of data, description, name, net, netspec, solver, train, vars
+  hint: here it is `solver`
+17 errors
+"""
+    )
+
+
+CONV = "- {name: c, type: Conv2D, filters: 3, kernel_size: 3, "
+LINES = [
+    # One wrong thing in a layer, an input or a section: where, what, expected, got, hint.
+    (
+        "- {name: c, type: Dense}",
+        "11:5",
+        "`Dense` needs `units`, which is missing",
+        "`units: …` (number of outputs)",
+        None,
+        None,
+    ),
+    (
+        "- {name: c, type: Dense, units: }",
+        "11:35",
+        "`units` is not an integer",
+        "an integer",
+        "nothing (null)",
+        "give a value after the `:`, or leave the key out",
+    ),
+    (
+        "- {name: c, type: Dense, units: 5.0}",
+        "11:35",
+        "`units` is not an integer",
+        "an integer",
+        "5.0 (a number)",
+        "write 5",
+    ),
+    (
+        "- {name: c, type: Dense, units: '5'}",
+        "11:35",
+        "`units` is not an integer",
+        "an integer",
+        "'5' (text)",
+        "remove the quotes: 5",
+    ),
+    (
+        "- {name: c, type: Dense, units: five}",
+        "11:35",
+        "`units` is not an integer",
+        "an integer",
+        "'five' (text)",
+        None,
+    ),
+    (
+        "- {name: c, type: Dense, units: 2*3}",
+        "11:35",
+        "`units` is not an integer",
+        "an integer",
+        "'2*3' (text)",
+        "arithmetic is written ${2*3}",
+    ),
+    (
+        "- {name: c, type: Dense, units: true}",
+        "11:35",
+        "`units` is not an integer",
+        "an integer",
+        "true (a truth value)",
+        None,
+    ),
+    ("- {name: c, type: Dense, units: [1]}", "11:35", "`units` is not an integer", "an integer", "a list of 1", None),
+    (
+        "- {name: c, type: Dense, units: {a: 1}}",
+        "11:35",
+        "`units` is not an integer",
+        "an integer",
+        "a mapping with keys a",
+        None,
+    ),
+    ("- {name: c, type: Dense, units: -1}", "11:35", "`units` is too small", "1 or more", "-1", None),
+    ("- {name: c, type: Dropout, rate: 1.0}", "11:36", "`rate` is too large", "less than 1", "1.0", None),
+    (
+        "- {name: c, type: Dropout, rate: 50%}",
+        "11:36",
+        "`rate` is not a number",
+        "a number",
+        "'50%' (text)",
+        "write 0.5",
+    ),
+    (
+        "- {name: c, type: Dropout, rate: .nan}",
+        "11:36",
+        "`rate` is not a finite number",
+        "a finite number",
+        "nan (a number)",
+        None,
+    ),
+    (
+        "- {name: c, type: Dropout, p: 0.5}",
+        "11:30",
+        "`Dropout` has no field `p`",
+        None,
+        None,
+        "`p` is PyTorch's name: here it is `rate`",
+    ),
+    (
+        CONV + "use_bias: no}",
+        "11:67",
+        "`use_bias` is not true or false",
+        "true or false",
+        "'no' (text)",
+        "in YAML 1.2 `no` is text: write false",
+    ),
+    (CONV + "use_bias: 0}", "11:67", "`use_bias` is not true or false", "true or false", "0 (a number)", "write false"),
+    (
+        CONV + "padding: sam}",
+        "11:66",
+        "`padding` has an unknown value",
+        "one of valid, same",
+        "'sam' (text)",
+        "did you mean `same`?",
+    ),
+    (CONV + "strides: 2}", "11:66", "`strides` is not a list", "a list", "2 (a number)", "write [2]"),
+    (CONV + "strides: [2]}", "11:66", "`strides` is too short", "at least 2 items", "a list of 1", None),
+    (CONV + "strides: [2, x]}", "11:70", "`strides.1` is not an integer", "an integer", "'x' (text)", None),
+    (CONV + "stride: 2}", "11:57", "`Conv2D` has no field `stride`", None, None, "here it is `strides`"),
+    (
+        CONV + "kernel_initializer: xavier}",
+        "11:77",
+        "unknown initializer 'xavier'",
+        "one of GlorotUniform",
+        "'xavier' (text)",
+        "xavier is Caffe's name: here it is GlorotUniform",
+    ),
+    (CONV + "kernel_initializer: 3}", "11:77", "this is not an initializer", None, "3 (a number)", None),
+    (
+        CONV + "kernel_initializer: {type: GlorotUniform, scale: 0}}",
+        "11:106",
+        "`scale` is too small",
+        "more than 0",
+        "0",
+        None,
+    ),
+    (
+        CONV + "kernel_initializer: {type: GlorotUniform, scal: 1}}",
+        "11:99",
+        "`GlorotUniform` has no field `scal`",
+        "one of scale, type",
+        None,
+        "did you mean `scale`?",
+    ),
+    (
+        CONV + "learning_rate_multiplier: x}",
+        "11:83",
+        "`learning_rate_multiplier` is not of a type that it takes",
+        "a number or a mapping",
+        "'x' (text)",
+        None,
+    ),
+    (
+        CONV + "learning_rate_multiplier: {kernel: -1}}",
+        "11:92",
+        "`kernel` is too small",
+        "0 or more",
+        "-1",
+        None,
+    ),
+    (
+        "- {name: c, type: Conv2D, filters: 3, kernel_size: big}",
+        "11:54",
+        "`kernel_size` is not of a type that it takes",
+        "an integer or a list of 2 integers",
+        "'big' (text)",
+        None,
+    ),
+    (
+        "- {name: c, type: Conv2D, filters: 3, kernel_size: [1, x]}",
+        "11:58",
+        "`kernel_size.1` is not an integer",
+        "an integer",
+        "'x' (text)",
+        None,
+    ),
+    (
+        "- {name: c, type: conv2d, filters: 3}",
+        "11:21",
+        "unknown layer 'conv2d'",
+        None,
+        "'conv2d' (text)",
+        "did you mean `Conv2D`?",
+    ),
+    ("- {name: c, type: BatchNorm}", "11:21", "unknown layer 'BatchNorm'", None, "'BatchNorm' (text)", None),
+    (
+        "- {name: c, type: SoftmaxWithLoss}",
+        "11:21",
+        "unknown layer 'SoftmaxWithLoss'",
+        None,
+        None,
+        "a loss goes under `losses`: SparseCategoricalCrossentropy with `from_logits: true`",
+    ),
+    ("- {name: c, type: 5}", "11:21", "`type` of a layer must be a name", None, "5 (a number)", None),
+    ("- {name: c, units: 3}", "11:5", "this layer has no `type`", None, "a mapping with keys name, units", None),
+    ("- Dense: {units: 3}", "11:5", "this layer has no `type`", None, None, "write `{type: Dense, …}`"),
+    ("- 5", "11:5", "this is not a layer", "a layer (its name, or a mapping with `type`)", "5 (a number)", None),
+    ("- {name: 5, type: Flatten}", "11:12", "`name` is not text", "text", "5 (a number)", 'write it in quotes: "5"'),
+    (
+        "- {name: a b, type: Flatten}",
+        "11:12",
+        "`name` is not a name",
+        None,
+        "'a b' (text)",
+        "spaces are not allowed in names",
+    ),
+    ("- {name: image, type: Flatten}", "11:12", "the layer `image` has the name of an input", None, None, None),
+    ("- {name: flat, type: Flatten}", "11:12", "two layers are called `flat`", None, None, None),
+    (
+        "- {name: c, type: Flatten, from: flta}",
+        "11:36",
+        "`flta` is no layer or input",
+        "one of conv1, flat, image, label",
+        None,
+        "did you mean `flat`?",
+    ),
+    (
+        "- {name: c, type: Add, from: [flat, logit]}",
+        "11:39",
+        "`logit` is no layer or input",
+        None,
+        None,
+        "did you mean `logits`?",
+    ),
+    (
+        "- {name: c, type: Add, from: [flat, logits]}",
+        "11:39",
+        "`logits` comes later",
+        None,
+        None,
+        "layers must come after those they read",
+    ),
+    (
+        "- {name: c, type: Flatten, from: c}",
+        "11:36",
+        "the layer reads itself, `c`",
+        None,
+        None,
+        "layers must come after those they read",
+    ),
+    (
+        "- {name: c, type: Flatten, from: 3}",
+        "11:36",
+        "`from` must name layers or inputs",
+        "a name, or a list of names",
+        "3 (a number)",
+        None,
+    ),
+    (
+        "- {name: c, type: Flatten, bottom: flat}",
+        "11:30",
+        "`Flatten` has no field `bottom`",
+        None,
+        None,
+        "`bottom` is Caffe's name: here it is `from`",
+    ),
+    (
+        "- {name: c, type: Dense, units: 3, share: conv1}",
+        "11:45",
+        "parameters are shared by layers of one type",
+        None,
+        "`conv1` is of the type Conv2D",
+        None,
+    ),
+    (
+        "- {name: c, type: Dense, units: 3, share: logits}",
+        "11:45",
+        "`logits` comes later",
+        "an earlier layer of the type Dense",
+        None,
+        None,
+    ),
+    (
+        "- {name: c, type: Dense, units: 3, share: cnov1}",
+        "11:45",
+        "`share` names `cnov1`, which is no layer",
+        None,
+        None,
+        "did you mean `conv1`?",
+    ),
+    (
+        "- {name: c, type: Dense, units: '${widht}'}",
+        "11:38",
+        "no variable `widht` is declared",
+        "one of width",
+        None,
+        "did you mean `width`?",
+    ),
+]
+FRAME = """\
+netspec: 1
+vars: {width: 3}
+inputs:
+  image: {shape: [1, 28, 28]}
+  label:
+    shape: []
+    dtype: int32
+layers:
+  - {name: conv1, type: Conv2D, filters: 2, kernel_size: 3}
+  - {name: flat, type: Flatten}
+  THE LINE
+  - {name: logits, type: Dense, units: 10}
+"""
+
+
+@pytest.mark.parametrize(("line", "place", "message", "expected", "got", "hint"), LINES, ids=[one[0] for one in LINES])
+def test_one_wrong_layer_is_one_problem(folder, line, place, message, expected, got, hint):
+    write(folder, net=FRAME.replace("THE LINE", line))
+    with pytest.raises(SpecError) as caught:
+        load_net("net.yaml")
+    (problem,) = caught.value.problems
+    assert (str(problem.location), problem.message) == (f"net.yaml:{place}", message)
+    assert expected is None or problem.expected == expected
+    assert got is None or problem.got == got
+    assert problem.hint == hint
+
+
+SECTIONS = [
+    ("losses:", "loss:", "net.yaml:13:1", "here it is `losses`, a list"),
+    ("from: [logits, label]", "from: [logit, label]", "net.yaml:14:52", "did you mean `logits`?"),
+    (
+        "label: {shape: []",
+        "label: {dim: []",
+        "net.yaml:6:11",
+        "`dim` is Caffe's name: here it is `shape`, without the batch axis",
+    ),
+    ("image:", "'im age':", "net.yaml:5:3", "spaces are not allowed in names"),
+    (
+        "metrics: [{type: SparseCategoricalAccuracy",
+        "metrics: [{type: accuracy",
+        "net.yaml:14:18",
+        "accuracy is Keras's short name: here it is SparseCategoricalAccuracy",
+    ),
+    ("inputs:", "input:", "net.yaml:4:1", "did you mean `inputs`?"),
+    ("netspec: 1\n", "", "net.yaml:1:1", "write `netspec: 1` on the first line"),
+    ("vars: {width: 20}", "vars: {width: [20]}", "net.yaml:3:15", None),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "place", "hint"), SECTIONS)
+def test_one_wrong_word_elsewhere(folder, old, new, place, hint):
+    write(folder, net=NET.replace(old, new))
+    with pytest.raises(SpecError) as caught:
+        load_net("net.yaml")
+    found = {str(problem.location): problem.hint for problem in caught.value.problems}
+    assert found[place] == hint
+
+
+def test_which_kind_of_file(folder):
+    write(folder, odd="netspec: 1\nlayres: []\n")
+    with pytest.raises(SpecError, match="neither a net nor a training") as caught:
+        load_spec("odd.yaml")
+    assert caught.value.problems[0].hint == "did you mean `layers`?"
+    with pytest.raises(SpecError, match="this is a training, where a net is wanted") as caught:
+        load_net("train.yaml")
+    assert caught.value.problems[0].hint == f"its net is `{folder / 'net.yaml'}`"
+    with pytest.raises(SpecError, match="this is a net, where a training is wanted"):
+        load_train("net.yaml")
+
+
+def test_a_net_that_is_not_there(folder):
+    write(folder, train=TRAIN.replace("net.yaml", "nett.yaml").replace("max_steps", "max_step"))
+    assert (
+        complaint("train.yaml")
+        == """\
+train.yaml:2:6: error: no such file: nett.yaml
+  2 | net: nett.yaml
+    |      ^
+  hint: did you mean `net.yaml`?
+train.yaml:7:9: error: `train` has no field `max_step`
+  7 | train: {max_step: 1000}
+    |         ^
+  expected: one of checkpoint_every, keep_checkpoints, log_every, max_epochs, max_steps, precision, seed, test_every
+  hint: did you mean `max_steps`?
+2 errors
+"""
+    )
+
+
+def test_what_a_loss_compares_must_be_plain(folder):
+    write(folder, net=NET.replace("  label:", "  other: {shape: []}\n  label:"))
+    assert (
+        complaint("net.yaml")
+        == """\
+net.yaml:14:10: error: what this loss compares is not said
+  14 | losses: [{type: SparseCategoricalCrossentropy, from_logits: true}]
+     |          ^
+  expected: `from: [prediction, target]`
+  got: several inputs that no layer reads: label, other
+"""
+    )
+
+
+WORDS = [
+    "netspec",
+    "layers",
+    "type",
+    "Dense",
+    "units",
+    "from",
+    "conv1",
+    "net.yaml",
+    "${width}",
+    "image",
+    "1",
+    "[]",
+    "{}",
+]
+MESS = st.lists(
+    st.tuples(st.integers(0, 40), st.sampled_from([*WORDS, "", "null", "[[1]]", "{a: {b: 1}}", "- x", ": ", "'"]))
+)
+
+
+@given(MESS)
+def test_no_file_ends_in_a_traceback(tmp_path_factory, changes):
+    folder = tmp_path_factory.getbasetemp()
+    words = NET.split(" ")
+    for index, word in changes:
+        words[index % len(words)] = word
+    write(folder, net=" ".join(words))
+    try:
+        load_spec(folder / "train.yaml")
+        load_spec(folder / "net.yaml")
+    except InputError as error:
+        rendered = error.render()
+    else:
+        rendered = "fine"
+    assert rendered
