@@ -110,6 +110,8 @@ def _value(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of a value: registries by reference, and expressions wherever a value is checked."""
     notes = {key: value for key, value in schema.items() if key in _ANNOTATIONS - {"title"}}
     body = {key: _below(key, value) for key, value in schema.items() if key not in _ANNOTATIONS}
+    for pattern, below in body.pop("patternProperties", {}).items():  # pydantic's form of a mapping with checked keys
+        body |= {"propertyNames": {"pattern": pattern}, "additionalProperties": _value(below)}
     if "x-netspec-registry" in body:
         return {"allOf": [_reference(_union_name(REGISTRIES[body["x-netspec-registry"]]))], **notes}
     if "$ref" in body:

@@ -1,0 +1,184 @@
+"""`key=value` on the command line and mappings from Python."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.errors import SpecError
+from netspec.schema.load import load_train
+from netspec.schema.overrides import apply_overrides, overrides_from_mapping, parse_overrides
+from netspec.schema.reader import parse_yaml
+from netspec.schema.tree import Map, locate
+from tests.schema.catalogue import SGD, Conv2D, Dense
+from tests.schema.specs import NET, write
+
+DOCUMENT = """\
+vars: {width: 1}
+solver: {type: SGD, learning_rate: {type: A, initial: 1}}
+train: {max_steps: 5, "log.every": 1}
+layers:
+  - {name: conv1, filters: 1}
+  - {name: fc.1, units: 2}
+  - {type: Flatten}
+  - {name: "2", units: 3}
+"""
+
+
+def changed(*arguments: str) -> Map:
+    tree = parse_yaml(DOCUMENT, "t")
+    assert apply_overrides(tree, arguments) == []
+    return tree
+
+
+CHANGES: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("vars.width=64", ("vars", "width"), 64),
+    ("solver.learning_rate=1e-4", ("solver", "learning_rate"), 1e-4),
+    ("solver.learning_rate={type: B, rate: [1, 2]}", ("solver", "learning_rate"), {"type": "B", "rate": [1, 2]}),
+    ("solver.learning_rate.initial=no", ("solver", "learning_rate", "initial"), "no"),
+    ("solver.nesterov=true", ("solver", "nesterov"), True),
+    ("layers.conv1.filters=3", ("layers", 0, "filters"), 3),
+    ("layers.0.filters=3", ("layers", 0, "filters"), 3),
+    ("layers.fc.1.units=3", ("layers", 1, "units"), 3),
+    ("layers.2.units=9", ("layers", 3, "units"), 9),  # a name goes before a position
+    ("layers.conv1={name: x}", ("layers", 0), {"name": "x"}),
+    ("train.log.every=7", ("train", "log.every"), 7),
+    ("train.note=Note: this", ("train", "note"), "Note: this"),
+    ("train.note=- a", ("train", "note"), "- a"),
+    ("train.note=", ("train", "note"), None),
+    ("train.note='5'", ("train", "note"), "5"),
+    ("train.note=a=b", ("train", "note"), "a=b"),
+    ("train.note=${width * 2}", ("train", "note"), "${width * 2}"),
+    ("extra=1", ("extra",), 1),
+]
+
+
+@pytest.mark.parametrize(("argument", "path", "value"), CHANGES, ids=[one[0] for one in CHANGES])
+def test_a_change_and_its_place(argument, path, value):
+    tree = changed(argument)
+    place, walked = locate(tree, path)
+    found: Any = tree
+    for step in path:
+        found = found[step]
+    assert walked == path
+    assert found == value
+    assert place is not None
+    assert (place.file, place.line, place.text) == ("<command line>", 1, argument)
+    assert argument[: place.column - 1].endswith("=")
+
+
+def test_removal():
+    assert "max_steps" not in changed("~train.max_steps")["train"]
+    assert [layer.get("name") for layer in changed("~layers.fc.1")["layers"]] == ["conv1", None, "2"]
+
+
+def test_later_ones_win_and_are_numbered():
+    tree = changed("vars.width=2", "vars.width=3")
+    assert tree["vars"]["width"] == 3
+    assert str(tree["vars"].value_at["width"]) == "<command line>:2:12"
+
+
+def test_places_inside_a_value():
+    tree = changed("solver={type: SGD, rate: 3}")
+    assert str(tree["solver"].value_at["rate"]) == "<command line>:1:26"
+
+
+MISTAKES = [
+    ("foo", "`foo` is no override", None),
+    ("=3", "`=3` is no override", None),
+    ("a..b=3", "`a..b=3` is no override", None),
+    ("~train.max_steps=3", "`~train.max_steps=3` is no override", "write `~train.max_steps`, without a value"),
+    (
+        "train.max_steps.x=3",
+        "`train.max_steps` has no keys: it is the value 5",
+        "set the whole: `train.max_steps={x: …}`",
+    ),
+    ("trian.max_steps=3", "no key `trian`", "did you mean `train`?"),
+    ("other.thing=3", "no key `other`", "a new mapping is set as a whole: `other={…}`"),
+    ("layers.conv2.filters=3", "no item `conv2` in `layers`", "did you mean `conv1`?"),
+    ("layers.9.filters=3", "no item `9` in `layers`", None),
+    ("~train.max_step", "no key `max_step` in `train`", "did you mean `max_steps`?"),
+    ("solver={type: SGD", "this mapping is not closed", "is a `,` or `}` missing?"),
+    ("solver={a: 1, a: 2}", "the key `a` is given twice", None),
+]
+
+
+@pytest.mark.parametrize(("argument", "message", "hint"), MISTAKES, ids=[one[0] for one in MISTAKES])
+def test_mistakes(argument, message, hint):
+    tree = parse_yaml(DOCUMENT, "t")
+    try:
+        problems = apply_overrides(tree, [argument])
+    except SpecError as error:
+        problems = list(error.problems)
+    (problem,) = problems
+    assert problem.message == message
+    assert problem.location is not None
+    assert (problem.location.file, problem.location.text) == ("<command line>", argument)
+    if hint:
+        assert problem.hint == hint
+
+
+def test_all_mistakes_of_a_command_line():
+    with pytest.raises(SpecError) as caught:
+        parse_overrides(["a", "b=[", "c=1"])
+    assert [str(problem.location) for problem in caught.value.problems] == ["<command line>:1:1", "<command line>:2:4"]
+
+
+def test_python_mappings_merge_unless_they_name_a_type():
+    tree = parse_yaml(DOCUMENT, "t")
+    changes = overrides_from_mapping(
+        {"solver": {"momentum": 0.9, "learning_rate": {"type": "C"}}, "train.max_steps": 7, "layers.conv1.filters": 4}
+    )
+    assert apply_overrides(tree, changes) == []
+    assert tree["solver"] == {"type": "SGD", "momentum": 0.9, "learning_rate": {"type": "C"}}
+    assert (tree["train"]["max_steps"], tree["layers"][0]["filters"]) == (7, 4)
+    assert tree["train"].value_at["max_steps"].text == "train.max_steps=7"
+    assert str(tree["train"].value_at["max_steps"]) == "<python>:3:17"
+
+
+def test_loading_with_overrides(folder):
+    write(folder, wide=NET.replace("width: 20", "width: 40"))
+    spec = load_train("train.yaml", ["net.layers.conv1.filters=${width + 1}", "vars.width=8", "solver.momentum=0.5"])
+    first, last = spec.net.layers[0], spec.net.layers[3]
+    assert isinstance(first, Conv2D)
+    assert isinstance(last, Dense)
+    assert (first.filters, last.units) == (9, 200)
+    assert isinstance(spec.solver, SGD)
+    assert spec.solver.momentum == 0.5
+    spec = load_train("train.yaml", {"net": "wide.yaml", "solver": {"momentum": 0.25}})
+    assert spec.net.vars == {"width": 40}
+    assert isinstance(spec.solver, SGD)
+    assert spec.solver.momentum == 0.25
+
+
+def test_an_undeclared_variable_would_change_nothing(folder):
+    write(folder)
+    with pytest.raises(SpecError) as caught:
+        load_train("train.yaml", ["vars.widht=64"])
+    (problem,) = caught.value.problems
+    assert (problem.message, problem.hint) == ("no variable `widht` is declared", "did you mean `width`?")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda below: st.lists(below, max_size=3)
+    )
+)
+def test_json_values_arrive_as_they_are(value):
+    argument = f"train.x={json.dumps(value, ensure_ascii=True)}"
+    assert changed(argument)["train"]["x"] == value
+
+
+@given(st.text("~ab.=0{}[]:$ lyers", max_size=20))
+def test_any_argument_is_taken_or_refused(argument):
+    tree = parse_yaml(DOCUMENT.replace("layers", "l"), "t")
+    problems: list[Any] = []
+    try:
+        problems += apply_overrides(tree, [argument])
+    except SpecError as error:
+        problems += error.problems
+    assert all(problem.location.file == "<command line>" for problem in problems)
