@@ -39,8 +39,7 @@ def _run(words: Sequence[str]) -> int:
 
     try:
         return run(words)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt:  # while a command is loading; one that runs sees to it itself
         return INTERRUPTED
 
 

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
 
+from netspec.cli.folders import new_folder
 from netspec.data.bundled import zoo_root
 from netspec.errors import InputError, did_you_mean, listing
 
@@ -63,15 +63,7 @@ def copy_model(found: ZooModel, target: Path) -> None:
     Paths that lead out of the model's folder are written as absolute ones in the copy. Raises `InputError` where
     something is in the way.
     """
-    if target.is_dir() and not any(target.iterdir()):
-        target.rmdir()
-    if target.exists() or target.is_symlink():
-        what = "a folder that is not empty" if target.is_dir() else "a file"
-        raise InputError(f"{target} is {what}", expected="a folder that is not there yet")
-    parent = target.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    staged = Path(mkdtemp(prefix=f".{target.name}-", dir=parent))
-    try:
+    with new_folder(target) as staged:
         for file in found.files():
             copied = staged / file.relative_to(found.folder)
             copied.parent.mkdir(parents=True, exist_ok=True)
@@ -79,11 +71,6 @@ def copy_model(found: ZooModel, target: Path) -> None:
                 copied.write_text(_rooted(file), encoding="utf-8")
             else:
                 shutil.copyfile(file, copied)
-        staged.chmod(0o755)
-        staged.rename(target)
-    except BaseException:
-        shutil.rmtree(staged, ignore_errors=True)
-        raise
 
 
 def _rooted(file: Path) -> str:

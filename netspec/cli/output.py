@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from math import isfinite
+from pathlib import Path
 from typing import Any
 
 UNITS = ("", "k", "M", "G", "T", "P")
@@ -13,12 +16,31 @@ UNITS = ("", "k", "M", "G", "T", "P")
 
 def print_json(data: Any) -> None:
     """One JSON value on stdout, indented."""
-    print(json.dumps(data, indent=2))
+    print(_json(data, indent=2))
 
 
 def print_json_line(data: Any) -> None:
     """One JSON value as a line of its own, written out at once for whoever follows it."""
-    print(json.dumps(data), flush=True)
+    print(_json(data), flush=True)
+
+
+def _json(data: Any, indent: int | None = None) -> str:
+    try:
+        return json.dumps(data, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(data), indent=indent, allow_nan=False)
+
+
+def _finite(data: Any) -> Any:
+    """The data with null for numbers that JSON has not: nan, inf."""
+    match data:
+        case float():
+            return data if isfinite(data) else None
+        case dict():
+            return {key: _finite(value) for key, value in data.items()}
+        case list() | tuple():
+            return [_finite(value) for value in data]
+    return data
 
 
 def count(number: int) -> str:
@@ -45,6 +67,16 @@ def command_line(*words: str | object) -> str:
     return shlex.join(str(word) for word in words)
 
 
+def program() -> list[str]:
+    """How this command line was called, for commands to copy: `netspec` where that is on the path."""
+    called = sys.argv[0]
+    if Path(called).name == "__main__.py":
+        return ["python", "-m", "netspec"]
+    if Path(called).stem != "netspec" or shutil.which("netspec") == str(Path(called).absolute()):
+        return ["netspec"]
+    return [called]
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()) -> None:
     """Print a table; the columns at the positions `right` hold numbers.
 
@@ -53,24 +85,19 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Itera
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     terminal = sys.stdout.isatty()
     console = Console(file=sys.stdout, highlight=False) if terminal else Console(file=sys.stdout, width=100_000)
-    made = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False, header_style="bold")
+    made = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False, show_header=any(columns))
     numbers = set(right)
     for position, column in enumerate(columns):
-        made.add_column(column, justify="right" if position in numbers else "left", overflow="fold")
+        made.add_column(Text(column, "bold"), justify="right" if position in numbers else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(_literal(cell) for cell in row))
+        made.add_row(*map(Text, row))  # not markup: `[64, 1, 28, 28]` is what it looks like
     if terminal:
         console.print(made)
         return
     with console.capture() as captured:
         console.print(made)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
-
-
-def _literal(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(text)  # not markup: `[64, 1, 28, 28]` is what it looks like

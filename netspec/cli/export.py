@@ -1,0 +1,94 @@
+"""`netspec export`: a net and its weights as an ONNX model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.options import Json, Overrides, Spec, Weights, check_batch, writable
+from netspec.cli.output import count, print_json, size
+from netspec.errors import InputError
+
+if TYPE_CHECKING:
+    from netspec.exchange.onnx_export import ExportReport
+
+app = command_app()
+
+
+@app.command(
+    cls=Plain,
+    epilog=examples(
+        "netspec export net.yaml --weights weights.h5 --output model.onnx",
+        "netspec export runs/lenet_mnist/spec.yaml --weights runs/lenet_mnist/best.h5 --output model.onnx --batch 1",
+    ),
+)
+def export(
+    spec: Spec,
+    overrides: Overrides = None,
+    *,
+    weights: Weights,
+    output_file: Annotated[
+        str, typer.Option("--output", metavar="FILE.onnx", help="The model to write.", show_default=False)
+    ],
+    batch: Annotated[
+        str, typer.Option(metavar="N|symbolic", help="The batch size of the model; `symbolic` leaves it open.")
+    ] = "symbolic",
+    opset: Annotated[
+        int | None, typer.Option(metavar="N", help="ONNX operator set. Default: the newest that onnxruntime runs here.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a net with its weights as an ONNX model.
+
+    The model is checked, run in onnxruntime and compared with the net itself; only a model that gives the same results
+    is written.
+    """
+    batch_size = _batch(batch)
+    target = writable(Path(output_file), "--output")
+    from netspec.cli.specs import read_net
+    from netspec.cli.verified import export_model
+    from netspec.train.model import load
+
+    net, dtype = read_net(spec, overrides or ())
+    report = export_model(load(net, weights, precision=str(dtype)), target, batch=batch_size, opset=opset)
+    if as_json:
+        print_json(_facts(report))
+    else:
+        _print(report)
+
+
+def _batch(given: str) -> int | None:
+    if given == "symbolic":
+        return None
+    if not (given.isascii() and given.isdigit()):
+        raise InputError("--batch is neither a number nor `symbolic`", expected="1, 2, … or `symbolic`", got=repr(given))
+    check_batch(int(given), "--batch")
+    return int(given)
+
+
+def _facts(report: ExportReport) -> dict[str, Any]:
+    return {
+        "path": str(report.path),
+        "opset": report.opset,
+        "ir_version": report.ir_version,
+        "nodes": report.nodes,
+        "parameters": report.parameters,
+        "bytes": report.nbytes,
+        "inputs": {name: list(dims) for name, dims in report.inputs.items()},
+        "outputs": {name: list(dims) for name, dims in report.outputs.items()},
+        "max_abs_difference": report.comparison.max_abs if report.comparison else None,
+    }
+
+
+def _print(report: ExportReport) -> None:
+    def shapes(named: Any) -> str:
+        return ", ".join(f"{name} [{', '.join('?' if one is None else str(one) for one in dims)}]" for name, dims in named)
+
+    print(f"{report.path}: ONNX opset {report.opset}, {size(report.nbytes)}")
+    print(f"{count(report.nodes)} nodes, {count(report.parameters)} parameters")
+    print(f"{shapes(report.inputs.items())} → {shapes(report.outputs.items())}")
+    if report.comparison:
+        print(f"onnxruntime computes the same: largest difference {report.comparison.worst:.2g}")

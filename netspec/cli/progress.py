@@ -1,0 +1,107 @@
+"""What a training shows while it runs: a bar on a terminal, lines in a file or a pipe, JSON for a program.
+
+Each is a listener of the training's events.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from netspec.cli.output import print_json_line
+from netspec.train.events import Event, Listener, as_text
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+REDRAW_EVERY = 0.2
+"""Seconds between two drawings of the bar, so that it takes no time from the training."""
+
+
+def json_lines(event: Event) -> None:
+    """Print an event as one line of JSON; the frequent `progress` is left out, as in the log."""
+    if event["event"] != "progress":
+        print_json_line(event)
+
+
+def text_lines(event: Event) -> None:
+    """Print an event as one line of text; the end is told by the command."""
+    if event["event"] not in ("progress", "done"):
+        print(as_text(event), flush=True)
+
+
+@contextmanager
+def display(*, as_json: bool) -> Iterator[Listener]:
+    """The listener for where the output goes."""
+    if as_json:
+        yield json_lines
+    elif sys.stdout.isatty():
+        with _bar() as bar:
+            yield Bar(bar)
+    else:
+        yield text_lines
+
+
+def _bar() -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(bar_width=16),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]}"),
+        TextColumn("{task.fields[test]}", style="green"),
+        TextColumn("{task.fields[rate]}/s", style="dim"),
+        TimeRemainingColumn(),
+        auto_refresh=False,  # redrawn by events alone: no thread beside the training
+        transient=True,
+    )
+
+
+class Bar:
+    """Draws a bar with epoch, step, loss, the last test, rate and time left; prints the rest above it."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("train", total=None, epoch="0.00", loss="–", test="", rate="–")
+        self._drawn = 0.0
+
+    def __call__(self, event: Event) -> None:
+        """Take one event in."""
+        match event["event"]:
+            case "start":
+                self._progress.update(self._task, total=event["steps"], completed=event["step"])
+                self._print(event)
+            case "log" | "progress":
+                self._step(event)
+            case "test":
+                self._progress.update(self._task, test=_figure(event))
+                self._print(event)
+            case "warning":
+                self._print(event)
+
+    def _step(self, event: Event) -> None:
+        self._progress.update(
+            self._task,
+            completed=event["step"],
+            epoch=f"{event['epoch']:.2f}",
+            loss=f"{event['loss']:.4f}",
+            rate=f"{event['samples_per_second']:,.0f}",
+        )
+        now = time.perf_counter()
+        if now - self._drawn >= REDRAW_EVERY or event["step"] == event["steps"]:
+            self._drawn = now
+            self._progress.refresh()
+
+    def _print(self, event: Event) -> None:
+        self._progress.console.print(as_text(event), markup=False, highlight=False)
+        self._progress.refresh()
+
+
+def _figure(test: dict[str, Any]) -> str:
+    """The first metric of an evaluation, or its loss; without its name, so that the bar fits 80 columns."""
+    value = next(iter(test["metrics"].values()), test["loss"])
+    return "" if value is None else f"test {value:.4f}"

@@ -1,0 +1,93 @@
+"""`netspec train`: train as a file says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netspec.cli import DONE, INTERRUPTED
+from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.options import Device, Json, Overrides, Training
+from netspec.cli.output import command_line, print_json_line, program
+
+if TYPE_CHECKING:
+    from netspec.train.run import Run
+
+app = command_app()
+
+
+@app.command(
+    cls=Plain,
+    epilog=examples(
+        "netspec train train.yaml",
+        "netspec train train.yaml solver.learning_rate=0.1 train.max_epochs=2 --run-dir runs/fast",
+        "netspec train train.yaml --resume",
+    ),
+)
+def train(
+    spec: Training,
+    overrides: Overrides = None,
+    run_dir: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Where the run is written. Default: the next free runs/NAME, runs/NAME-2, …"),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint of the run directory, or of the last run.")
+    ] = False,
+    weights: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Start from these weights; what fits by name and shape is taken.")
+    ] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> int:
+    """Train a net as a training file says.
+
+    Everything is written below the run directory: the resolved spec, logs, checkpoints, weights. The first Ctrl-C
+    finishes the step and saves, the second stops at once. With --json: one JSON object a line for each event; the
+    last is `done`, or `error`.
+    """
+    from netspec.cli.progress import display
+    from netspec.train.run import Interrupted
+    from netspec.train.run import run as run_training
+
+    try:
+        with display(as_json=as_json) as listener:
+            run = run_training(
+                spec,
+                overrides or (),
+                run_dir=run_dir,
+                resume=resume,
+                weights=weights,
+                device=device,
+                listeners=[listener],
+            )
+    except Interrupted as stopped:
+        if as_json:
+            print_json_line({"event": "interrupted", "run_dir": str(stopped.run_dir), "step": stopped.step})
+        again = command_line(*program(), "train", spec, *(overrides or ()), "--resume", "--run-dir", stopped.run_dir)
+        print(f"stopped after step {stopped.step:,}; to go on:\n  {again}", file=sys.stderr)
+        return INTERRUPTED
+    if not as_json:
+        _print_end(run)
+    return DONE
+
+
+def _print_end(run: Run) -> None:
+    """Where things are, and the commands that come next."""
+    from netspec.train.events import as_text
+
+    found = run.test.as_json() if run.test else None
+    print(as_text({"event": "done", "steps": run.steps, "seconds": run.seconds, "test": found}))
+    print(f"weights: {run.weights}\nlog: {run.log}\n\nnext:")
+    spec = run.run_dir / "spec.yaml"
+    given = [spec, "--weights", run.weights]
+    if found:
+        print("  " + command_line(*program(), "test", *given))
+    print("  " + command_line(*program(), "export", *given, "--output", _model_path(run.run_dir)))
+
+
+def _model_path(run_dir: Path) -> Path:
+    return run_dir / "model.onnx"

@@ -1,0 +1,46 @@
+"""A model with weights → a verified ONNX file: what the exporter is given of a compiled net."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec import __version__
+from netspec.backends.program import Program
+from netspec.compile import Purpose, make_plan
+from netspec.exchange.onnx_export import ExportReport, export_verified
+from netspec.graph.graph import Graph
+from netspec.train.model import Model
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def export_model(model: Model, path: Path, *, batch: int | None, opset: int | None) -> ExportReport:
+    """Export a model, compared in onnxruntime with what the model itself computes.
+
+    Raises `InputError` where the net has no ONNX form, `RunError` where the results differ.
+    """
+    compiler = model.compiler
+
+    def all_values(inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        """The output of every layer, to name the first that differs."""
+        samples = len(next(iter(inputs.values())))
+        layers = compiler.built(Purpose.PREDICT, samples).values
+        graph = Graph({name: value for name, value in layers.items() if name not in model.spec.inputs})
+        return Program(make_plan(graph, compiler.device), compiler.device, compiler.states)(inputs)
+
+    return export_verified(
+        lambda size: compiler.graph(Purpose.PREDICT, size),
+        dict(model.parameters),
+        path,
+        model.predict,
+        domains=compiler.domains,
+        all_values=all_values,
+        batch=batch,
+        opset=opset,
+        name=model.spec.name,
+        doc=model.spec.description,
+        metadata={"netspec_version": __version__},
+    )
