@@ -16,7 +16,7 @@ _LAYERS = {
         Convolution: Conv2D
         Deconvolution: Conv2DTranspose
         Pooling: MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D
-        BatchNorm, Scale: BatchNormalization | it holds both, BatchNorm and Scale
+        BatchNorm, Scale: BatchNormalization | which does the work of both, BatchNorm and Scale
         Eltwise: Add, Multiply, Maximum
         Concat: Concatenate
         Embed: Embedding

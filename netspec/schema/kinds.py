@@ -47,6 +47,7 @@ class LayerFields(Spec):
         "out_channels": "`out_channels` is PyTorch's name: here it is `filters`",
         "out_features": "`out_features` is PyTorch's name: here it is `units`",
         "kernel": "here it is `kernel_size`",
+        "kernel_size": "here it is `pool_size`",
         "stride": "here it is `strides`",
         "pad": "here it is `padding`",
         "dilation": "here it is `dilation_rate`",

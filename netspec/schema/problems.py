@@ -123,8 +123,11 @@ def _one(found: Finding, frame: Frame) -> list[Problem]:
         case "netspec" | "netspec_type":
             field = context.get("field")
             below_path = (*path, *_steps(field)) if field else path
+            text: str = context["text"]
+            if text.startswith("not ") and path:
+                text = f"{_called(path, frame)} is {text}"
             expected, got, hint = (context.get(name) for name in ("expected", "got", "hint"))
-            return [Problem(context["text"], frame.at(below_path), frame.path(below_path), expected, got, hint)]
+            return [Problem(text, frame.at(below_path), frame.path(below_path), expected, got, hint)]
         case "extra_forbidden":
             return [_unknown_field(found, frame)]
         case "missing":

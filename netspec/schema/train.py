@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from netspec.schema.data import DataSpec
 from netspec.schema.kinds import AnySolver, Name
 from netspec.schema.net import NetSpec, Scalar
-from netspec.schema.spec import Spec, problem
+from netspec.schema.spec import Spec, describe, problem
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -64,6 +64,12 @@ class LoopSpec(Spec):
         return self
 
 
+def _net(value: object) -> object:
+    if not isinstance(value, (dict, NetSpec)):  # a path has been replaced by the net it names
+        raise problem("not a net", expected="the path of a net file, or the net itself", got=describe(value))
+    return value
+
+
 class TrainSpec(Spec):
     """A training: which net, on what data, how."""
 
@@ -103,7 +109,7 @@ class TrainSpec(Spec):
     """what this training is for"""
     vars: dict[str, Scalar] = Field(default_factory=dict)
     """values for `${…}` expressions"""
-    net: NetSpec
+    net: Annotated[NetSpec, BeforeValidator(_net)]
     """the net: the path of a net file (relative to this file), or the net itself"""
     data: DataSpec
     """where the samples come from"""

@@ -1,0 +1,98 @@
+"""Default names, and what things are called elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.errors import SpecError
+from netspec.schema.foreign import _TABLES, _entries, foreign_hint
+from netspec.schema.kinds import REGISTRIES
+from netspec.schema.links import resolve_names
+from netspec.schema.load import load_train
+from netspec.schema.names import Entry, default_names, snake_case
+from netspec.schema.net import InputSpec, NetSpec
+from tests.schema.catalogue import Add, Conv2D, Dense, Flatten
+from tests.schema.specs import TRAIN, write
+
+
+@pytest.mark.parametrize(
+    ("name", "snake"),
+    [
+        ("Conv2D", "conv2d"),
+        ("MaxPooling2D", "max_pooling2d"),
+        ("BatchNormalization", "batch_normalization"),
+        ("GlobalAveragePooling2D", "global_average_pooling2d"),
+        ("LSTM", "lstm"),
+        ("L1L2", "l1l2"),
+        ("Add", "add"),
+    ],
+)
+def test_snake_case_is_keras(name, snake):
+    assert snake_case(name) == snake
+
+
+@given(st.lists(st.tuples(st.sampled_from(["Conv2D", "Add"]), st.sampled_from([None, None, "add", "conv2d_1", "x"]))))
+def test_default_names_are_unique_and_leave_given_ones(pairs):
+    entries = [Entry(type_, name) for type_, name in pairs]
+    default_names(entries, {"add_1"})
+    assert all(name is None or entry.name == name for entry, (_, name) in zip(entries, pairs, strict=True))
+    made = [entry.name for entry, (_, name) in zip(entries, pairs, strict=True) if name is None]
+    assert len(set(made)) == len(made)
+    assert not set(made) & ({name for _, name in pairs} | {"add_1"})
+
+
+def test_a_net_made_in_python():
+    net = NetSpec(
+        netspec=1,
+        inputs={"x": InputSpec(shape=(3,)), "y": InputSpec(shape=())},
+        layers=[
+            Conv2D(filters=1, kernel_size=1),
+            Conv2D.model_validate({"filters": 1, "kernel_size": 1, "from": "x"}),
+            Add.model_validate({"from": ["conv2d", "conv2d_1"]}),
+        ],
+    )
+    links = resolve_names(net)
+    assert [link.sources for link in links.layers] == [("x",), ("x",), ("conv2d", "conv2d_1")]
+    assert links.outputs == ("add",)
+    with pytest.raises(SpecError, match="`flat` is no layer or input"):
+        resolve_names(
+            NetSpec(
+                netspec=1, inputs=net.inputs, layers=[Flatten(), Dense.model_validate({"units": 1, "from": "flat"})]
+            )
+        )
+
+
+@pytest.mark.parametrize("kind", _TABLES)
+def test_hints_promise_only_what_is_there(kind):
+    assert kind in REGISTRIES
+    for name, meanings in _entries(kind).items():
+        nothing = foreign_hint(kind, name, ())
+        assert nothing is None or any(nothing == here[1:] for _, here in meanings if here.startswith("!"))
+        here = next((here for _, here in meanings if not here.startswith("!")), None)
+        if here:
+            first = here.split(" | ")[0].split(", ")[0]
+            hint = foreign_hint(kind, name, (first,))
+            assert first == name or (hint is not None and (nothing or hint.split("here it is ")[1].startswith(first)))
+
+
+def test_a_hint_in_words():
+    known = ("Dense", "Activation")
+    assert foreign_hint("layer", "InnerProduct", known) == "InnerProduct is Caffe's name: here it is Dense"
+    assert foreign_hint("layer", "ReLU", known) == "ReLU is Caffe's name: here it is Activation with `activation: relu`"
+    assert foreign_hint("layer", "Linear", known) == "Linear is PyTorch's name: here it is Dense"
+    assert foreign_hint("layer", "Dense", known) is None
+
+
+def test_a_net_that_is_no_net(folder):
+    write(folder, train=TRAIN.replace("net: net.yaml", "net: 5"))
+    with pytest.raises(SpecError) as caught:
+        load_train("train.yaml")
+    assert caught.value.render() == (
+        "train.yaml:2:6: error: `net` is not a net\n"
+        "  2 | net: 5\n"
+        "    |      ^\n"
+        "  expected: the path of a net file, or the net itself\n"
+        "  got: 5 (a number)"
+    )
