@@ -21,7 +21,7 @@ app = command_app()
         "netspec check train.yaml",
         "netspec check train.yaml vars.width=64 solver.learning_rate=0.1",
         "netspec check nets/*.yaml --json",
-    )
+    ),
 )
 def check(
     specs: Annotated[

@@ -102,13 +102,17 @@ class Costs:
 def costs(net: NetSpec, batch_size: int, *, dtype: DType = DType.FLOAT32, solver: SolverSpec | None = None) -> Costs:
     """Plan a net for batches of a size; with a solver also the training step. Raises `SpecError` where it is wrong."""
     compiler = Compiler(net, dtype=dtype, solver=solver, device=open_device("null"))
-    purposes = [*([Purpose.TRAIN] if solver else []), *([Purpose.TEST] if net.losses or net.metrics else []), Purpose.PREDICT]
+    purposes = [
+        *([Purpose.TRAIN] if solver else []),
+        *([Purpose.TEST] if net.losses or net.metrics else []),
+        Purpose.PREDICT,
+    ]
     try:
         plans = {str(purpose): compiler.plan(purpose, batch_size) for purpose in purposes}
     except NoKernelError as error:
         raise RunError(f"there is no kernel for a part of this net: {error}") from None
     info = compiler.info.values()
-    states = Counter({role: 0 for role in ("parameter", "statistic", "slot")})
+    states = Counter(dict.fromkeys(("parameter", "statistic", "slot"), 0))
     for one in info:
         states[one.role] += aligned(one.value.type.nbytes)
     parameters = [one for one in info if one.role == "parameter"]

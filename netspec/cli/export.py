@@ -64,7 +64,9 @@ def _batch(given: str) -> int | None:
     if given == "symbolic":
         return None
     if not (given.isascii() and given.isdigit()):
-        raise InputError("--batch is neither a number nor `symbolic`", expected="1, 2, … or `symbolic`", got=repr(given))
+        raise InputError(
+            "--batch is neither a number nor `symbolic`", expected="1, 2, … or `symbolic`", got=repr(given)
+        )
     check_batch(int(given), "--batch")
     return int(given)
 
@@ -85,7 +87,9 @@ def _facts(report: ExportReport) -> dict[str, Any]:
 
 def _print(report: ExportReport) -> None:
     def shapes(named: Any) -> str:
-        return ", ".join(f"{name} [{', '.join('?' if one is None else str(one) for one in dims)}]" for name, dims in named)
+        return ", ".join(
+            f"{name} [{', '.join('?' if one is None else str(one) for one in dims)}]" for name, dims in named
+        )
 
     print(f"{report.path}: ONNX opset {report.opset}, {size(report.nbytes)}")
     print(f"{count(report.nodes)} nodes, {count(report.parameters)} parameters")

@@ -41,7 +41,9 @@ def as_netspec_error(error: Exception) -> NetspecError:
     if isinstance(error, USAGE_ERROR):
         return InputError(_usage_problem(error))
     if isinstance(error, MemoryError):
-        return RunError("out of memory", hint="`netspec plan` says what a batch needs; a smaller `batch_size` needs less")
+        return RunError(
+            "out of memory", hint="`netspec plan` says what a batch needs; a smaller `batch_size` needs less"
+        )
     if isinstance(error, OSError) and error.strerror:
         where = f": {error.filename}" if error.filename else ""
         return RunError(f"{error.strerror[:1].lower()}{error.strerror[1:]}{where}")
@@ -62,4 +64,3 @@ def _usage_problem(error: Any) -> Problem:
             hint = did_you_mean(named, [option for one in context.command.params for option in one.opts])
         hint = hint or f"`{context.command_path} --help` shows what there is"
     return Problem(message[:1].lower() + message[1:], hint=hint)
-

@@ -27,7 +27,13 @@ Overrides: TypeAlias = Annotated[
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Device: TypeAlias = Annotated[
-    str, typer.Option("--device", metavar="NAME", help="Where to compute, as `netspec devices` lists them.", show_default="the fastest")
+    str,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="Where to compute, as `netspec devices` lists them. Default: the fastest.",
+        show_default=False,
+    ),
 ]
 
 

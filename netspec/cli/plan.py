@@ -67,7 +67,14 @@ def plan(
 def _print_layers(found: Costs) -> None:
     print(f"{found.name}: a batch of {count(found.batch_size)}, {found.precision}\n")
     rows = [
-        [one.name, one.type, str(list(one.output_shape)), count(one.parameters), scaled(one.flops, "FLOP"), size(one.memory_bytes)]
+        [
+            one.name,
+            one.type,
+            str(list(one.output_shape)),
+            count(one.parameters),
+            scaled(one.flops, "FLOP"),
+            size(one.memory_bytes),
+        ]
         for one in found.layers
     ]
     total = ["total", "", "", count(found.parameters), scaled(found.flops, "FLOP"), size(found.memory_bytes)]

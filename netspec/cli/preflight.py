@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netspec.backends.device import NullDevice
 from netspec.cli.specs import load_spec, net_of, precision_of
-from netspec.compile import Compiler, build
+from netspec.compile import Compiler, Purpose, build
+from netspec.data.base import Source
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.data import SplitFields
 from netspec.schema.net import NetSpec
@@ -51,29 +52,55 @@ def _checks(spec: NetSpec | TrainSpec) -> Iterator[Callable[[], object]]:
     net, dtype = net_of(spec), precision_of(spec)
     yield lambda: build(net, 1, training=False, dtype=dtype)
     if isinstance(spec, TrainSpec):
-        solver, data = spec.solver, spec.data
-        assert isinstance(solver, SolverSpec)
-        yield lambda: Compiler(net, solver=solver, dtype=dtype, device=NullDevice())
-        yield lambda: _check_inputs(net, "data.train", data.train)
-        if data.test is not None:
-            test = data.test
-            yield lambda: _check_inputs(net, "data.test", test)
+        yield lambda: _check_training(spec)
     elif net.losses:
         yield lambda: build(net, 1, training=True, dtype=dtype)
 
 
-def _check_inputs(net: NetSpec, path: str, split: SplitFields) -> None:
-    """The inputs that a split says it feeds must be inputs of the net."""
-    problems = [
-        Problem(
-            f"the net has no input `{name}`",
-            split.where("inputs", name, key=True),
-            f"{path}.inputs.{name}",
-            expected=f"one of {listing(list(net.inputs))}",
-            hint=did_you_mean(name, net.inputs),
-        )
-        for name in split.inputs
-        if name not in net.inputs
-    ]
+def _check_training(spec: TrainSpec) -> None:
+    """The update can be built, and the data feeds the net."""
+    assert isinstance(spec.solver, SolverSpec)
+    problems: list[Problem] = []
+    for path, split in _splits(spec):
+        problems += _unknown_inputs(spec.net, path, split)
+    compiler: Compiler | None = None
+    try:
+        compiler = Compiler(spec.net, solver=spec.solver, dtype=precision_of(spec), device=NullDevice())
+    except InputError as error:
+        problems += error.problems
+    if problems or compiler is None:
+        raise InputError(problems)
+    for path, split in _splits(spec):
+        try:
+            _check_feeds(compiler, path, split)
+        except InputError as error:
+            problems += [replace(problem, path=f"{path}.{problem.path}") for problem in error.problems]
     if problems:
         raise InputError(problems)
+
+
+def _splits(spec: TrainSpec) -> Iterator[tuple[str, SplitFields]]:
+    yield "data.train", spec.data.train
+    if spec.data.test is not None:
+        yield "data.test", spec.data.test
+
+
+def _check_feeds(compiler: Compiler, path: str, split: SplitFields) -> None:
+    assert isinstance(split, Source)
+    if split.known_fields() is not None:  # the rest needs NumPy
+        from netspec.cli.feeding import check_feeds
+
+        check_feeds(compiler, split, Purpose.TEST if path == "data.test" else Purpose.TRAIN)
+
+
+def _unknown_inputs(net: NetSpec, path: str, split: SplitFields) -> Iterator[Problem]:
+    """The inputs that a split says it feeds must be inputs of the net."""
+    for name in split.inputs:
+        if name not in net.inputs:
+            yield Problem(
+                f"the net has no input `{name}`",
+                split.where("inputs", name, key=True),
+                f"{path}.inputs.{name}",
+                expected=f"one of {listing(list(net.inputs))}",
+                hint=did_you_mean(name, net.inputs),
+            )

@@ -34,6 +34,8 @@ def schema(
 
 
 def _kind(given: str | None) -> Literal["net", "train"] | None:
-    if given is None or given == "net" or given == "train":
-        return given
-    raise InputError(f"there is no kind of file `{given}`", expected="net or train", hint=did_you_mean(given, ["net", "train"]))
+    match given:
+        case None | "net" | "train":
+            return given
+    hint = did_you_mean(given, ["net", "train"])
+    raise InputError(f"there is no kind of file `{given}`", expected="net or train", hint=hint)

@@ -16,7 +16,7 @@ app = command_app()
         "netspec test train.yaml --weights weights.h5 data.test.batch_size=500 --json",
     ),
 )
-def test(
+def evaluate(
     spec: Training,
     overrides: Overrides = None,
     *,
@@ -28,12 +28,13 @@ def test(
 
     Each sample counts exactly once. With --json: one object with samples, loss and metrics.
     """
-    from netspec.train.evaluation import test as evaluate
+    from netspec.train.evaluation import test
 
-    found = evaluate(spec, weights, overrides or (), device=device)
+    found = test(spec, weights, overrides or (), device=device)
     if as_json:
         print_json(found.as_json())
         return
     loss = [] if found.loss is None else [["loss", f"{found.loss:.6f}"]]
-    rows = [["samples", count(found.samples)], *loss, *([name, f"{value:.6f}"] for name, value in found.metrics.items())]
+    metrics = [[name, f"{value:.6f}"] for name, value in found.metrics.items()]
+    rows = [["samples", count(found.samples)], *loss, *metrics]
     table(["", ""], rows, right=(1,))

@@ -32,10 +32,11 @@ def train(
     overrides: Overrides = None,
     run_dir: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="Where the run is written. Default: the next free runs/NAME, runs/NAME-2, …"),
+        typer.Option(metavar="FOLDER", help="Where to write the run. Default: the next free runs/NAME, runs/NAME-2, …"),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint of the run directory, or of the last run.")
+        bool,
+        typer.Option("--resume", help="Go on from the newest checkpoint in the run directory, or of the last run."),
     ] = False,
     weights: Annotated[
         str | None, typer.Option(metavar="FILE", help="Start from these weights; what fits by name and shape is taken.")

@@ -83,6 +83,10 @@ class Source(SplitFields):
         """The samples. `seed` is for sources that make samples up. Raises InputError where a file is damaged."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it is opened")
 
+    def known_fields(self) -> Mapping[str, FieldType] | None:
+        """What a sample consists of, where the spec alone says it: then it is checked before any file is opened."""
+        return None
+
 
 @dataclass(frozen=True)
 class SampleKeys:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from netspec.data.base import ClassNames, Dataset, Source, blamed_on
+from netspec.data.base import ClassNames, Dataset, FieldType, Source, blamed_on
 from netspec.schema.data import SOURCES
 from netspec.schema.paths import FilePath, resolve_path
 from netspec.schema.spec import describe, problem
@@ -56,3 +57,9 @@ class ImageFolder(Source):
                 interpolation=self.interpolation,
                 classes=self.classes,
             )
+
+    def known_fields(self) -> Mapping[str, FieldType] | None:
+        """The shape of the images where they are resized."""
+        if self.size is None:
+            return None
+        return {"image": FieldType((self.channels, *self.size), "uint8"), "label": FieldType((), "int32")}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from netspec.data.base import Dataset, Source, blamed_on
+from netspec.data.base import Dataset, FieldType, Source, blamed_on
 from netspec.data.bundled import zoo_root
 from netspec.errors import InputError
 from netspec.schema.data import SOURCES
@@ -35,6 +36,10 @@ class Mnist(Source):
         prefix = PREFIXES[self.split]
         with blamed_on(self, "source" if self.path is None else "path"):
             return labelled_images(_find(folder, prefix, "images", 3), _find(folder, prefix, "labels", 1))
+
+    def known_fields(self) -> Mapping[str, FieldType] | None:
+        """Those of MNIST itself; another set in its files may have images of another size."""
+        return None if self.path else {"image": FieldType((1, 28, 28), "uint8"), "label": FieldType((), "int32")}
 
 
 def _find(folder: Path, prefix: str, what: str, axes: int) -> Path:
