@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from netspec.graph.onnx_map import OnnxMap, integer
@@ -26,6 +27,7 @@ from netspec.graph.ops.elementwise import (
     elementwise,
 )  # fmt: skip
 from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.special import Erf
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
@@ -86,9 +88,13 @@ def _selu(x: Value) -> Value:
     return Elu(alpha)(x) * scale
 
 
+def _gelu(x: Value) -> Value:
+    return x * 0.5 * (Erf()(x * sqrt(0.5)) + 1.0)  # Hendrycks and Gimpel 2016, arXiv:1606.08415; not the tanh form
+
+
 ActivationName: TypeAlias = Literal[
-    "linear", "relu", "relu6", "leaky_relu", "elu", "selu", "sigmoid", "hard_sigmoid", "tanh", "softplus", "softsign",
-    "silu", "swish", "mish", "exponential", "softmax", "log_softmax",
+    "linear", "relu", "relu6", "leaky_relu", "elu", "selu", "gelu", "sigmoid", "hard_sigmoid", "tanh", "softplus",
+    "softsign", "silu", "swish", "mish", "exponential", "softmax", "log_softmax",
 ]  # fmt: skip
 
 ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
@@ -98,6 +104,7 @@ ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
     "leaky_relu": lambda x: _leaky_relu(x, 0.2),
     "elu": Elu(),
     "selu": _selu,
+    "gelu": _gelu,
     "sigmoid": Sigmoid(),
     "hard_sigmoid": lambda x: elementwise(Minimum(), elementwise(Maximum(), x * (1 / 6) + 0.5, 0.0), 1.0),
     "tanh": Tanh(),

@@ -438,6 +438,6 @@ class Elu(Unary):
 
 
 def elementwise(function: Callable[..., Value], *operands: Operand) -> Value:
-    """Call an op on operands of which some are Python numbers: constants of the last value's type (not a condition's)."""
+    """Call an op on operands of which some are Python numbers: constants of the last value's type."""
     dtype = next(operand.dtype for operand in reversed(operands) if isinstance(operand, Value))
     return function(*(operand if isinstance(operand, Value) else scalar(operand, dtype) for operand in operands))

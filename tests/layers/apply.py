@@ -1,0 +1,93 @@
+"""Build one layer, loss or metric on given arrays and compute it by the reference code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import netspec.layers  # noqa: F401  registers the classes
+from netspec.graph.autodiff import gradients
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Value, in_scope
+from netspec.layers.base import Builder
+from netspec.schema.kinds import LAYERS, LOSSES, METRICS
+from netspec.schema.spec import Registry
+from tests.interpret import evaluate
+
+
+@dataclass
+class Applied:
+    """A layer, loss or metric on arrays. The precision is float64 unless the arrays say otherwise."""
+
+    spec: Any
+    net: Builder
+    inputs: list[Value]
+    outputs: tuple[Value, ...]
+    feeds: dict[str, Any]
+
+    @property
+    def y(self) -> np.ndarray:
+        return self.all[0]
+
+    @property
+    def all(self) -> list[np.ndarray]:
+        return evaluate(self.outputs, self.feeds)
+
+    @property
+    def updates(self) -> dict[str, np.ndarray]:
+        """New values of states, by their names within the layer."""
+        found = evaluate(list(self.net.updates.values()), self.feeds)
+        return {label.removeprefix("it/"): array for label, array in zip(self.net.updates, found, strict=True)}
+
+    def result(self) -> float:
+        """The figure of a metric."""
+        return float(self.spec.result(*self.all))
+
+    def gradient(self, dy: np.ndarray, *names: str) -> list[np.ndarray]:
+        """Gradients by the inputs, or by the states called `names`, from the gradient `dy` of the output."""
+        wrt = [self.net.states[f"it/{name}"].value for name in names] if names else self.inputs
+        y = self.outputs[0]
+        weights = self.net.input("dy", y.type)
+        found = gradients(ReduceSum()(y * weights), wrt)
+        return evaluate(found, {**self.feeds, "dy": dy.astype(str(y.dtype))})
+
+
+def _apply(registry: Registry[Any], fields: str | dict[str, Any], inputs: tuple[Any, ...], training: bool,
+           states: Mapping[str, Any], rng: tuple[int, int, int]) -> Applied:  # fmt: skip
+    arrays = [np.asarray(x) for x in inputs]
+    single = any(x.dtype == np.float32 for x in arrays)
+    net = Builder(training, DType.FLOAT32 if single else DType.FLOAT64)
+    spec = registry.parse(fields)
+    values = [net.input(f"x{i}", TensorType(x.shape, DType(str(x.dtype)))) for i, x in enumerate(arrays)]
+    with in_scope(net.enter(spec, "it")):
+        made = spec.build(net, *values)
+    feeds: dict[str, Any] = {f"x{i}": x for i, x in enumerate(arrays)}
+    for name, state in net.states.items():
+        given = states.get(name.removeprefix("it/"))
+        if given is None:
+            given = state.initial.sample(1, name, state.value.shape, str(net.dtype))
+        feeds[name] = np.asarray(given, str(net.dtype))
+        assert feeds[name].shape == state.value.shape
+    feeds[RNG_INPUT] = np.array(rng, np.int64)
+    return Applied(spec, net, values, made if isinstance(made, tuple) else (made,), feeds)
+
+
+def layer(fields: str | dict[str, Any], *inputs: Any, training: bool = False, rng: tuple[int, int, int] = (1, 1, 0),
+          **states: Any) -> Applied:  # fmt: skip
+    """The layer on these inputs, with these values of its parameters (others are drawn)."""
+    return _apply(LAYERS, fields, inputs, training, states, rng)
+
+
+def loss(fields: str | dict[str, Any], prediction: Any, target: Any) -> Applied:
+    """The loss of a prediction."""
+    return _apply(LOSSES, fields, (prediction, target), True, {}, (1, 1, 0))
+
+
+def metric(fields: str | dict[str, Any], prediction: Any, target: Any) -> Applied:
+    """The totals of a metric over one batch."""
+    return _apply(METRICS, fields, (prediction, target), False, {}, (1, 1, 0))

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from itertools import product
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.errors import SpecError
+from netspec.graph.value import ShapeMismatch
+from tests.layers.apply import layer
+
+
+def naive(x: Any, w: Any, strides: Any, pads: Any, dilation: Any, groups: int) -> np.ndarray:
+    """The definition, as loops over every index."""
+    (N, _, H, W), (M, per_group, KH, KW) = x.shape, w.shape
+    (sh, sw), (dh, dw), ((top, bottom), (left, right)) = strides, dilation, pads
+    OH = (H + top + bottom - ((KH - 1) * dh + 1)) // sh + 1
+    OW = (W + left + right - ((KW - 1) * dw + 1)) // sw + 1
+    y = np.zeros((N, M, OH, OW))
+    for n, m, i, j in product(range(N), range(M), range(OH), range(OW)):
+        first = (m // (M // groups)) * per_group
+        for c, k, l in product(range(per_group), range(KH), range(KW)):
+            row, column = i * sh + k * dh - top, j * sw + l * dw - left
+            if 0 <= row < H and 0 <= column < W:
+                y[n, m, i, j] += x[n, first + c, row, column] * w[m, c, k, l]
+    return y
+
+
+def pair(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
+    return st.tuples(st.integers(low, high), st.integers(low, high))
+
+
+@given(
+    size=pair(5, 8), kernel=pair(1, 3), strides=pair(1, 3), dilation=pair(1, 2), pads=st.tuples(pair(0, 2), pair(0, 2)),
+    groups=st.sampled_from([1, 2]), seed=st.integers(0, 2**16),
+)  # fmt: skip
+def test_is_its_definition_for_any_geometry(size, kernel, strides, dilation, pads, groups, seed):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(2, 2, *size))
+    w = random.normal(size=(4, 2 // groups, *kernel))
+    fields = {"type": "Conv2D", "filters": 4, "kernel_size": list(kernel), "strides": list(strides), "groups": groups,
+              "padding": [list(side) for side in pads], "dilation_rate": list(dilation), "use_bias": False}  # fmt: skip
+    expected = naive(x, w, strides, pads, dilation, groups)
+    made = layer(fields, x, kernel=w)
+    np.testing.assert_allclose(made.y, expected, atol=1e-12)
+    # <conv(x), dy> is linear in x and in w: that fixes both gradients.
+    dy = random.normal(size=expected.shape)
+    (dx,) = made.gradient(dy)
+    (dw,) = made.gradient(dy, "kernel")
+    assert (dx * x).sum() == pytest.approx((expected * dy).sum(), abs=1e-9)
+    assert (dw * w).sum() == pytest.approx((expected * dy).sum(), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "dilation"),
+    [(7, 3, 2, 1), (6, 3, 2, 1), (6, 4, 1, 1), (9, 3, 1, 3), (5, 1, 3, 1), (4, 2, 5, 1)],
+)
+def test_same_padding_gives_a_size_of_the_quotient_rounded_up_and_pads_more_at_the_end(size, kernel, stride, dilation):
+    x = np.random.default_rng(0).normal(size=(1, 1, size, size))
+    w = np.random.default_rng(1).normal(size=(1, 1, kernel, kernel))
+    fields = {"type": "Conv2D", "filters": 1, "kernel_size": kernel, "strides": stride, "padding": "same",
+              "dilation_rate": dilation}  # fmt: skip
+    # TensorFlow's rule, which is Keras's: https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2
+    out = ceil(size / stride)
+    total = max((out - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
+    pads = (total // 2, total - total // 2)
+    y = layer(fields, x, kernel=w).y
+    assert y.shape == (1, 1, out, out)
+    np.testing.assert_allclose(y, naive(x, w, (stride,) * 2, (pads, pads), (dilation,) * 2, 1), atol=1e-12)
+
+
+def test_bias_and_activation_come_after():
+    x = np.ones((1, 1, 2, 2))
+    w = np.array([1.0, -1.0]).reshape(2, 1, 1, 1)
+    fields = {"type": "Conv2D", "filters": 2, "kernel_size": 1, "activation": "relu"}
+    np.testing.assert_array_equal(layer(fields, x, kernel=w, bias=[0.5, 0.25]).y[0, :, 0, 0], [1.5, 0.0])
+
+
+def test_softmax_runs_over_the_channels():
+    fields = {"type": "Conv2D", "filters": 3, "kernel_size": 1, "activation": "softmax"}
+    y = layer(fields, np.random.default_rng(0).normal(size=(2, 1, 2, 2))).y
+    np.testing.assert_allclose(y.sum(axis=1), 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("fields", "shape", "message"),
+    [
+        ({}, (2, 8), "the input is not an image"),
+        ({"kernel_size": 9}, (1, 1, 8, 8), "the window is larger than the input"),
+        ({"groups": 2}, (1, 3, 8, 8), "3 input channels cannot be split into 2 groups"),
+    ],
+)
+def test_says_what_does_not_fit(fields, shape, message):
+    with pytest.raises((ShapeMismatch, SpecError), match=message):
+        layer({"type": "Conv2D", "filters": 4, "kernel_size": 3, **fields}, np.zeros(shape))

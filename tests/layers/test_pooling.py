@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from itertools import product
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from netspec.graph.value import ShapeMismatch
+from tests.layers.apply import layer
+
+PAIR = st.tuples(st.integers(1, 3), st.integers(1, 3))
+SIDES = st.tuples(st.integers(0, 2), st.integers(0, 2))
+
+
+def windows(x: Any, size: Any, strides: Any, pads: Any) -> Any:
+    """The numbers inside the input under each window, by its place in the output; and the shape of the output."""
+    (N, C, H, W), (KH, KW), (sh, sw), ((top, bottom), (left, right)) = x.shape, size, strides, pads
+    OH, OW = (H + top + bottom - KH) // sh + 1, (W + left + right - KW) // sw + 1
+    found = {}
+    for n, c, i, j in product(range(N), range(C), range(OH), range(OW)):
+        rows = [row for row in range(i * sh - top, i * sh - top + KH) if 0 <= row < H]
+        columns = [column for column in range(j * sw - left, j * sw - left + KW) if 0 <= column < W]
+        found[n, c, i, j] = [x[n, c, row, column] for row in rows for column in columns]
+    return found, (N, C, OH, OW)
+
+
+@given(size=PAIR, strides=PAIR, pads=st.tuples(SIDES, SIDES), seed=st.integers(0, 2**16))
+def test_is_its_definition_for_any_geometry(size, strides, pads, seed):
+    assume(all(max(side) < length for side, length in zip(pads, size, strict=True)))
+    x = np.random.default_rng(seed).normal(size=(2, 2, 5, 6))
+    under, shape = windows(x, size, strides, pads)
+    fields = {"pool_size": list(size), "strides": list(strides), "padding": [list(side) for side in pads]}
+    for name, function in (("MaxPooling2D", max), ("AveragePooling2D", np.mean)):
+        expected = np.array([function(under[place]) for place in np.ndindex(shape)]).reshape(shape)
+        np.testing.assert_allclose(layer({"type": name, **fields}, x).y, expected, rtol=1e-12)
+
+
+def test_windows_do_not_overlap_by_default_and_a_rest_is_left_out():
+    x = np.arange(25.0).reshape(1, 1, 5, 5)
+    np.testing.assert_array_equal(layer("MaxPooling2D", x).y[0, 0], [[6, 8], [16, 18]])
+
+
+@pytest.mark.parametrize(("size", "pool", "stride"), [(5, 2, 2), (7, 3, 2), (6, 3, 3), (5, 1, 2)])
+def test_same_padding_gives_a_size_of_the_quotient_rounded_up_and_takes_no_part(size, pool, stride):
+    x = np.full((1, 1, size, size), -3.0)
+    fields = {"pool_size": pool, "strides": stride, "padding": "same"}
+    for name in ("MaxPooling2D", "AveragePooling2D"):
+        y = layer({"type": name, **fields}, x).y
+        assert y.shape == (1, 1, ceil(size / stride), ceil(size / stride))
+        np.testing.assert_allclose(y, -3, rtol=1e-15)
+
+
+def test_the_first_of_equal_maxima_gets_the_gradient():
+    (dx,) = layer("MaxPooling2D", np.zeros((1, 1, 2, 4))).gradient(np.array([2.0, 3.0]).reshape(1, 1, 1, 2))
+    np.testing.assert_array_equal(dx[0, 0], [[2, 0, 3, 0], [0, 0, 0, 0]])
+
+
+def test_gradients_of_overlapping_windows_add_up():
+    x = np.zeros((1, 1, 3, 3))
+    x[0, 0, 1, 1] = 1
+    (dx,) = layer({"type": "MaxPooling2D", "strides": 1}, x).gradient(np.ones((1, 1, 2, 2)))
+    assert dx[0, 0, 1, 1] == dx.sum() == 4
+
+
+def test_a_maximum_of_what_is_not_a_number_is_not_a_number():
+    for place in range(4):
+        x = np.zeros(4)
+        x[place] = np.nan
+        assert np.isnan(layer("MaxPooling2D", x.reshape(1, 1, 2, 2)).y).all()
+
+
+def test_global_average_is_the_mean_of_each_channel():
+    x = np.random.default_rng(0).normal(size=(2, 3, 4, 5))
+    np.testing.assert_allclose(layer("GlobalAveragePooling2D", x).y, x.mean((2, 3)), rtol=1e-12)
+    kept = layer({"type": "GlobalAveragePooling2D", "keepdims": True}, x).y
+    np.testing.assert_allclose(kept, x.mean((2, 3), keepdims=True), rtol=1e-12)
+
+
+def test_images_of_whole_numbers_are_averaged_as_floats():
+    y = layer("AveragePooling2D", np.array([[1, 2], [3, 5]], np.uint8).reshape(1, 1, 2, 2)).y
+    assert y == 2.75
+
+
+@pytest.mark.parametrize(
+    ("fields", "shape", "message"),
+    [
+        ({}, (2, 8), "the input is not an image"),
+        ({"pool_size": 9}, (1, 1, 8, 8), "the window is larger than the input"),
+        ({"padding": 2}, (1, 1, 8, 8), "some windows would hold nothing but padding"),
+    ],
+)
+def test_says_what_does_not_fit(fields, shape, message):
+    for name in ("MaxPooling2D", "AveragePooling2D"):
+        with pytest.raises(ShapeMismatch, match=message):
+            layer({"type": name, **fields}, np.zeros(shape))
