@@ -61,7 +61,7 @@ def _load(source: Source, overrides: Overrides, wanted: Kind | None) -> NetSpec 
     changes = load.overrides(overrides)
     spec = load.train(tree, changes) if kind == "train" else load.net(tree, changes)
     if load.problems or spec is None:
-        raise SpecError(sorted(dict.fromkeys(load.problems), key=_order))
+        raise SpecError(_told_once(load.problems))
     return spec
 
 
@@ -90,6 +90,14 @@ def _kind(tree: Map, wanted: Kind | None) -> Kind:
         got=f"keys {listing(list(tree))}",
         hint=f"its net is `{absolute(other, tree.value_at['net'])}`" if isinstance(other, str) else None,
     )
+
+
+def _told_once(problems: Sequence[Problem]) -> list[Problem]:
+    """Problems by file and line; what an alias repeats (the same words about the same place) is told once."""
+    unique: dict[tuple[object, str], Problem] = {}
+    for problem in problems:
+        unique.setdefault((problem.location or problem.path, problem.message), problem)
+    return sorted(unique.values(), key=_order)
 
 
 def _order(problem: Problem) -> tuple[str, int, int]:

@@ -641,6 +641,16 @@ net.yaml:14:10: error: what this loss compares is not said
     )
 
 
+def test_a_mistake_behind_an_alias_is_told_once(folder):
+    write(folder, net=FRAME.replace("vars:", "x: 1\nvars:").replace("THE LINE", "- &a {type: Dense, units: x}\n  - *a"))
+    with pytest.raises(SpecError) as caught:
+        load_net("net.yaml")
+    assert [problem.message for problem in caught.value.problems] == [
+        "a net has no field `x`",
+        "`units` is not an integer",
+    ]
+
+
 WORDS = [
     "netspec",
     "layers",
