@@ -68,6 +68,7 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     (reduce.ReduceMax(keepdims=True), (numbers(3, 4),)),
     (reduce.ReduceMean((0, -1)), (numbers(2, 3, 2),)),
     (reduce.ReduceSum((-1,), keepdims=True), (numbers(2, 3),)),
+    (shape.Identity(), (numbers(2, 3),)),
     (shape.Transpose((2, 0, 1)), (numbers(2, 3, 4),)),
     (shape.PadAxis(1, 2, 1), (numbers(2, 3),)),
     (shape.Slice(1, 1, 3), (numbers(2, 4),)),

@@ -46,6 +46,26 @@ def onnx_shape(y: Value) -> list[int]:
 
 
 @dataclass(frozen=True)
+class Identity(Op):
+    """x once more, in memory of its own."""
+
+    traits = Traits(elementwise=True)
+    onnx = OnnxMap("Identity")
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy,)
+
+    def flops(self, x: TensorType) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
 class Transpose(Op):
     """Axes in another order."""
 

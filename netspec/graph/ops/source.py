@@ -103,8 +103,9 @@ def _numpy() -> Xp:
 def constant(array: Array) -> Value:
     """A constant from a NumPy array; one that repeats a single value becomes a `Fill`."""
     np = _numpy()
-    array = np.ascontiguousarray(array)
+    array = np.asarray(array, order="C")
     kind = TensorType(tuple(array.shape), DType(str(array.dtype)))
-    if array.size and (array == array.flat[0]).all():
+    data = array.tobytes()
+    if array.size and data == data[: array.itemsize] * array.size:  # of the same bits: 0.0 and -0.0 are two values
         return Fill(array.flat[0].item(), kind)()
-    return Constant(array.tobytes(), kind)()
+    return Constant(data, kind)()
