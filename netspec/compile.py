@@ -25,6 +25,7 @@ from netspec.layers.base import Builder, Domain, Initial, MetricSpec, StateInfo,
 from netspec.layers.base import Constant as ConstantInitial
 from netspec.passes.base import run_passes
 from netspec.passes.cse import CommonSubexpressions
+from netspec.passes.detach import Detach
 from netspec.passes.fold import Fold
 from netspec.passes.memory import plan_memory
 from netspec.passes.schedule import schedule
@@ -38,7 +39,7 @@ LEARNING_RATE, STEP = "$learning_rate", "$step"
 LOSS = "loss"
 """Name of the total loss among the results of a program."""
 
-PASSES = (Fold(), CommonSubexpressions())
+PASSES = (Fold(), CommonSubexpressions(), Detach())
 
 
 class Purpose(StrEnum):
@@ -262,4 +263,4 @@ def make_plan(graph: Graph, device: Device) -> Plan:
     workspace = {
         node: choice.kernel.workspace(node.op, *(value.type for value in node.inputs)) for node, choice in choices.items()
     }
-    return Plan(graph, order, before_guard, choices, plan_memory(graph, order, workspace))
+    return Plan(graph, order, before_guard, choices, plan_memory(graph, order, workspace, before_guard))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.graph.op import Xp
+from netspec.graph.plan import ALIGNMENT
 from netspec.graph.types import TensorType
 
 
@@ -29,15 +30,19 @@ class Device:
         raise NotImplementedError
 
     def upload(self, array: Any, host: Any) -> None:
-        """Write a NumPy array (of the same shape; its type is converted) into a device array."""
+        """Write a NumPy array into a device array; its type is converted. Raises `ValueError` for another shape."""
+        raise NotImplementedError
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Write one device array into another of the same type."""
         raise NotImplementedError
 
     def fetch(self, array: Any) -> Any:
         """A NumPy copy of a device array."""
         raise NotImplementedError
 
-    def running(self) -> AbstractContextManager[Any]:
-        """What a program's run is wrapped in."""
+    def running(self) -> AbstractContextManager[object]:
+        """What kernels run inside of."""
         return nullcontext()
 
     def describe(self) -> dict[str, Any]:
@@ -58,14 +63,14 @@ class CpuDevice(Device):
     xp: Xp
 
     def __init__(self) -> None:
-        import numpy
+        import numpy as np
 
-        self.xp = numpy
+        self.xp = np
 
     def allocate(self, nbytes: int) -> Any:
         """Zeroed bytes, aligned for vector instructions."""
-        raw = self.xp.zeros(nbytes + 63, self.xp.uint8)
-        start = -raw.ctypes.data % 64
+        raw = self.xp.zeros(nbytes + ALIGNMENT, self.xp.uint8)
+        start = -raw.ctypes.data % ALIGNMENT
         return raw[start : start + nbytes]
 
     def view(self, arena: Any, offset: int, kind: TensorType) -> Any:
@@ -74,34 +79,56 @@ class CpuDevice(Device):
 
     def upload(self, array: Any, host: Any) -> None:
         """Copy, converting the element type."""
+        if self.xp.shape(host) != array.shape:  # NumPy would repeat a smaller array without a word
+            raise ValueError(f"an array of shape {self.xp.shape(host)} does not fill one of shape {array.shape}")
         self.xp.copyto(array, host, casting="unsafe")
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy the elements; views of one state may differ in shape."""
+        self.xp.copyto(target, source.reshape(target.shape))
 
     def fetch(self, array: Any) -> Any:
         """A copy."""
         return array.copy()
 
-    def running(self) -> AbstractContextManager[Any]:
-        """No warnings of NumPy: an infinity is told by the program's guard, with its layer."""
-        context: AbstractContextManager[Any] = self.xp.errstate(all="ignore")
+    def running(self) -> AbstractContextManager[object]:
+        """Overflow and the like pass in silence: the guard looks for what is not finite and says where it began."""
+        context: AbstractContextManager[object] = self.xp.errstate(all="ignore")
         return context
 
 
-class NullDevice(CpuDevice):
+class NullDevice(Device):
     """Plans for the processor and allocates nothing: kernels are chosen and memory is planned, no step can run."""
 
     name = "null"
+    kernels = CpuDevice.kernels
     runs = False
 
-    def __init__(self) -> None:
-        """No arrays, hence no NumPy: `netspec check` answers without loading it."""
-
-    def allocate(self, nbytes: int) -> Any:
+    def allocate(self, nbytes: int) -> None:
         """Nothing."""
-        return None
 
-    def view(self, arena: Any, offset: int, kind: TensorType) -> Any:
+    def view(self, arena: Any, offset: int, kind: TensorType) -> None:
         """Nothing."""
-        return None
+
+    def upload(self, array: Any, host: Any) -> NoReturn:
+        """Raise `InputError`."""
+        raise self.refusal()
+
+    def copy(self, target: Any, source: Any) -> NoReturn:
+        """Raise `InputError`."""
+        raise self.refusal()
+
+    def fetch(self, array: Any) -> NoReturn:
+        """Raise `InputError`."""
+        raise self.refusal()
+
+    @staticmethod
+    def refusal() -> InputError:
+        """What whoever wants to run something here is told."""
+        return InputError(
+            "the device `null` only plans: it has no memory, and nothing runs on it",
+            expected=f"one of {listing([name for name, cls in DEVICES.items() if cls.runs])}",
+        )
 
 
 DEVICES: dict[str, type[Device]] = {"cpu": CpuDevice, "null": NullDevice}
@@ -113,7 +140,9 @@ def open_device(name: str = "auto") -> Device:
         name = "cpu"
     if name not in DEVICES:
         raise InputError(
-            f"unknown device {name!r}", expected=f"auto, {listing(list(DEVICES))}", hint=did_you_mean(name, DEVICES)
+            f"unknown device {name!r}",
+            expected=f"one of auto, {listing(list(DEVICES))}",
+            hint=did_you_mean(name, ["auto", *DEVICES]),
         )
     device = DEVICES[name]()
     device.load_kernels()

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from netspec.backends.device import Device
+from netspec.backends.device import Device, NullDevice
+from netspec.backends.failures import NonFiniteLoss, input_problems, kernel_failure
 from netspec.backends.states import States
+from netspec.errors import InputError
 from netspec.graph.kernel import Buffers, Choice, Thunk, choose
 from netspec.graph.ops.source import Input, State
 from netspec.graph.plan import Plan, Storage
 from netspec.graph.value import Node, Value
 
-
-class NonFiniteLoss(Exception):
-    """The guard of a program is not finite; no state was written. Says which node's result was the first such."""
-
-    def __init__(self, node: Node | None, state: str | None) -> None:
-        super().__init__("the loss is not finite")
-        self.node = node
-        """The first node with a result that is not finite while its operands were."""
-        self.state = state
-        """The name of a state that was not finite before the step."""
+__all__ = ["NonFiniteLoss", "Program", "choose_kernels"]
 
 
 def choose_kernels(order: Sequence[Node], device: Device) -> dict[Node, Choice]:
@@ -32,72 +25,95 @@ def choose_kernels(order: Sequence[Node], device: Device) -> dict[Node, Choice]:
 
 
 class Program:
-    """A planned graph on a device. Inputs are copied in, thunks run, results are copied out."""
+    """A planned graph on a device. Inputs are copied in, thunks run, results are copied out.
+
+    Nothing is allocated between construction and the end, except by the temporaries of reference kernels and for what
+    `read` returns. Raises `InputError` on a device that only plans.
+    """
 
     def __init__(self, plan: Plan, device: Device, states: States) -> None:
+        if not device.runs:
+            raise NullDevice.refusal()
         self.guard = 0.0
         """Value of the guard in the last run."""
         self.plan, self.device, self.states = plan, device, states
         memory = plan.memory
         self._arena = device.allocate(memory.arena_bytes)
         self._constants = device.allocate(memory.constant_bytes)
-        self._arrays: dict[Value, Any] = {}
-        for value, storage in memory.storage.items():
-            self._arrays[value] = self._view(value, storage)
+        self._arrays: dict[Value, Any] = {
+            value: self._view(value, storage) for value, storage in memory.storage.items()
+        }
         self.inputs = {node.op.label: node.outputs[0] for node in plan.order if isinstance(node.op, Input)}
         self._fill_constants()
-        thunks = [self._bind(node) for node in plan.order]
-        before = [thunk for thunk in thunks[: plan.before_guard] if thunk is not None]
-        after = [thunk for thunk in thunks[plan.before_guard :] if thunk is not None]
-        self._before, self._after = before, after + [self._copy(value, name) for value, name in memory.copies]
+        before, after = plan.order[: plan.before_guard], plan.order[plan.before_guard :]
+        self._nodes_before, self._before = self._bind_all(before)
+        self._nodes_after, self._after = self._bind_all(after)
+        self._after += [self._copy(value, name) for value, name in memory.copies]
         self._outputs = {name: self._arrays[value] for name, value in plan.graph.outputs.items()}
 
     def _view(self, value: Value, storage: Storage) -> Any:
         if storage.kind.startswith("state:"):
-            array = self.states.array(storage.kind.removeprefix("state:"))
-            return array.reshape(value.shape) if self.device.runs else None
+            return self.states.array(storage.kind.removeprefix("state:")).reshape(value.shape)
         arena = self._constants if storage.kind == "constant" else self._arena
         return self.device.view(arena, storage.offset, value.type)
 
     def _fill_constants(self) -> None:
-        if not self.device.runs:
-            return
         import numpy as np
 
         for value, storage in self.plan.memory.storage.items():
             if storage.kind == "constant" and value.op.traits.source:
                 self.device.upload(self._arrays[value], value.op.forward(np))
 
-    def _bind(self, node: Node) -> Thunk | None:
-        choice = self.plan.choices.get(node)
-        if choice is None or not self.device.runs:
-            return None
+    def _bind_all(self, nodes: Iterable[Node]) -> tuple[list[Node], list[Thunk]]:
+        """The nodes that have a kernel, and their thunks."""
+        computing = [node for node in nodes if node in self.plan.choices]
+        return computing, [self._bind(node, self.plan.choices[node]) for node in computing]
+
+    def _bind(self, node: Node, choice: Choice) -> Thunk:
         scratch = self.plan.memory.workspace.get(node)
         workspace = None if scratch is None else self._arena[scratch.offset : scratch.offset + scratch.size]
         inputs = tuple(self._arrays[value] for value in node.inputs)
         return choice.kernel.bind(node, Buffers(inputs, tuple(map(self._arrays.get, node.outputs)), workspace))
 
     def _copy(self, value: Value, name: str) -> Thunk:
-        source, target = self._arrays[value], self.states.array(name)
-        return lambda: self.device.upload(target, source)
+        copy, source, target = self.device.copy, self._arrays[value], self.states.array(name)
+        return lambda: copy(target, source)
 
     def write(self, inputs: Mapping[str, Any]) -> None:
-        """Copy input arrays into place, by name; inputs that the program does not read are passed over."""
+        """Copy input arrays into place, by name.
+
+        Inputs that the program does not read are passed over: one batch serves programs of several purposes. Raises
+        `InputError` with every input that is missing or has another shape or kind of numbers; then nothing is written.
+        """
+        problems = input_problems({name: value.type for name, value in self.inputs.items()}, inputs)
+        if problems:
+            raise InputError(problems)
         for name, value in self.inputs.items():
             self.device.upload(self._arrays[value], inputs[name])
 
     def run(self) -> None:
-        """One run on the inputs written last. Raises `NonFiniteLoss` before any state is written."""
+        """One run on the inputs written before; it uses them up.
+
+        Raises `NonFiniteLoss` before any state is written, and `RunError` naming the layer where a kernel fails: the
+        states may then be written in part.
+        """
         with self.device.running():
-            for thunk in self._before:
-                thunk()
+            self._call(self._nodes_before, self._before)
             guard = self.plan.graph.guard
             if guard is not None:
                 self.guard = float(self._arrays[guard])
                 if not isfinite(self.guard):
                     raise NonFiniteLoss(*self._first_non_finite())
-            for thunk in self._after:
+            self._call(self._nodes_after, self._after)
+
+    def _call(self, nodes: Sequence[Node], thunks: Sequence[Thunk]) -> None:
+        thunk = None
+        try:
+            for thunk in thunks:
                 thunk()
+        except Exception as error:
+            index = next(index for index, one in enumerate(thunks) if one is thunk)
+            raise kernel_failure(nodes[index] if index < len(nodes) else None, error) from error
 
     def read(self, *names: str) -> dict[str, Any]:
         """Copies of the results called `names`; all of them without names."""
@@ -110,7 +126,7 @@ class Program:
         return self.read()
 
     def _first_non_finite(self) -> tuple[Node | None, str | None]:
-        """Run the part before the guard again, one node at a time, looking at each result."""
+        """Run the part before the guard again, one node at a time, looking at each result. Inputs are still whole."""
         import numpy as np
 
         def finite(value: Value) -> bool:
@@ -118,12 +134,10 @@ class Program:
             return array is None or not value.dtype.is_float or bool(np.isfinite(self.device.fetch(array)).all())
 
         for node in self.plan.order[: self.plan.before_guard]:
-            if isinstance(node.op, State) and not finite(node.outputs[0]):
-                return None, node.op.label
-        for node in self.plan.order[: self.plan.before_guard]:
-            thunk = self._bind(node)
-            if thunk is not None:
-                thunk()
-                if not all(map(finite, node.outputs)):
-                    return node, None
+            if isinstance(node.op, (Input, State)) and not finite(node.outputs[0]):
+                return (None, node.op.label) if isinstance(node.op, State) else (node, None)
+        for node, thunk in zip(self._nodes_before, self._before, strict=True):
+            thunk()
+            if not all(map(finite, node.outputs)):
+                return node, None
         return None, None

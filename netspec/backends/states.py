@@ -30,7 +30,7 @@ class States(Mapping[str, Any]):
         return self._arrays[name]
 
     def assign(self, name: str, host: Any) -> None:
-        """Write a NumPy array of the same shape."""
+        """Write a NumPy array. Raises `ValueError` if it has another shape."""
         self.device.upload(self._arrays[name], host)
 
     def __getitem__(self, name: str) -> Any:

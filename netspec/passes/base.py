@@ -10,13 +10,17 @@ from netspec.graph.verify import verify
 
 
 class Pass:
-    """One rewriting of the graph that keeps what it computes."""
+    """One rewriting of the graph. It keeps the names of results and updates, and what they are.
+
+    A pass may rely on nothing but what the verifier checks and what the passes in `needs` leave behind. It decides by
+    the traits of ops.
+    """
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[str]] = frozenset()
     """Names of passes that must have run before."""
     exact: ClassVar[bool] = True
-    """True if results stay bitwise the same."""
+    """True if every result is bitwise the same as without the pass, where the reference kernels compute it."""
 
     def run(self, graph: Graph) -> Graph:
         """The rewritten graph."""

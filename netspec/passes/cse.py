@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import fields, is_dataclass
 from typing import ClassVar
 
 from netspec.graph.graph import Graph, rebuild
-from netspec.graph.op import Op
 from netspec.graph.value import Node, Value
 from netspec.passes.base import Pass
 
@@ -17,15 +18,26 @@ class CommonSubexpressions(Pass):
 
     def run(self, graph: Graph) -> Graph:
         """The graph with each value computed once."""
-        first: dict[tuple[Op, tuple[Value, ...]], tuple[Value, ...]] = {}
+        first: dict[tuple[Hashable, tuple[Value, ...]], tuple[Value, ...]] = {}
 
         def merge(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:
             if not node.op.traits.pure:
                 return None
-            key = (node.op, inputs)
-            if key in first:
-                return first[key]
-            first[key] = node.outputs if inputs == node.inputs else rebuild(node, inputs)
+            key = (exactly(node.op), inputs)
+            if key not in first:
+                first[key] = node.outputs if inputs == node.inputs else rebuild(node, inputs)
             return first[key]
 
         return graph.rewrite(merge)
+
+
+def exactly(attribute: object) -> Hashable:
+    """A key that is equal for attributes equal to the last bit alone: 0.0 and -0.0 differ, NaN is equal to itself."""
+    if isinstance(attribute, float):
+        return attribute.hex()
+    if isinstance(attribute, tuple):
+        return tuple(map(exactly, attribute))
+    if is_dataclass(attribute):
+        return (type(attribute), *(exactly(getattr(attribute, one.name)) for one in fields(attribute)))
+    assert isinstance(attribute, Hashable), "ops are made of values"
+    return attribute

@@ -2,79 +2,108 @@
 
 Values that live at the same time never overlap; a view lives where its operand lives; an op with the trait `inplace`
 may write over an operand that dies with it; a new value of a state is written where the state lives if nobody reads
-the old value afterwards. Places are found greedily, the largest first (Pisarchyk and Lee 2020, arXiv:2001.03288,
-"greedy by size"), which is within a few per cent of the lower bound on real nets.
+the old value afterwards, and never before the guard was looked at. What could not be written in place is copied at
+the end of the step.
 """
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from netspec.graph.graph import Graph
-from netspec.graph.ops.source import State
+from netspec.graph.ops.source import Input, State
 from netspec.graph.plan import MemoryPlan, Storage, aligned
 from netspec.graph.value import Node, Value
+from netspec.passes.place import place
 
-def plan_memory(graph: Graph, order: Sequence[Node], workspace: Mapping[Node, int]) -> MemoryPlan:
-    """Plan the memory of the nodes run in `order`; `workspace` is the scratch memory each kernel wants, in bytes."""
-    planner = _Planner(graph, order)
+
+def plan_memory(
+    graph: Graph, order: Sequence[Node], workspace: Mapping[Node, int], before_guard: int = 0
+) -> MemoryPlan:
+    """Plan the memory of the nodes run in `order`; `workspace` is the scratch memory each kernel wants, in bytes.
+
+    The first `before_guard` nodes run before the guard: they write no state, and find their inputs whole until its
+    end, so that they can be run again to look for what is not finite. An updated state must not be fetched, nor be
+    the new value of another state, by itself or as a view: see the pass `detach`.
+    """
+    planner = _Planner(graph, order, before_guard)
     planner.assign()
-    extra = {
+    storages = {id(one): one for one in planner.storage.values()}.values()
+    scratch = {
         node: Storage(aligned(size), index, index, "arena")
         for index, node in enumerate(order)
         if (size := workspace.get(node, 0))
     }
-    pieces = list({id(one): one for one in planner.storage.values() if one.kind == "arena"}.values()) + list(extra.values())
-    live = [0] * (len(order) + 1)
-    for piece in pieces:
-        live[max(piece.first, 0)] += piece.size
-        if piece.last + 1 < len(live):
-            live[piece.last + 1] -= piece.size
-    for index in range(1, len(live)):
-        live[index] += live[index - 1]
-    constants = list({id(one): one for one in planner.storage.values() if one.kind == "constant"}.values())
-    size = 0
-    for one in constants:
-        one.offset, size = size, size + one.size
+    arena = [one for one in storages if one.kind == "arena"] + list(scratch.values())
+    live = _live_bytes(arena, len(order))
     return MemoryPlan(
-        planner.storage, extra, tuple(planner.copies), place(pieces), max(live, default=0), size, live[: len(order)]
+        storage=planner.storage,
+        workspace=scratch,
+        copies=tuple(planner.copies),
+        arena_bytes=place(arena),
+        lower_bound=max(live, default=0),
+        constant_bytes=_in_a_row(one for one in storages if one.kind == "constant"),
+        live_bytes=live[: len(order)],
     )
+
+
+def _live_bytes(pieces: Iterable[Storage], steps: int) -> list[int]:
+    """Bytes alive while each node runs; the last entry is the end of the step."""
+    change = [0] * (steps + 2)
+    for piece in pieces:
+        change[max(piece.first, 0)] += piece.size
+        change[piece.last + 1] -= piece.size
+    live, total = [], 0
+    for bytes_ in change[: steps + 1]:
+        total += bytes_
+        live.append(total)
+    return live
+
+
+def _in_a_row(pieces: Iterable[Storage]) -> int:
+    """Give each piece a place of its own; the bytes of all."""
+    size = 0
+    for piece in pieces:
+        piece.offset, size = size, size + piece.size
+    return size
 
 
 class _Planner:
     """Decides which values share a storage."""
 
-    def __init__(self, graph: Graph, order: Sequence[Node]) -> None:
-        self.graph, self.order = graph, order
+    def __init__(self, graph: Graph, order: Sequence[Node], before_guard: int) -> None:
+        self.graph, self.order, self.before_guard = graph, order, before_guard
+        self.end = len(order)
         self.storage: dict[Value, Storage] = {}
         self.copies: list[tuple[Value, str]] = []
-        self.position = {node: index for index, node in enumerate(order)}
-        self.last_use: dict[Value, int] = {}
-        for index, node in enumerate(order):
-            for value in node.inputs:
-                self.last_use[value] = index
-        end = len(order)
-        kept = [*graph.outputs.values(), *([graph.guard] if graph.guard is not None else [])]
-        self.last_use.update(dict.fromkeys(kept, end))
+        self.targets = self._updates_in_place()
+        self.last_use = self._last_uses()
 
     def assign(self) -> None:
-        """Give every value that anybody reads a storage."""
-        targets = self._updates_in_place()
+        """Give every value that anybody reads a storage, and note what must be copied at the end."""
         for index, node in enumerate(self.order):
             for value in node.outputs:
-                if value in targets:
-                    self.storage[value] = targets[value]
-                elif value in self.last_use or value in self.graph.updates.values():
+                if value in self.last_use:
                     self.storage[value] = self._storage(value, index)
         for name, value in self.graph.updates.items():
             if self.storage[value].kind != f"state:{name}":
                 self.copies.append((value, name))
-                self.storage[value].last = len(self.order)
+
+    def _last_uses(self) -> dict[Value, int]:
+        """For each value that anybody reads, the position of the last node that does, or the end of the step."""
+        last: dict[Value, int] = {}
+        for index, node in enumerate(self.order):
+            for value in node.inputs:
+                last[value] = index
+                if isinstance(value.op, Input):
+                    last[value] = max(index, self.before_guard - 1)
+        last.update(dict.fromkeys(self.graph.roots(), self.end))
+        return last
 
     def _storage(self, value: Value, index: int) -> Storage:
-        node = value.node
-        last = self.last_use.get(value, index)
+        node, last = value.node, self.last_use[value]
+        if value in self.targets:
+            return Storage(value.type.nbytes, index, last, f"state:{self.targets[value]}")
         if isinstance(node.op, State):
             return Storage(value.type.nbytes, index, last, f"state:{node.op.label}")
         if node.op.traits.source and node.op.traits.pure:
@@ -96,24 +125,24 @@ class _Planner:
         for operand in node.inputs:
             storage = self.storage[operand]
             fits = operand.type == value.type and storage.kind == "arena" and storage.first >= 0
-            if fits and storage.last <= index and self.last_use[operand] == index:
+            if fits and storage.last <= index:
                 return storage
         return None
 
-    def _updates_in_place(self) -> dict[Value, Storage]:
-        """New values of states that can be written where the state lives."""
+    def _updates_in_place(self) -> dict[Value, str]:
+        """New values of states that can be written where the state lives, with the state's name."""
+        position = {node: index for index, node in enumerate(self.order)}
         states, readers = self.graph.states(), self._readers_of_states()
-        targets: dict[Value, Storage] = {}
+        targets: dict[Value, str] = {}
         for name, value in self.graph.updates.items():
-            node, state = value.node, states.get(name)
-            if node.op.traits.source or node.op.traits.view or value in targets:
+            node, read = value.node, readers.get(name, [])
+            index = position[node]
+            if node.op.traits.source or node.op.traits.view or value in targets or index < self.before_guard:
                 continue
-            index = self.position[node]
-            later = [reader for reader in readers.get(name, []) if reader > index]
-            itself = state is not None and index in readers.get(name, [])
-            directly = not itself or (node.op.traits.inplace and state in node.inputs)
-            if not later and directly:
-                targets[value] = Storage(value.type.nbytes, index, len(self.order), f"state:{name}")
+            # A node that reads the state it writes must be able to write over an operand, and see it as such.
+            safe = index not in read or (node.op.traits.inplace and states[name] in node.inputs)
+            if safe and all(reader <= index for reader in read):
+                targets[value] = name
         return targets
 
     def _readers_of_states(self) -> dict[str, list[int]]:
@@ -129,25 +158,4 @@ class _Planner:
                     readers.setdefault(name_of[operand], []).append(index)
                     if node.op.traits.view:
                         name_of[node.outputs[0]] = name_of[operand]
-        end = len(self.order)
-        for value in (*self.graph.outputs.values(), *self.graph.updates.values()):
-            if value in name_of:
-                readers.setdefault(name_of[value], []).append(end)
         return readers
-
-
-def place(pieces: Sequence[Storage]) -> int:
-    """Give each piece its offset so that none overlaps another alive at the same time; the size of the arena."""
-    total = 0
-    placed: list[Storage] = []
-    for piece in sorted(pieces, key=lambda one: (-one.size, one.first)):
-        offset = 0
-        for other in placed:  # in the order of offsets
-            if other.offset >= offset + piece.size:
-                break
-            if other.first <= piece.last and piece.first <= other.last:
-                offset = max(offset, other.offset + other.size)
-        piece.offset = offset
-        insort(placed, piece, key=lambda one: one.offset)
-        total = max(total, offset + piece.size)
-    return total

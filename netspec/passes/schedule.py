@@ -1,20 +1,107 @@
-"""The order of execution."""
+"""The order of execution: what the guard needs first, then the rest, each value shortly before it is used.
+
+Nodes are visited depth first from what the graph ends in; of several operands the one with the longest way behind it
+comes first, while nothing else is alive. Updates are taken in the order in which their gradients come to be, the last
+layer's first: each gradient is used up before the next one is made. And whoever reads a state comes before its update
+where that is possible, so that the update can be written in place.
+"""
 
 from __future__ import annotations
 
-from netspec.graph.graph import Graph, topological
+from collections.abc import Iterable, Mapping, Sequence
+
+from netspec.graph.graph import Graph, topological, users
+from netspec.graph.ops.source import State
 from netspec.graph.value import Node
 
 
 def schedule(graph: Graph) -> tuple[list[Node], int]:
     """All nodes in the order they run, and the number of those that run before the guard is looked at.
 
-    What the guard is computed from comes first, then the rest, each in the order of construction. No state is written
-    before the guard: a step whose loss is not finite leaves everything as it was.
+    Only what the guard is computed from runs before it. No state is written there: a step whose loss is not finite
+    leaves everything as it was.
     """
-    everything = graph.nodes()
-    if graph.guard is None:
-        return everything, 0
-    first = topological([graph.guard])
-    before = set(first)
-    return first + [node for node in everything if node not in before], len(first)
+    nodes = graph.nodes()
+    depth = _depths(nodes)
+    operands = {
+        node: sorted({value.node for value in node.inputs}, key=lambda one: (depth[one], -one.serial)) for node in nodes
+    }
+    order: dict[Node, None] = {}
+    guard = [] if graph.guard is None else [graph.guard]
+    _visit((value.node for value in guard), operands, order)
+    before_guard = len(order)
+    for update, readers in _readers_before_updates(graph, nodes, frozenset(topological(guard))).items():
+        operands[update] = [*readers, *operands[update]]
+    ends = {value.node for value in graph.roots()}
+    _visit(sorted(ends, key=lambda node: (depth[node], node.serial)), operands, order)
+    return list(order), before_guard
+
+
+def _depths(nodes: Sequence[Node]) -> dict[Node, int]:
+    """How many nodes that compute something the longest way from a source to each node has."""
+    depth: dict[Node, int] = {}
+    for node in nodes:
+        computes = not (node.op.traits.source or node.op.traits.view)
+        depth[node] = computes + max((depth[value.node] for value in node.inputs), default=0)
+    return depth
+
+
+def _visit(ends: Iterable[Node], before: Mapping[Node, Sequence[Node]], order: dict[Node, None]) -> None:
+    """Add the ends to `order`, each after all that must come `before` it; of those, the last one is visited first."""
+    for end in ends:
+        stack = [end]
+        while stack:
+            waiting = [node for node in before[stack[-1]] if node not in order]
+            if waiting:
+                stack.extend(waiting)
+            else:
+                order.setdefault(stack.pop())
+
+
+def _readers_before_updates(graph: Graph, nodes: Sequence[Node], guarded: frozenset[Node]) -> dict[Node, list[Node]]:
+    """For the node that makes each update, the readers of the old value that can run before it.
+
+    A reader that needs the update, or that another update waits for in a circle (a, b ← b, a), is left out: it finds
+    the old value where it was, and the update is copied. What runs before the guard writes no state anyway.
+    """
+    readers = _readers_of_states(nodes)
+    following: dict[Node, list[Node]] = {}
+    for node in nodes:
+        for value in node.inputs:
+            following.setdefault(value.node, []).append(node)
+    found: dict[Node, list[Node]] = {}
+    for name, value in graph.updates.items():
+        update = value.node
+        if update in guarded or update.op.traits.source:
+            continue
+        later = _reachable(update, following)
+        first = [reader for reader in readers.get(name, ()) if reader not in later]
+        for reader in first:
+            following.setdefault(reader, []).append(update)
+        found.setdefault(update, []).extend(first)
+    return found
+
+
+def _readers_of_states(nodes: Sequence[Node]) -> dict[str, list[Node]]:
+    """The nodes that read each state, also through views of it."""
+    readers: dict[str, list[Node]] = {}
+    reading = users(nodes)
+    for node in nodes:
+        if isinstance(node.op, State):
+            values = list(node.outputs)
+            for value in values:
+                for user in reading.get(value, ()):
+                    readers.setdefault(node.op.label, []).append(user)
+                    if user.op.traits.view:
+                        values.extend(user.outputs)
+    return readers
+
+
+def _reachable(start: Node, following: Mapping[Node, Sequence[Node]]) -> set[Node]:
+    """`start` and every node that comes after it."""
+    seen, stack = {start}, [start]
+    while stack:
+        new = [node for node in following.get(stack.pop(), ()) if node not in seen]
+        seen.update(new)
+        stack.extend(new)
+    return seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
@@ -10,14 +11,8 @@ from netspec.graph.value import Node
 
 
 def namespace(array: Any) -> Xp:
-    """The array namespace that `array` belongs to: `numpy` or `cupy`."""
-    if type(array).__module__.startswith("cupy"):
-        import cupy  # only where the caller already has CuPy arrays
-
-        return cupy
-    import numpy
-
-    return numpy
+    """The array namespace that `array` belongs to: the module `numpy` or `cupy`, loaded by whoever made the array."""
+    return import_module(type(array).__module__.partition(".")[0])
 
 
 @kernel(Op, backend="reference", rank=0)
@@ -28,14 +23,15 @@ class Forward(Kernel):
         """A thunk that computes all results and copies those that are read."""
         forward, inputs = node.op.forward, buffers.inputs
         read = [(index, array) for index, array in enumerate(buffers.outputs) if array is not None]
-        xp = namespace(read[0][1]) if read else namespace(inputs[0])
+        xp = namespace(read[0][1])
+        copyto = xp.copyto
         if len(buffers.outputs) == 1:
             (out,) = buffers.outputs
-            return lambda: xp.copyto(out, forward(xp, *inputs))
+            return lambda: copyto(out, forward(xp, *inputs))
 
         def run() -> None:
             results = forward(xp, *inputs)
             for index, array in read:
-                xp.copyto(array, results[index])
+                copyto(array, results[index])
 
         return run

@@ -1,0 +1,48 @@
+"""Detaching: what would change under its reader's hands when a state is written gets memory of its own."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from netspec.graph.graph import Graph
+from netspec.graph.ops.shape import Identity
+from netspec.graph.ops.source import State
+from netspec.graph.value import Value, in_scope
+from netspec.passes.base import Pass
+
+
+class Detach(Pass):
+    """Copy each result that is the old value of a state with a new one, or a view of it.
+
+    A fetched result is the value as computed: that of before the step, though it is read after the step. So is the
+    new value of a state that is the old value of another: a, b ← b, a swaps them.
+    """
+
+    name: ClassVar[str] = "detach"
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph in which no result is a state that the step writes."""
+        written = {name for name, value in graph.updates.items() if _state_behind(value) != name}
+        copies: dict[Value, Value] = {}
+
+        def own(value: Value, of: str | None = None) -> Value:
+            state = _state_behind(value)
+            if state not in written or state == of:
+                return value
+            if value not in copies:
+                with in_scope(value.node.scope):
+                    copies[value] = Identity()(value)
+            return copies[value]
+
+        return Graph(
+            {name: own(value) for name, value in graph.outputs.items()},
+            {name: own(value, name) for name, value in graph.updates.items()},
+            graph.guard,
+        )
+
+
+def _state_behind(value: Value) -> str | None:
+    """The name of the state whose memory the value is, itself or as a view."""
+    while value.op.traits.view:
+        value = value.inputs[0]
+    return value.op.label if isinstance(value.op, State) else None
