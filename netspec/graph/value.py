@@ -191,10 +191,17 @@ def chain(value: Value, most: int = 8) -> str:
         if scope.layer not in (here, layer):
             layer = scope.layer
             steps.append(f"{layer or value.op.name} {list(value.shape)}")
-        operands = [operand for operand in value.inputs if operand.node.scope.kind != "parameter"]
+        operands = [operand for operand in value.inputs if not _is_weight(operand)]
         if not operands:
             break
         value = max(operands, key=lambda operand: operand.node.serial)
     if len(steps) > most:
         steps = [*steps[: most - 1], "…", steps[-1]]
     return " → ".join(reversed(steps))
+
+
+def _is_weight(value: Value) -> bool:
+    """True for a parameter, a constant, or one of them reshaped: not what the layers before have made."""
+    while len(value.inputs) == 1:
+        (value,) = value.inputs
+    return not value.inputs and value.node.scope.kind != "input"

@@ -10,8 +10,8 @@ from netspec.graph.ops.reduce import ArgMax, ReduceSum
 from netspec.graph.ops.shape import OneHot
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, MetricSpec, PositiveInt, Sample, need
-from netspec.layers.targets import alike, class_axis, classes
+from netspec.layers.base import Builder, MetricSpec, PositiveInt, Sample, need, sample_axis
+from netspec.layers.targets import alike, classes
 from netspec.schema.kinds import METRICS
 
 
@@ -58,7 +58,7 @@ class CategoricalAccuracy(MetricSpec):
 
     def build(self, net: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction, target: (N, …, C, …) → right answers, answers."""
-        axis = class_axis(prediction, self.axis)
+        axis = sample_axis(prediction, self.axis, "of classes")
         prediction, target = alike(net, prediction, target)
         return hits(Equal()(ArgMax(axis)(prediction), ArgMax(axis)(target)))
 

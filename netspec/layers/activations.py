@@ -30,7 +30,7 @@ from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.special import Erf
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.base import Builder, LayerSpec, Sample, sample_axis
 from netspec.schema.kinds import LAYERS
 
 
@@ -148,4 +148,5 @@ class Activation(LayerSpec):
 
     def build(self, net: Builder, x: Value) -> Value:
         """x → function of x, same shape."""
-        return activate(self.activation, net.floating(x), self.axis)
+        axis = sample_axis(x, self.axis, "to normalize over") if self.activation in ALONG_AXIS else -1
+        return activate(self.activation, net.floating(x), axis)

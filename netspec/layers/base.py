@@ -179,6 +179,20 @@ def need(fits: bool, message: str, *, expected: str | None = None, got: object =
         raise ShapeMismatch(message, expected, None if got is None else str(got), hint)
 
 
+def sample_axis(x: Value, axis: int, what: str) -> int:
+    """`axis` of `x` counted from the front. It must be there, and not be the batch: `what` is "of classes", say."""
+    rank = len(x.shape)
+    need(rank >= 2, f"the input has no axis {what}", expected="(batch, …) with 2 axes or more", got=x.type)
+    need(
+        -rank <= axis < rank and axis % rank != 0,
+        f"there is no axis {axis} {what}",
+        expected="axis 1" if rank == 2 else f"an axis from 1 to {rank - 1}, or -1 for the last",
+        got=x.type,
+        hint="axis 0 is the batch" if axis % rank == 0 else None,
+    )
+    return axis % rank
+
+
 @dataclass(frozen=True)
 class Sample:
     """A small configuration of a class for the registry-wide tests: its fields and the shapes of its inputs."""

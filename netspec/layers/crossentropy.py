@@ -16,8 +16,8 @@ from netspec.graph.ops.shape import OneHot
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.activations import LogSoftmax
-from netspec.layers.base import Builder, LossSpec, Sample
-from netspec.layers.targets import alike, class_axis, classes
+from netspec.layers.base import Builder, LossSpec, Sample, sample_axis
+from netspec.layers.targets import alike, classes
 from netspec.schema.kinds import LOSSES
 
 EPSILON = 1e-7
@@ -126,7 +126,7 @@ class CategoricalCrossentropy(LossSpec):
 
     def build(self, net: Builder, prediction: Value, target: Value) -> Value:
         """prediction, target: (N, …, C, …) → scalar."""
-        axis = class_axis(prediction, self.axis)
+        axis = sample_axis(prediction, self.axis, "of classes")
         prediction, target = alike(net, prediction, target)
         count = prediction.shape[axis]
         if self.label_smoothing:

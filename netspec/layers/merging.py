@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from netspec.graph.ops.shape import Concat
 from netspec.graph.types import broadcast_shapes
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample, need, sample_axis
 from netspec.schema.kinds import LAYERS
 
 
@@ -68,13 +68,7 @@ class Concatenate(LayerSpec):
             expected=f"{rank - 1} axes besides the batch, as the first has",
             got=sizes,
         )
-        need(
-            -rank <= self.axis < rank and self.axis % rank != 0,
-            f"there is no axis {self.axis} to join along",
-            expected=f"an axis from 1 to {rank - 1}, or -1 for the last" if rank > 1 else "inputs of rank 2 or more",
-            got=sizes,
-        )
-        axis = self.axis % rank
+        axis = sample_axis(first, self.axis, "to join along")
         rests = {x.shape[:axis] + x.shape[axis + 1 :] for x in inputs}
         need(
             len(rests) == 1,

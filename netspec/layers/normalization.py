@@ -9,7 +9,7 @@ from pydantic import Field
 from netspec.graph.ops import normalization as ops
 from netspec.graph.ops.source import Fill
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample, sample_axis
 from netspec.layers.initializers import Initializer, Ones, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
@@ -57,15 +57,8 @@ class BatchNormalization(LayerSpec):
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C, …)."""
-        rank = len(x.shape)
-        need(rank >= 2, "the input has no channels", expected="(batch, channels, …)", got=x.type)
-        need(
-            -rank <= self.axis < rank and self.axis % rank != 0,
-            f"there is no axis {self.axis} of channels",
-            expected=f"an axis from 1 to {rank - 1}, or -1 for the last",
-            got=x.type,
-        )
-        x, axis = net.floating(x), self.axis % rank
+        axis = sample_axis(x, self.axis, "of channels")
+        x = net.floating(x)
         shape = (x.shape[axis],)
         gamma, beta = Fill(1.0, x.type.with_shape(*shape))(), Fill(0.0, x.type.with_shape(*shape))()
         if self.scale:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, need
+from netspec.layers.base import Builder, need, sample_axis
 
 
 def alike(net: Builder, prediction: Value, target: Value) -> tuple[Value, Value]:
@@ -25,25 +25,12 @@ def alike(net: Builder, prediction: Value, target: Value) -> tuple[Value, Value]
     return net.floating(prediction), reshape_to(net.floating(target), shape)
 
 
-def class_axis(prediction: Value, axis: int) -> int:
-    """The axis of the classes counted from the front; it must be there, and not be that of the batch."""
-    rank = len(prediction.shape)
-    need(rank >= 2, "the prediction has no axis of classes", expected="(batch, classes)", got=prediction.type)
-    need(
-        -rank <= axis < rank and axis % rank != 0,
-        f"there is no axis {axis} of classes",
-        expected=f"an axis from 1 to {rank - 1}, or -1 for the last",
-        got=prediction.type,
-    )
-    return axis % rank
-
-
 def classes(net: Builder, prediction: Value, label: Value, axis: int = -1) -> tuple[Value, Value, int]:
     """Scores (N, …, C, …) as floats, class numbers (N, …), and the axis of the classes counted from the front.
 
     The label has the prediction's shape without the class axis; that axis may also be there with size 1.
     """
-    axis = class_axis(prediction, axis)
+    axis = sample_axis(prediction, axis, "of classes")
     need(
         not label.dtype.is_float,
         "class numbers must be whole numbers",

@@ -119,7 +119,8 @@ def test_layers_that_share_statistics_move_them_one_after_the_other():
 
 
 @pytest.mark.parametrize(
-    ("axis", "shape", "message"), [(1, (4,), "no channels"), (0, (4, 3), "no axis 0 of"), (2, (4, 3), "no axis 2 of")]
+    ("axis", "shape", "message"),
+    [(1, (4,), "no axis of channels"), (0, (4, 3), "no axis 0 of"), (2, (4, 3), "no axis 2 of")],
 )
 def test_says_what_does_not_fit(axis, shape, message):
     with pytest.raises(ShapeMismatch, match=message):

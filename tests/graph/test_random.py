@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.graph.ops.random import RandomUniform, philox4x32
+from netspec.graph.types import DType, TensorType
+
+# Known answers that the authors ship with Random123 (tests/kat_vectors), "philox4x32 10".
+KNOWN = [
+    ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
+]
+
+
+def words(text: str) -> list[int]:
+    return [int(word, 16) for word in text.split()]
+
+
+@pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)
+def test_philox_gives_the_published_answers(counter, key, answer):
+    c0, c1, c2, c3 = (np.array([word], np.uint64) for word in words(counter))
+    k0, k1 = words(key)
+    assert [int(word[0]) for word in philox4x32(np, (c0, c1, c2, c3), (k0, k1))] == words(answer)
+
+
+def draw(*shape: int, rng=(1, 2, 0), stream: int = 3, dtype: DType = DType.FLOAT32) -> np.ndarray:
+    made = RandomUniform(TensorType(shape, dtype), stream).forward(np, np.array(rng, np.int64))
+    assert isinstance(made, np.ndarray)
+    return made
+
+
+def test_the_first_numbers_are_those_of_the_counter_that_is_documented():
+    """Element i: word i mod 4 of the counter (i div 4, step, stream) under the key `seed`, its upper 24 bits."""
+    seed, step, stream = 0x1234567890, 5, 77
+    numbers = draw(9, rng=(seed, step, 0), stream=stream, dtype=DType.FLOAT64)
+    for i, number in enumerate(numbers):
+        counter = tuple(np.array([word], np.uint64) for word in (i // 4, 0, step, stream))
+        block = philox4x32(np, counter, (seed & 0xFFFFFFFF, seed >> 32))  # type: ignore[arg-type]  # four words
+        assert number == (int(block[i % 4][0]) >> 8) / 2**24
+
+
+@given(st.integers(0, 40), st.integers(1, 20), st.integers(1, 7))
+def test_a_part_of_the_global_batch_gets_the_same_numbers(first, count, width):
+    whole = draw(first + count, width)
+    np.testing.assert_array_equal(draw(count, width, rng=(1, 2, first)), whole[first:])
+
+
+def test_the_precision_does_not_change_the_numbers():
+    np.testing.assert_array_equal(draw(1000).astype(np.float64), draw(1000, dtype=DType.FLOAT64))
+
+
+def test_numbers_are_uniform_and_those_of_other_seeds_steps_and_streams_are_others():
+    numbers = draw(100_000, dtype=DType.FLOAT64)
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    counts, _ = np.histogram(numbers, 100, (0, 1))
+    # χ² with 99 degrees of freedom: mean 99, standard deviation 14; six of them.
+    assert ((counts - 1000) ** 2 / 1000).sum() < 99 + 6 * 14
+    for other in (draw(100_000, rng=(2, 2, 0)), draw(100_000, rng=(1, 3, 0)), draw(100_000, stream=4)):
+        # Correlation of independent numbers: standard deviation 1/√n = 0.0032; six of them.
+        assert abs(np.corrcoef(numbers, other)[0, 1]) < 0.019
+
+
+@pytest.mark.parametrize("rng", [(-1, 0, 0), (2**63 - 1, 2**40, 0), (-(2**63), 2**62, 2**40)])
+def test_any_seed_and_step_will_do(rng):
+    numbers = draw(50, rng=rng)
+    assert ((numbers >= 0) & (numbers < 1)).all()
+    assert len(np.unique(numbers)) > 45

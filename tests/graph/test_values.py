@@ -1,0 +1,97 @@
+"""Types, values and the errors of ops: what a graph tells before anything runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.errors import Location, SpecError
+from netspec.graph.graph import Graph
+from netspec.graph.ops.elementwise import Exp
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.shape import Concat, Reshape
+from netspec.graph.ops.source import Constant, Fill, Input, constant
+from netspec.graph.types import DType, TensorType, broadcast_shapes
+from netspec.graph.value import Scope, Value, in_scope
+
+SHAPES = st.lists(st.integers(1, 3), max_size=4).map(tuple)
+
+
+def variable(label: str, *shape: int) -> Value:
+    return Input(label, TensorType(shape, DType.FLOAT32))()
+
+
+@given(SHAPES, SHAPES, SHAPES)
+def test_shapes_broadcast_as_numpy_says(a, b, c):
+    try:
+        expected = np.broadcast_shapes(a, b, c)
+    except ValueError:
+        expected = None
+    assert broadcast_shapes(a, b, c) == expected
+
+
+def test_a_type_knows_its_size():
+    kind = TensorType((2, 3, 4), DType.INT64)
+    assert (kind.rank, kind.size, kind.nbytes, str(kind)) == (3, 24, 192, "int64[2, 3, 4]")
+    assert TensorType((), DType.BOOL).size == 1
+
+
+def test_arithmetic_takes_numbers_on_either_side():
+    x = variable("x", 2)
+    made = Graph({"y": -(1 + x * 2 - 3 / (4 - x)) / 5})
+    assert made.outputs["y"].type == x.type
+
+
+def test_a_misfit_names_the_layer_its_line_the_operands_and_the_chain():
+    with in_scope(Scope("image", "input")):
+        x = variable("image", 8, 3)
+    with in_scope(Scope("first", "Activation")):
+        h = Exp()(x)
+    where = Location("net.yaml", 7, 5, "  - {name: second, type: Dense}")
+    with in_scope(Scope("second", "Dense", where)), pytest.raises(SpecError) as caught:
+        MatMul()(h, variable("w", 4, 2))
+    assert caught.value.render() == (
+        "net.yaml:7:5: error: layer `second` (Dense): inner sizes of a matrix product differ\n"
+        "  7 |   - {name: second, type: Dense}\n"
+        "    |     ^\n"
+        "  expected: 3 rows on the right\n"
+        "  got: float32[8, 3] @ float32[4, 2]\n"
+        "  operands: float32[8, 3], float32[4, 2]\n"
+        "  came from: image [8, 3] → first [8, 3]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: variable("a", 2, 3) + variable("b", 4), "shapes that do not broadcast"),
+        (lambda: Reshape((7,))(variable("a", 2, 3)), "cannot reshape 6 elements"),
+        (lambda: Concat(1)(variable("a", 2, 3), variable("b", 3, 3)), "operands differ outside axis 1"),
+        (lambda: MatMul()(variable("a", 3), variable("b", 3, 3)), "a matrix product needs matrices"),
+    ],
+)
+def test_ops_say_what_does_not_fit(make, message):
+    with pytest.raises(SpecError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(6, dtype=np.float32).reshape(2, 3), np.full((2, 2), 7, np.int32), np.float64(3)]
+)
+def test_constants_keep_type_shape_and_values(array):
+    made = constant(array)
+    assert isinstance(made.op, Fill if np.unique(array).size == 1 else Constant)
+    got = made.op.forward(np)
+    np.testing.assert_array_equal(got, array)
+    assert (got.shape, got.dtype) == (np.shape(array), array.dtype)
+
+
+def test_a_rewritten_graph_shares_what_did_not_change():
+    x = variable("x", 2)
+    kept, changed = Exp()(x), Exp()(x * 2.0)
+    graph = Graph({"kept": kept, "changed": changed})
+    made = graph.rewrite(lambda node, inputs: (inputs[0],) if node is changed.node else None)
+    assert made.outputs["kept"] is kept
+    assert made.outputs["changed"] is changed.inputs[0]
