@@ -50,7 +50,24 @@ def json_schema(kind: Literal["net", "train"] | None = None) -> dict[str, Any]:
     choices = [_reference(root.__name__) for root in wanted]
     title = {"net": "a netspec net", "train": "a netspec training"}.get(kind or "", "a netspec net or training")
     body = choices[0] if kind else {"anyOf": choices}
-    return {"$schema": DRAFT, "title": title, "allOf": [body], "$defs": dict(sorted(definitions.items()))}
+    return {"$schema": DRAFT, "title": title, "allOf": [body], "$defs": _reachable(body, definitions)}
+
+
+def _reachable(body: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    """The definitions that `body` leads to, sorted: a net's schema says nothing of data or solvers."""
+    found: set[str] = set()
+    pending: list[Any] = [body]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            name = str(part.get("$ref", "")).removeprefix("#/$defs/")
+            if name and name not in found:
+                found.add(name)
+                pending.append(definitions[name])
+            pending += part.values()
+        elif isinstance(part, list):
+            pending += part
+    return {name: definitions[name] for name in sorted(found)}
 
 
 def _reference(name: str) -> dict[str, Any]:

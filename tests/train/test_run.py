@@ -96,7 +96,9 @@ def command(folder: Path, spec_file: Path, *more: str) -> list[str]:
 
 def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(spec: Make, tmp_path: Path) -> None:
     spec_file = tmp_path / "train.yaml"
-    spec_file.write_text(yaml.safe_dump(spec(max_steps=400, checkpoint_every=20, log_every=20, test_every=100), sort_keys=False))
+    spec_file.write_text(
+        yaml.safe_dump(spec(max_steps=400, checkpoint_every=20, log_every=20, test_every=100), sort_keys=False)
+    )
     whole = netspec.train(spec_file, run_dir=tmp_path / "whole")
     folder = tmp_path / "killed"
     process = subprocess.Popen(command(folder, spec_file), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
