@@ -18,7 +18,8 @@ from netspec.backends.states import States
 from netspec.errors import Problem, SpecError
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
-from netspec.graph.plan import Plan
+from netspec.graph.kernel import choose
+from netspec.graph.plan import Plan, signature
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, ShapeMismatch, Value, explain, in_scope
 from netspec.layers.base import Builder, Domain, Initial, MetricSpec, StateInfo, arity
@@ -26,7 +27,10 @@ from netspec.layers.base import Constant as ConstantInitial
 from netspec.passes.base import run_passes
 from netspec.passes.cse import CommonSubexpressions
 from netspec.passes.detach import Detach
+from netspec.passes.epilogue import FuseEpilogues
 from netspec.passes.fold import Fold
+from netspec.passes.fuse import FuseElementwise
+from netspec.passes.layout import assign_layouts
 from netspec.passes.memory import plan_memory
 from netspec.passes.schedule import schedule
 from netspec.schema.links import LayerLink, LossLink, MetricLink, resolve_names
@@ -256,11 +260,13 @@ def _start(value: float) -> Initial:
 
 
 def make_plan(graph: Graph, device: Device) -> Plan:
-    """Passes, order, kernels and memory for a graph on a device."""
-    graph = run_passes(graph, PASSES)
+    """Passes, layouts, order, kernels and memory for a graph on a device."""
+    graph = run_passes(graph, (*PASSES, FuseEpilogues(device.accepts), FuseElementwise(device.accepts)))
+    graph, layouts = assign_layouts(graph, lambda node: choose(node, device.kernels).kernel)
     order, before_guard = schedule(graph)
     choices = choose_kernels(order, device)
     workspace = {
-        node: choice.kernel.workspace(node.op, *(value.type for value in node.inputs)) for node, choice in choices.items()
+        node: choice.kernel.workspace(node, signature(node, layouts)) for node, choice in choices.items()
     }
-    return Plan(graph, order, before_guard, choices, plan_memory(graph, order, workspace, before_guard))
+    memory = plan_memory(graph, order, workspace, before_guard, layouts)
+    return Plan(graph, order, before_guard, choices, layouts, memory)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn
 
 from netspec.errors import InputError, did_you_mean, listing
-from netspec.graph.op import Xp
+from netspec.graph.kernel import kernels_for
+from netspec.graph.layout import PLAIN, Layout
+from netspec.graph.op import Op, Xp
 from netspec.graph.plan import ALIGNMENT
 from netspec.graph.types import TensorType
 
@@ -25,7 +28,7 @@ class Device:
         """Memory for so many bytes, all zero."""
         raise NotImplementedError
 
-    def view(self, arena: Any, offset: int, kind: TensorType) -> Any:
+    def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> Any:
         """An array of the given type at `offset` bytes in the arena."""
         raise NotImplementedError
 
@@ -48,6 +51,11 @@ class Device:
     def describe(self) -> dict[str, Any]:
         """What `netspec devices` says of it."""
         return {"name": self.name, "kernels": list(self.kernels)}
+
+    def accepts(self, op: Op, types: Sequence[TensorType]) -> bool:
+        """Whether a kernel above the reference takes the op on operands of these types."""
+        fast = (one for one in kernels_for(type(op), self.kernels) if one.rank > 0)
+        return any(one.why_not(op, *types) is None for one in fast)
 
     def load_kernels(self) -> None:
         """Import the kernels of this device's backends, so that they are registered."""
@@ -73,9 +81,13 @@ class CpuDevice(Device):
         start = -raw.ctypes.data % ALIGNMENT
         return raw[start : start + nbytes]
 
-    def view(self, arena: Any, offset: int, kind: TensorType) -> Any:
-        """A C-ordered NumPy array at the offset."""
-        return arena[offset : offset + kind.nbytes].view(str(kind.dtype)).reshape(kind.shape)
+    def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> Any:
+        """A NumPy array at the offset: of the given shape, with the strides of the layout."""
+        flat = arena[offset : offset + kind.nbytes].view(str(kind.dtype))
+        if layout.order is None:
+            return flat.reshape(kind.shape)
+        lying = flat.reshape([kind.shape[axis] for axis in layout.order])
+        return lying.transpose(sorted(range(kind.rank), key=layout.order.__getitem__))
 
     def upload(self, array: Any, host: Any) -> None:
         """Copy, converting the element type."""
@@ -107,7 +119,7 @@ class NullDevice(Device):
     def allocate(self, nbytes: int) -> None:
         """Nothing."""
 
-    def view(self, arena: Any, offset: int, kind: TensorType) -> None:
+    def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> None:
         """Nothing."""
 
     def upload(self, array: Any, host: Any) -> NoReturn:

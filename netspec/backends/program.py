@@ -55,7 +55,7 @@ class Program:
         if storage.kind.startswith("state:"):
             return self.states.array(storage.kind.removeprefix("state:")).reshape(value.shape)
         arena = self._constants if storage.kind == "constant" else self._arena
-        return self.device.view(arena, storage.offset, value.type)
+        return self.device.view(arena, storage.offset, value.type, self.plan.layouts[value])
 
     def _fill_constants(self) -> None:
         import numpy as np

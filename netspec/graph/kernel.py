@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
+from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Op
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
@@ -39,7 +40,14 @@ class Kernel:
         """Why this kernel cannot take the op with operands of these types; None if it can."""
         return None
 
-    def workspace(self, op: Any, *types: TensorType) -> int:
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        """The layouts it reads and writes, where the operands lie as `given`; by default plain ones.
+
+        An operand that lies otherwise than wanted is copied before the call.
+        """
+        return Signature((PLAIN,) * len(node.inputs), (PLAIN,) * len(node.outputs))
+
+    def workspace(self, node: Node, layouts: Signature) -> int:
         """Bytes of scratch memory a call needs."""
         return 0
 

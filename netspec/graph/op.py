@@ -36,6 +36,8 @@ class Traits:
     """The result may be written over a dead operand of the same type."""
     view: bool = False
     """The result is the first operand's memory under another shape; nothing is computed."""
+    anchor: bool = False
+    """A heavy op whose result kernels can pass through elementwise ops before it goes to memory."""
     source: bool = False
     """Has no operands to be computed from: an input, a state, a constant."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from netspec.graph.graph import Graph
 from netspec.graph.kernel import Choice
+from netspec.graph.layout import Layout, Signature
 from netspec.graph.value import Node, Value
 
 ALIGNMENT = 64
@@ -50,7 +51,14 @@ class Plan:
     before_guard: int
     """How many nodes run before the guard is looked at."""
     choices: Mapping[Node, Choice]
+    layouts: Mapping[Value, Layout]
+    """In which order the elements of each value lie."""
     memory: MemoryPlan
+
+
+def signature(node: Node, layouts: Mapping[Value, Layout]) -> Signature:
+    """How the operands and results of a node lie."""
+    return Signature(tuple(layouts[one] for one in node.inputs), tuple(layouts[one] for one in node.outputs))
 
 
 def aligned(size: int) -> int:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from netspec.graph.onnx_map import GRADIENT, OnnxMap, integer, ints, pads
-from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
@@ -34,6 +34,7 @@ class Conv(Op):
 
     window: Window
     groups: int = 1
+    traits = Traits(anchor=True)
     onnx = OnnxMap(
         "Conv",
         kernel_shape=ints("window.size"),

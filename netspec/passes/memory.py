@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from netspec.graph.graph import Graph
+from netspec.graph.layout import Layout
 from netspec.graph.ops.source import Input, State
 from netspec.graph.plan import MemoryPlan, Storage, aligned
 from netspec.graph.value import Node, Value
@@ -18,7 +19,11 @@ from netspec.passes.place import place
 
 
 def plan_memory(
-    graph: Graph, order: Sequence[Node], workspace: Mapping[Node, int], before_guard: int = 0
+    graph: Graph,
+    order: Sequence[Node],
+    workspace: Mapping[Node, int],
+    before_guard: int = 0,
+    layouts: Mapping[Value, Layout] | None = None,
 ) -> MemoryPlan:
     """Plan the memory of the nodes run in `order`; `workspace` is the scratch memory each kernel wants, in bytes.
 
@@ -26,7 +31,7 @@ def plan_memory(
     end, so that they can be run again to look for what is not finite. An updated state must not be fetched, nor be
     the new value of another state, by itself or as a view: see the pass `detach`.
     """
-    planner = _Planner(graph, order, before_guard)
+    planner = _Planner(graph, order, before_guard, layouts or {})
     planner.assign()
     storages = {id(one): one for one in planner.storage.values()}.values()
     scratch = {
@@ -71,8 +76,10 @@ def _in_a_row(pieces: Iterable[Storage]) -> int:
 class _Planner:
     """Decides which values share a storage."""
 
-    def __init__(self, graph: Graph, order: Sequence[Node], before_guard: int) -> None:
-        self.graph, self.order, self.before_guard = graph, order, before_guard
+    def __init__(
+        self, graph: Graph, order: Sequence[Node], before_guard: int, layouts: Mapping[Value, Layout]
+    ) -> None:
+        self.graph, self.order, self.before_guard, self.layouts = graph, order, before_guard, layouts
         self.end = len(order)
         self.storage: dict[Value, Storage] = {}
         self.copies: list[tuple[Value, str]] = []
@@ -124,7 +131,8 @@ class _Planner:
             return None
         for operand in node.inputs:
             storage = self.storage[operand]
-            fits = operand.type == value.type and storage.kind == "arena" and storage.first >= 0
+            alike = operand.type == value.type and self.layouts.get(operand) == self.layouts.get(value)
+            fits = alike and storage.kind == "arena" and storage.first >= 0
             if fits and storage.last <= index:
                 return storage
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap
-from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.reduce import reshape_to, sum_to
 from netspec.graph.types import TensorType, broadcast_shapes
 from netspec.graph.value import Value
@@ -31,6 +31,7 @@ class MatMul(Op):
 
     transpose_a: bool = False
     transpose_b: bool = False
+    traits = Traits(anchor=True)
     onnx = OnnxExpansion(_matmul_to_onnx)
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from netspec.graph.onnx_map import GRADIENT, OnnxExpansion, OnnxMap, integer, ints
+from netspec.graph.onnx_map import GRADIENT, NoOnnx, OnnxExpansion, OnnxMap, integer, ints
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
@@ -51,6 +51,25 @@ class Identity(Op):
 
     traits = Traits(elementwise=True)
     onnx = OnnxMap("Identity")
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy,)
+
+    def flops(self, x: TensorType) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Reorder(Op):
+    """x once more, lying in memory in another order: the layout pass makes it, and says which."""
+
+    onnx = NoOnnx("a pass makes it for kernels; export sees the graph before that")
 
     def infer(self, x: TensorType) -> TensorType:
         return x

@@ -1,0 +1,101 @@
+"""Anchor and epilogue: elementwise ops that follow a convolution or a matrix product move into it.
+
+What can move is what a kernel says it takes: the pass offers a growing epilogue and stops where no kernel but the
+reference accepts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from netspec.graph.fused import Anchored, Step
+from netspec.graph.graph import Graph, rebuild, topological, users
+from netspec.graph.op import Op
+from netspec.graph.types import TensorType
+from netspec.graph.value import Node, Value, in_scope
+from netspec.passes.base import Pass
+
+Accepts = Callable[[Op, Sequence[TensorType]], bool]
+"""Whether a fast kernel takes an op on operands of these types."""
+
+
+class FuseEpilogues(Pass):
+    """Move elementwise ops into the anchors before them."""
+
+    name: ClassVar[str] = "epilogue"
+    needs: ClassVar[frozenset[str]] = frozenset({"fold", "cse"})
+
+    def __init__(self, accepts: Accepts) -> None:
+        self.accepts = accepts
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with anchors that have swallowed what followed them."""
+        chains = self._chains(graph)
+        inside = {node for chain in chains.values() for node in chain[:-1]}
+        place = {node: index for index, node in enumerate(graph.nodes())}
+        new: dict[Value, Value] = {}
+        for node in sorted(place, key=place.__getitem__):
+            if node in inside:
+                continue
+            chain = chains.get(node)
+            if chain is not None:
+                op, operands = _anchored(chain)
+                with in_scope(node.scope):
+                    new[node.outputs[0]] = op(*(new[value] for value in operands))
+            else:
+                inputs = tuple(new[value] for value in node.inputs)
+                made = node.outputs if inputs == node.inputs else rebuild(node, inputs)
+                new.update(zip(node.outputs, made, strict=True))
+        return graph.mapped(new)
+
+    def _chains(self, graph: Graph) -> dict[Node, list[Node]]:
+        """For the last node of each epilogue, the nodes from the anchor to it."""
+        nodes = graph.nodes()
+        read, kept = users(nodes), set(graph.roots())
+        guarded = set(topological([graph.guard])) if graph.guard is not None else set()
+        position = {node: index for index, node in enumerate(nodes)}
+        found: dict[Node, list[Node]] = {}
+        for anchor in nodes:
+            if not anchor.op.traits.anchor:
+                continue
+            chain = [anchor]
+            while (following := self._next(chain, read, kept)) is not None:
+                if (following in guarded) != (anchor in guarded) or following in found:
+                    break
+                extras = [value for value in following.inputs if value is not chain[-1].outputs[0]]
+                if any(position[value.node] >= position[following] for value in extras):
+                    break
+                chain.append(following)
+            if len(chain) > 1:
+                found[chain[-1]] = chain
+        return found
+
+    def _next(self, chain: list[Node], read: dict[Value, list[Node]], kept: set[Value]) -> Node | None:
+        """The node that may be swallowed next."""
+        value = chain[-1].outputs[0]
+        readers = read.get(value, [])
+        if value in kept or len(set(readers)) != 1 or len(chain[-1].outputs) != 1:
+            return None
+        (node, *_) = readers
+        if not node.op.traits.elementwise or node.types[0] != value.type or len(node.outputs) != 1:
+            return None
+        op, operands = _anchored([*chain, node])
+        return node if self.accepts(op, [one.type for one in operands]) else None
+
+
+def _anchored(chain: Sequence[Node]) -> tuple[Anchored, list[Value]]:
+    """The op for a chain of nodes, and its operands."""
+    anchor, *following = chain
+    extras: list[Value] = []
+    for previous, node in zip(chain, following, strict=False):
+        extras += [value for value in node.inputs if value is not previous.outputs[0] and value not in extras]
+    count = 1 + len(extras)
+    body: list[Step] = []
+    for number, (previous, node) in enumerate(zip(chain, following, strict=False)):
+        carried = 0 if number == 0 else count + number - 1
+        operands = tuple(
+            carried if value is previous.outputs[0] else 1 + extras.index(value) for value in node.inputs
+        )
+        body.append(Step(node.op, operands))
+    return Anchored(anchor.op, len(anchor.inputs), tuple(body)), [*anchor.inputs, *extras]

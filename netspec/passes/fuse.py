@@ -1,0 +1,182 @@
+"""Elementwise fusion: neighbouring elementwise nodes of one shape become one `Fused` node.
+
+Traits decide, never names. A node joins the groups of its operands unless a path from the group leaves it and comes
+back through the node, which would make the fused node depend on itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from netspec.graph.fused import Fused, Step
+from netspec.graph.graph import Graph, rebuild, topological, users
+from netspec.graph.ops.source import Fill
+from netspec.graph.value import Node, Value, apply, in_scope
+from netspec.passes.base import Pass
+from netspec.passes.epilogue import Accepts
+
+Made = tuple["_Group", Fused, list[Value], list[Value]]
+"""A group, its op, the op's operands, and the results that are read outside."""
+
+MAX_STEPS = 64
+"""Longer bodies win nothing more, and take long to compile."""
+MAX_OPERANDS = 16
+
+
+@dataclass
+class _Group:
+    """Nodes to be fused, with the ancestors of each as bit sets over positions in the graph."""
+
+    members: list[Node]
+    bits: int
+    above: int
+    """Everything that a member depends on, members included."""
+    inputs: set[Value] = field(default_factory=set)
+
+
+class FuseElementwise(Pass):
+    """Group elementwise nodes into `Fused` nodes."""
+
+    name: ClassVar[str] = "fuse"
+    needs: ClassVar[frozenset[str]] = frozenset({"fold", "cse"})
+
+    def __init__(self, accepts: Accepts) -> None:
+        self.accepts = accepts
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with groups of two or more elementwise nodes fused, where a fast kernel takes them."""
+        nodes = graph.nodes()
+        read, kept = users(nodes), set(graph.roots())
+        found = [group for group in _grouped(nodes, graph) if sum(not _literal(one) for one in group.members) > 1]
+        made = [(group, *_as_op(group, read, kept)) for group in found]
+        taken = [one for one in made if self.accepts(one[1], [value.type for value in one[2]])]
+        return _replaced(graph, nodes, taken)
+
+
+def _literal(node: Node) -> bool:
+    """A scalar constant: it becomes part of the body, not an operand."""
+    return isinstance(node.op, Fill) and node.types[0].shape == ()
+
+
+def _fusible(node: Node) -> bool:
+    return node.op.traits.elementwise and node.op.traits.pure and len(node.outputs) == 1
+
+
+def _grouped(nodes: Sequence[Node], graph: Graph) -> list[_Group]:
+    position = {node: index for index, node in enumerate(nodes)}
+    above: dict[Node, int] = {}
+    group_of: dict[Node, _Group] = {}
+    guarded = _before_guard(graph)
+    for node in nodes:
+        bits = 1 << position[node]
+        for value in node.inputs:
+            bits |= above[value.node]
+        above[node] = bits
+        if not _fusible(node):
+            continue
+        group = _Group([node], 1 << position[node], bits, _external(node, ()))
+        for value in node.inputs:
+            other = group_of.get(value.node)
+            if other is None or other in (group,) or other.members[0].types[0].shape != node.types[0].shape:
+                continue
+            if (node in guarded) != (other.members[0] in guarded):
+                continue  # what the guard needs runs before it, the rest after
+            if _separable(group, other, above):
+                group = _joined(other, group)
+        for member in group.members:
+            group_of[member] = group
+    return list({id(group): group for group in group_of.values()}.values())
+
+
+def _before_guard(graph: Graph) -> set[Node]:
+    return set(topological([graph.guard])) if graph.guard is not None else set()
+
+
+def _external(node: Node, members: Sequence[Node]) -> set[Value]:
+    inside = {node, *members}
+    return {value for value in node.inputs if value.node not in inside and not _literal(value.node)}
+
+
+def _separable(one: _Group, other: _Group, above: dict[Node, int]) -> bool:
+    """Whether the groups may become one: none is reached from the other by a path through outside nodes."""
+    if len(one.members) + len(other.members) > MAX_STEPS:
+        return False
+    operands = one.inputs | other.inputs
+    if sum(value.node not in one.members and value.node not in other.members for value in operands) > MAX_OPERANDS:
+        return False
+    inside = one.bits | other.bits
+    for group in (one, other):
+        for value in group.inputs:
+            if not inside >> _place(value.node, above) & 1 and above[value.node] & inside:
+                return False
+    return True
+
+
+def _place(node: Node, above: dict[Node, int]) -> int:
+    return above[node].bit_length() - 1
+
+
+def _joined(one: _Group, other: _Group) -> _Group:
+    members = one.members + [node for node in other.members if node not in one.members]
+    inside = set(members)
+    inputs = {value for value in one.inputs | other.inputs if value.node not in inside}
+    return _Group(members, one.bits | other.bits, one.above | other.above, inputs)
+
+
+def _replaced(graph: Graph, nodes: Sequence[Node], groups: Sequence[Made]) -> Graph:
+    """Rebuild the graph: each group is made when all of its operands are there."""
+    group_of = {node: made for made in groups for node in made[0].members}
+    new: dict[Value, Value] = {}
+    pending = list(nodes)
+    while pending:
+        rest: list[Node] = []
+        for node in pending:
+            made = group_of.get(node)
+            if made is not None and node.outputs[0] in new:
+                continue
+            operands = made[2] if made is not None else node.inputs
+            if any(value not in new for value in operands):
+                rest.append(node)
+            elif made is not None:
+                group, op, _, results = made
+                with in_scope(max(group.members, key=lambda one: one.serial).scope):
+                    images = dict(zip(results, apply(op, [new[value] for value in operands]), strict=True))
+                # What nobody outside reads gets an image too: it counts as done.
+                first = next(iter(images.values()))
+                new.update({one.outputs[0]: images.get(one.outputs[0], first) for one in group.members})
+            else:
+                inputs = tuple(new[value] for value in node.inputs)
+                same = inputs == node.inputs
+                new.update(zip(node.outputs, node.outputs if same else rebuild(node, inputs), strict=True))
+        if len(rest) == len(pending):
+            raise RuntimeError("fusion made a cycle")
+        pending = rest
+    return graph.mapped(new)
+
+
+def _as_op(
+    group: _Group, read: dict[Value, list[Node]], kept: set[Value]
+) -> tuple[Fused, list[Value], list[Value]]:
+    """The op that a group becomes, its operands, and the results that are read outside."""
+    inside = set(group.members)
+    members = sorted(group.members, key=lambda node: node.serial)
+    operands: list[Value] = []
+    for node in members:
+        operands += [v for v in node.inputs if v.node not in inside and not _literal(v.node) and v not in operands]
+    index = {value: place for place, value in enumerate(operands)}
+    body: list[Step] = []
+    for node in members:
+        for value in node.inputs:
+            if value not in index:  # a literal: members come after the members they read
+                index[value] = len(operands) + len(body)
+                body.append(Step(value.op, ()))
+        index[node.outputs[0]] = len(operands) + len(body)
+        body.append(Step(node.op, tuple(index[value] for value in node.inputs)))
+    results = [
+        node.outputs[0]
+        for node in members
+        if node.outputs[0] in kept or any(user not in inside for user in read.get(node.outputs[0], ()))
+    ]
+    return Fused(len(operands), tuple(body), tuple(index[value] for value in results)), operands, results
