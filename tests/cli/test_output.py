@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from json import loads
 
 import pytest
 
-from netspec.cli import output
+from netspec.cli import output, progress
 from netspec.cli.options import files_and_overrides, writable
 from netspec.errors import InputError
 
@@ -81,3 +82,31 @@ def test_where_a_file_can_be_written(tmp_path):
     with pytest.raises(InputError, match="no folder") as error:
         writable(tmp_path / "foldr" / "a", "--output")
     assert error.value.problems[0].hint == "did you mean `folder`?"
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_table_on_a_terminal_fits_it(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    output.table(["name", "number"], [["long " * 30, "1"], ["[1, 2]", "23"]], right=(1,))
+    lines = screen.getvalue().splitlines()
+    assert len(lines) > 6, "the long cell is folded"
+    assert all(len(line.replace("\x1b[1m", "").replace("\x1b[0m", "")) <= 60 for line in lines)
+    assert "[1, 2]" in screen.getvalue()
+    assert "\x1b[3" not in screen.getvalue(), "no colours with NO_COLOR"
+
+
+def test_progress_is_shown_as_the_output_can_take_it(monkeypatch, capsys):
+    with progress.display(as_json=True) as listener:
+        assert listener is progress.json_lines
+    with progress.display(as_json=False) as listener:
+        assert listener is progress.text_lines
+    monkeypatch.setattr("sys.stdout", Terminal())
+    with progress.display(as_json=False) as listener:
+        assert isinstance(listener, progress.Bar)
