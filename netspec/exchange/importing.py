@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from netspec.errors import InputError
 from netspec.exchange.files import HEAD_BYTES, reading
-from netspec.exchange.hdf5 import read_weights
 from netspec.exchange.hdf5_format import MAGIC
+from netspec.exchange.hdf5_import import import_hdf5
 from netspec.exchange.imported import Imported
 from netspec.exchange.onnx_import import import_onnx
 
@@ -20,16 +19,3 @@ def import_model(path: str | Path, shapes: Mapping[str, tuple[int, ...]] | None 
     with reading(path, WHAT) as (file, _):
         head = file.read(HEAD_BYTES)
     return import_hdf5(path) if head.startswith((MAGIC, b"\x89HDF")) else import_onnx(path, shapes)
-
-
-def import_hdf5(path: str | Path) -> Imported:
-    """The net and the weights in one of netspec's own weights files, which carries its net."""
-    found = read_weights(path)
-    if not found.net:
-        raise InputError(
-            f"{path} holds weights without the net they belong to",
-            expected="weights with their net, as `netspec train` writes them",
-            got="a checkpoint" if found.kind == "checkpoint" else "weights alone",
-            hint="use it with its net: `netspec test NET --weights FILE`",
-        )
-    return Imported(found.net, found.arrays)

@@ -242,9 +242,15 @@ class Translator:
     def _maker(self, tensor: str) -> Layer | None:
         return next((layer for layer in reversed(self.layers) if layer.output == tensor), None)
 
-    def host(self, tensor: str) -> Layer | None:
-        """The layer that makes `tensor`, if the node at hand alone reads it: then the node may become part of it."""
-        return self._maker(tensor) if self._reads[tensor] == 1 else None
+    def host(self, tensor: str, node: Node) -> Layer | None:
+        """The layer that makes `tensor`, if `node` may become part of it: nothing else reads the tensor.
+
+        Where `conv1/Conv` makes `conv1`, as netspec writes it, the layer is complete: only `conv1/…` belongs to it.
+        """
+        layer = self._maker(tensor) if self._reads[tensor] == 1 else None
+        if layer is not None and layer.node.name.startswith(f"{tensor}/") and not node.name.startswith(f"{tensor}/"):
+            return None
+        return layer
 
     def set_aside(self, layer: Layer, node: Node, permutation: tuple[int, ...]) -> None:
         """`layer` makes the node's result, but in another order of axes: the result is that, turned."""

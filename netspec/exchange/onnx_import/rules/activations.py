@@ -86,7 +86,7 @@ def _activate(
     fits: Callable[[Layer], bool] = lambda layer: True,
     fields: Mapping[str, Any] | None = None,
 ) -> None:
-    layer = net.host(node.inputs[0])
+    layer = net.host(node.inputs[0], node)
     takes = layer is not None and layer.type != "Activation" and layer.has("activation")
     if layer is not None and takes and "activation" not in layer.fields and fits(layer):
         layer.fields["activation"] = function

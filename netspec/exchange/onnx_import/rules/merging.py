@@ -31,7 +31,7 @@ def _add_layer(net: Translator, node: Node) -> None:
     if len(node.inputs) == 1:
         net.same(node, node.inputs[0])
         return
-    before = net.host(node.inputs[0])
+    before = net.host(node.inputs[0], node)
     if before is not None and before.type == "Add" and node.inputs[0] not in node.inputs[1:]:
         inputs = (*before.inputs, *node.inputs[1:])  # a + b + c, from the left as Add adds
         net.layers.remove(before)
@@ -41,7 +41,7 @@ def _add_layer(net: Translator, node: Node) -> None:
 
 
 def _bias(net: Translator, node: Node, computed: str, constant: NDArray[Any]) -> None:
-    layer, shape = net.host(computed), net.shape(computed)
+    layer, shape = net.host(computed, node), net.shape(computed)
     bias = _along(layer, shape, constant) if layer is not None else None
     if layer is None or bias is None:
         raise Unsupported("adding a constant that is not the bias of the layer before it")
