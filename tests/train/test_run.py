@@ -219,3 +219,9 @@ def test_overrides_by_keyword_and_by_dotted_name(spec: Make, tmp_path: Path) -> 
     assert run.steps == 4
     log = [event for event in events(run.run_dir) if event["event"] == "log"]
     assert log[-1]["learning_rate"] == 0.5
+
+
+def test_a_device_that_cannot_run_leaves_no_run_directory(spec: Make, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="only plans"):
+        netspec.train(spec(), run_dir=tmp_path / "run", device="null")
+    assert not (tmp_path / "run").exists()
