@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from netspec.errors import InputError, Location, Problem, SpecError, did_you_mean, listing
+from netspec.errors import InputError, Location, Problem, SpecError, by_place, did_you_mean, listing
 from netspec.schema.interpolation import Evaluator, Scope, escaped
 from netspec.schema.links import link_problems
 from netspec.schema.net import NetSpec
@@ -97,12 +97,7 @@ def _told_once(problems: Sequence[Problem]) -> list[Problem]:
     unique: dict[tuple[object, str], Problem] = {}
     for problem in problems:
         unique.setdefault((problem.location or problem.path, problem.message), problem)
-    return sorted(unique.values(), key=_order)
-
-
-def _order(problem: Problem) -> tuple[str, int, int]:
-    place = problem.location
-    return (place.file, place.line, place.column) if place else ("", 0, 0)
+    return sorted(unique.values(), key=by_place)
 
 
 @dataclass

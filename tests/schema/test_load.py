@@ -174,7 +174,7 @@ net.yaml:2:1: error: `net` has no field `nam`
     | ^
   expected: one of description, inputs, layers, losses, metrics, name, netspec, outputs, vars
   hint: did you mean `name`?
-net.yaml:4:26: error: a shape holds sizes of 1 or more
+net.yaml:4:26: error: a shape holds whole numbers of 1 or more
   4 |   image: {shape: [1, 28, -28]}
     |                          ^
   expected: a list of sizes such as [1, 28, 28]
@@ -375,7 +375,7 @@ LINES = [
         "'xavier' (text)",
         "xavier is Caffe's name: here it is GlorotUniform",
     ),
-    (CONV + "kernel_initializer: 3}", "11:77", "this is not an initializer", None, "3 (a number)", None),
+    (CONV + "kernel_initializer: 3}", "11:77", "this is not an initializer", None, "3 (a number)", "write `{type: Constant, value: 3}`"),
     (
         CONV + "kernel_initializer: {type: GlorotUniform, scale: 0}}",
         "11:106",
