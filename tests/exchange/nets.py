@@ -36,12 +36,12 @@ class Net:
 
     @cached_property
     def states(self) -> Arrays:
-        """The weights given, or random ones: positive, so that they serve as variances too."""
+        """The weights given, or random ones; those of variances are positive."""
         if self.weights is not None:
             return dict(self.weights)
         random = np.random.default_rng(7)
         return {
-            name: random.uniform(0.1, 0.6, info.value.shape).astype(str(info.value.dtype))
+            name: random.uniform(0.1 if "variance" in name else -0.6, 0.6, info.value.shape).astype("float32")
             for name, info in self.form.builder.states.items()
         }
 

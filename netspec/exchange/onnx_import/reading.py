@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from netspec.errors import InputError, Problem
 from netspec.exchange.files import reading, sniff
@@ -19,14 +19,19 @@ MAX_BYTES = 2**31 - 1
 """Protobuf's own limit."""
 OLDEST_OPSET = 7
 DOMAINS = ("", "ai.onnx")
+IR_VERSION = b"\x08"
+"""Tag of the field that a model begins with."""
+DAMAGED = "copy or download it again"
+
+T = TypeVar("T")
 
 
 def read_model(path: str | Path) -> Model:
     """The model in a file. Raises `InputError` with everything that is wrong with it."""
     proto = _parse(path)
-    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    graph, opsets = proto.graph, {_text(entry.domain): entry.version for entry in proto.opset_import}
     opset = max((opsets[domain] for domain in DOMAINS if domain in opsets), default=0)
-    if not opset or not proto.graph.node:
+    if not opset or not graph.node:
         raise InputError(f"{path} is not an ONNX model", expected=WHAT, got="a message without nodes or opset")
     if opset < OLDEST_OPSET:
         raise InputError(
@@ -34,31 +39,30 @@ def read_model(path: str | Path) -> Model:
             hint="convert it with onnx.version_converter",
         )  # fmt: skip
     problems: list[str] = []
-
-    def attempt(make: Callable[[], Any]) -> Any:
-        try:
-            return make()
-        except (ValueError, TypeError, KeyError, AttributeError, UnicodeDecodeError) as error:
-            problems.append(str(error))
-            return None
-
-    graph = proto.graph
-    model = Model(graph.name, f"{proto.producer_name} {proto.producer_version}".strip(), opset)
-    for tensor in graph.initializer:
-        model.constants[tensor.name] = attempt(lambda tensor=tensor: _array(tensor))  # type: ignore[misc]  # mypy and default arguments of lambdas
+    arrays = _each(_array, graph.initializer, problems)
+    model = Model(_text(graph.name), f"{_text(proto.producer_name)} {_text(proto.producer_version)}".strip(), opset)
+    model.constants = dict(arrays)
+    given = {_text(tensor.name) for tensor in graph.initializer}  # before ONNX's IR 4 they are listed as inputs too
+    model.inputs = _each(_input, [one for one in graph.input if _text(one.name) not in given], problems)
+    model.outputs = [_text(one.name) for one in graph.output]
+    model.nodes = _each(lambda node: _node(node, opsets, opset), graph.node, problems)
     if graph.sparse_initializer:
         problems.append("sparse weights are not read")
-    model.inputs = [attempt(lambda one=one: _input(one)) for one in graph.input if one.name not in model.constants]  # type: ignore[misc]  # as above
-    model.outputs = [one.name for one in graph.output]
-    for node in graph.node:
-        made = attempt(lambda node=node: _node(node, opsets, opset))  # type: ignore[misc]  # as above
-        if made is not None:
-            model.nodes.append(made)
-    if not problems:
-        problems = _wiring(model)
+    problems = problems or _wiring(model)
     if problems:
         raise InputError(Problem(f"{path}: {text}") for text in dict.fromkeys(problems))
     return model
+
+
+def _each(make: Callable[[Any], T], parts: Iterable[Any], problems: list[str]) -> list[T]:
+    """What `make` makes of each part; where it fails, a problem is noted instead."""
+    made = []
+    for part in parts:
+        try:
+            made.append(make(part))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            problems.append(str(error))
+    return made
 
 
 def _parse(path: str | Path) -> onnx.ModelProto:
@@ -68,18 +72,18 @@ def _parse(path: str | Path) -> onnx.ModelProto:
         if size > MAX_BYTES:
             raise InputError(f"{path} is too large for an ONNX file", expected=f"at most {MAX_BYTES:,} bytes")
         data = file.read()
-    if not data.startswith(b"\x08"):  # the first field, ir_version
-        found, hint = sniff(data)
-        raise InputError(f"{path} is not an ONNX model", expected=WHAT, got=found, hint=hint)
     try:
         return onnx.load_model_from_string(data)
     except Exception as error:  # protobuf's DecodeError, whose module has no type information, and what lies below it
-        raise InputError(
-            f"{path} is damaged or not an ONNX model", expected=WHAT, got=str(error), hint="copy or download it again"
-        ) from error
+        found, hint = (str(error), DAMAGED) if data.startswith(IR_VERSION) else sniff(data)
+        raise InputError(f"{path} is damaged, or not an ONNX model", expected=WHAT, got=found, hint=hint) from error
 
 
-def _array(tensor: onnx.TensorProto) -> NDArray[Any]:
+def _array(tensor: onnx.TensorProto) -> tuple[str, NDArray[Any]]:
+    return _text(tensor.name), _numbers(tensor)
+
+
+def _numbers(tensor: onnx.TensorProto) -> NDArray[Any]:
     import numpy as np
     import onnx
 
@@ -118,18 +122,25 @@ def _input(info: onnx.ValueInfoProto) -> ModelInput:
 def _node(node: onnx.NodeProto, opsets: dict[str, int], opset: int) -> Node:
     import onnx
 
-    domain = "" if node.domain in DOMAINS else node.domain
+    op_type, domain = _text(node.op_type), _text(node.domain)
+    domain = "" if domain in DOMAINS else domain
     version = opset if not domain else opsets.get(domain, 0)
     attributes: dict[str, Any] = {}
     try:
-        schema = onnx.defs.get_schema(node.op_type, version, domain)
+        schema = onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
         schema = None  # the operator is unknown, which its missing rule will say
     for name, one in schema.attributes.items() if schema else ():
         if one.default_value.type:
             attributes[name] = _attribute(one.default_value)
-    attributes |= {one.name: _attribute(one) for one in node.attribute}
-    return Node(node.op_type, node.name, tuple(node.input), tuple(node.output), attributes, version, domain)
+    attributes |= {_text(one.name): _attribute(one) for one in node.attribute}
+    inputs, outputs = tuple(map(_text, node.input)), tuple(map(_text, node.output))
+    return Node(op_type, _text(node.name), inputs, outputs, attributes, version, domain)
+
+
+def _text(text: str | bytes) -> str:
+    """A name; protobuf gives bytes for one that is not UTF-8."""
+    return text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")
 
 
 def _attribute(attribute: onnx.AttributeProto) -> Any:
@@ -150,7 +161,7 @@ def _attribute(attribute: onnx.AttributeProto) -> Any:
         case kinds.STRING:
             return attribute.s.decode()
         case kinds.TENSOR:
-            return _array(attribute.t)
+            return _numbers(attribute.t)
     return attribute  # subgraphs and the like: no rule takes them
 
 

@@ -10,11 +10,12 @@ from typing import Any
 from netspec.exchange.onnx_import.model import Model, ModelInput
 from netspec.exchange.onnx_import.naming import clean
 from netspec.exchange.onnx_import.translate import Layer
+from netspec.schema.kinds import LAYERS
 from netspec.schema.scalars import looks_quoted
 
 WIDTH = 118
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+(:[A-Za-z0-9_./-]+)*\Z")
-_OTHER_PARSERS = {"yes", "no", "on", "off", "y", "n"}  # truth values to YAML 1.1
+_OTHER_PARSERS = {"yes", "no", "on", "off"}  # truth values to YAML 1.1
 
 
 def write_net(
@@ -37,7 +38,8 @@ def write_net(
         fields = {"name": layer.name, "type": layer.type}
         if layer.sources != (above,):
             fields["from"] = layer.sources[0] if len(layer.sources) == 1 else list(layer.sources)
-        lines += _item({**fields, **layer.fields})
+        declared = (name for name in LAYERS[layer.type].model_fields if name in layer.fields)
+        lines += _item(fields | {name: layer.fields[name] for name in declared})
         above = layer.name
     lines.append(f"outputs: {_flow(list(outputs))}")
     return "\n".join(lines) + "\n"
