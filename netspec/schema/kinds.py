@@ -19,7 +19,7 @@ def _as_names(value: Any) -> tuple[str, ...] | None:
         return None
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
-        raise problem("`from` must name layers or inputs", expected="a name, or a list of names", got=describe(value))
+        raise problem("not a name, or a list of names", expected="a name, or a list of names", got=describe(value))
     return tuple(names)
 
 

@@ -15,7 +15,6 @@ from netspec.schema.interpolation import Evaluator, Scope, escaped
 from netspec.schema.links import link_problems
 from netspec.schema.net import NetSpec
 from netspec.schema.overrides import Override, apply_overrides, overrides_from_mapping, parse_overrides
-from netspec.schema.paths import absolute
 from netspec.schema.problems import problems_of
 from netspec.schema.python_data import from_python
 from netspec.schema.reader import read_yaml
@@ -88,7 +87,7 @@ def _kind(tree: Map, wanted: Kind | None) -> Kind:
         location=tree.origin,
         expected="`inputs` and `layers`" if wanted == "net" else "`net`, `data`, `solver` and `train`",
         got=f"keys {listing(list(tree))}",
-        hint=f"its net is `{absolute(other, tree.value_at['net'])}`" if isinstance(other, str) else None,
+        hint=f"its net is `{_beside(other, tree.value_at['net'])}`" if isinstance(other, str) else None,
     )
 
 

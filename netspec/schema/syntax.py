@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from yaml.error import MarkedYAMLError
 
 from netspec.errors import Location, Problem
 
 _EXPRESSION = re.compile(r"""(?<!["'])\$\{""")
-_SLASHES = re.compile(r"(^|\s)//")
+_SLASHES = re.compile(r"(^|\s)(//)")
+_OTHER_LINE = re.compile(r"\s*[^\s#:-][^:]*$")
 
 # (what PyYAML says, what to tell, hint); the first whose pattern is found in PyYAML's text is taken.
 _EXPLANATIONS: tuple[tuple[str, str, str | None], ...] = (
@@ -26,7 +28,11 @@ _EXPLANATIONS: tuple[tuple[str, str, str | None], ...] = (
     (r"expected ',' or '\}'", "this mapping is not closed", "is a `,` or `}}` missing?"),
     (r"found unexpected end of stream", "a quoted text is not closed", "write the closing quote"),
     (r"found unexpected document separator", "a quoted text is not closed", "write the closing quote"),
-    (r"expected the node content, but found '<stream end>'", "the file ends inside a list or mapping", "close it"),
+    (
+        r"expected the node content, but found '<stream end>'",
+        "the file ends inside a list or mapping",
+        "is a `]` or `}}` missing?",
+    ),
     (r"expected the node content", "a value is missing here", None),
     (
         r"expected <block end>, but found '(-|<block sequence start>)'",
@@ -59,8 +65,8 @@ def explain(error: MarkedYAMLError, at: Callable[[int, int], Location]) -> Probl
             hint = advice.format() if advice else None
             break
     if mark is not None:
-        above = at(mark.line - 1, 0).text if mark.line else ""
-        message, hint = _better(said, place, above) or (message, hint)
+        above = at(mark.line - 1, 0) if mark.line else None
+        message, hint, place = _better(said, place, above) or (message, hint, place)
     notes: tuple[str, ...] = ()
     start = error.context_mark
     if start is not None and mark is not None and start.line != mark.line:
@@ -68,18 +74,21 @@ def explain(error: MarkedYAMLError, at: Callable[[int, int], Location]) -> Probl
     return Problem(message, place, hint=hint, notes=notes)
 
 
-def _better(said: str, place: Location, above: str) -> tuple[str, str] | None:
-    """Message and hint where the lines themselves show what is wrong; `above` is the line before the place."""
+def _better(said: str, place: Location, above: Location | None) -> tuple[str, str, Location] | None:
+    """Message, hint and place where the lines themselves show what is wrong; `above` is the line before."""
     before = place.text[: place.column - 1]
     if _EXPRESSION.search(place.text) and re.search(r"expected ',' or|block end|':'", said):
-        return "an expression without quotes", 'inside [ ] or { } an expression needs quotes: "${…}"'
-    if any(_SLASHES.search(line) for line in (place.text, above)):
-        return "this is no comment", "a comment begins with `#`"
+        return "an expression without quotes", 'inside [ ] or { } an expression needs quotes: "${…}"', place
+    for line in filter(None, (above, place)):
+        slashes = _SLASHES.search(line.text)
+        if slashes:
+            return "this is no comment", "a comment begins with `#`", replace(line, column=slashes.start(2) + 1)
     if "mapping values are not allowed" in said:
         if ": " in before:
-            return "a second `:` in the line", "quote a text that holds `: `"
-        if above.strip() and ":" not in above and not above.lstrip().startswith(("#", "-")):
-            return "the line above is no `key: value`", "is its `:` missing?"
+            return "a second `:` in the line", "quote a text that holds `: `", place
+        if above and _OTHER_LINE.match(above.text):
+            start = len(above.text) - len(above.text.lstrip()) + 1
+            return "this line is no `key: value`", "is its `:` missing?", replace(above, column=start)
     if "<block end>" in said and before.rstrip().endswith(("'", '"')):
-        return "text goes on after the closing quote", "a quote inside single quotes is written twice: 'it''s'"
+        return "text goes on after the closing quote", "a quote inside single quotes is written twice: 'it''s'", place
     return None

@@ -28,7 +28,7 @@ _TYPES = {
     "none_required": "null",
 }
 _PLURALS = {"int": "integers", "float": "numbers", "str": "texts", "bool": "truth values"}
-_NAME_RULE = "letters, digits and _ . / : -, starting with a letter, a digit or _"
+_NAME_RULE = "letters a to z, digits and _ . / : -, starting with a letter, a digit or _"
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,8 @@ def _type_hint(kind: str, value: Any) -> str | None:
     if kind == "int_type" and isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return f"write {int(value)}"
     if kind in ("int_type", "float_type"):
+        if isinstance(value, list) and len(value) == 1 and type(value[0]) in (int, float):
+            return f"write {value[0]}"
         return number_hint(value, int if kind == "int_type" else (int, float))
     if kind in ("list_type", "tuple_type"):
         if isinstance(value, dict):
