@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from netspec.errors import InputError
 from netspec.exchange.onnx_import import import_onnx
+from netspec.exchange.onnx_import.translate import rules
 from netspec.exchange.onnx_model import open_session
 from netspec.schema.load import load_net
 from tests.exchange.nets import Net
@@ -320,6 +321,8 @@ def test_all_of_it_at_once(tmp_path: Path) -> None:
 def test_an_open_size_can_be_given(tmp_path: Path) -> None:
     net, _ = imported(model([node("Relu", "x")], ("N", 2, "H", "W")), tmp_path, shapes={"x": (2, 3, 4)})
     assert net.spec.inputs["x"].shape == (2, 3, 4)
+    with pytest.raises(InputError, match="a shape is given for `image`, which is no input"):
+        imported(model([node("Relu", "x")]), tmp_path, shapes={"image": (1,)})
 
 
 def test_what_should_be_known_is_noted(tmp_path: Path) -> None:
@@ -413,3 +416,9 @@ def test_no_damage_ends_in_another_error(tmp_path_factory: pytest.TempPathFactor
     path.write_bytes(content[: data.draw(st.integers(1, len(content)))] if data.draw(st.booleans()) else content)
     with suppress(InputError):
         import_onnx(path)
+
+
+def test_the_documentation_lists_what_is_read() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+    listed = text.partition("Operators that are read:\n\n")[2].partition("\n\nand ")[0].replace("\n", " ")
+    assert listed.split(", ") == sorted(op_type for domain, op_type in rules() if not domain)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import ValidationError
 
-from netspec.errors import NetspecError, Problem, listing
+from netspec.errors import NetspecError, Problem, did_you_mean, listing
 from netspec.exchange.onnx_import.folding import fold
 from netspec.exchange.onnx_import.model import Model, ModelInput, Node, Unsupported
 from netspec.graph.ops.source import Input
@@ -105,6 +105,12 @@ class Translator:
             self.problems.append(Problem(f"the inputs have different batch sizes: {sorted(fixed)}"))
         elif fixed:
             (self.batch,) = fixed
+        known = [one.name for one in self.model.inputs]
+        for name in sorted(shapes.keys() - set(known)):
+            hint = did_you_mean(name, known)
+            self.problems.append(
+                Problem(f"a shape is given for `{name}`, which is no input", expected=listing(known), hint=hint)
+            )
         for one in self.model.inputs:
             if not self._reads[one.name]:
                 self.remarks.append(f"the input `{one.name}` is read by nothing and was left out")
