@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 from netspec.backends.onednn.attributes import Attributes
-from netspec.backends.onednn.constants import Algorithm, NormalizationFlags, Propagation, forward
+from netspec.backends.onednn.constants import Algorithm, Arg, NormalizationFlags, Propagation, Query, forward
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.primitive import PrimitiveDesc
 
@@ -24,7 +25,8 @@ def batch_normalization_forward(
     With `USE_GLOBAL_STATS` MEAN and VARIANCE are given. For inference without it they are computed and not told.
     """
     arguments = (forward(training), src, dst, float(epsilon), flags)
-    return PrimitiveDesc.make(src.engine, "batch_normalization_forward", *arguments, attributes=attributes)
+    kind, unused = "batch_normalization_forward", _unused(flags)
+    return PrimitiveDesc.make(src.engine, kind, *arguments, attributes=attributes, unused=unused)
 
 
 def batch_normalization_backward(
@@ -34,16 +36,10 @@ def batch_normalization_backward(
     epsilon: float,
     flags: NormalizationFlags,
     hint: PrimitiveDesc,
-    *,
-    weights: bool = True,
 ) -> PrimitiveDesc:
-    """SRC, MEAN, VARIANCE, DIFF_DST, SCALE, and the WORKSPACE of a fused ReLU → DIFF_SRC, DIFF_SCALE, DIFF_SHIFT.
-
-    Without `weights` only the first is computed.
-    """
-    kind = Propagation.BACKWARD if weights else Propagation.BACKWARD_DATA
-    arguments = (kind, diff_src, diff_dst, src, float(epsilon), flags, hint)
-    return PrimitiveDesc.make(src.engine, "batch_normalization_backward", *arguments)
+    """SRC, MEAN, VARIANCE, DIFF_DST, SCALE, and the WORKSPACE of a fused ReLU → DIFF_SRC, DIFF_SCALE, DIFF_SHIFT."""
+    arguments = (diff_src, diff_dst, src, float(epsilon), flags, hint)
+    return _backward("batch_normalization_backward", src, arguments, flags)
 
 
 def layer_normalization_forward(
@@ -58,7 +54,8 @@ def layer_normalization_forward(
 ) -> PrimitiveDesc:
     """Over the last axis. SRC (…, C), SCALE, SHIFT (C) → DST; MEAN, VARIANCE (…) as `statistics` describes them."""
     arguments = (forward(training), src, dst, statistics, float(epsilon), flags)
-    return PrimitiveDesc.make(src.engine, "layer_normalization_forward", *arguments, attributes=attributes)
+    kind, unused = "layer_normalization_forward", _unused(flags)
+    return PrimitiveDesc.make(src.engine, kind, *arguments, attributes=attributes, unused=unused)
 
 
 def layer_normalization_backward(
@@ -69,13 +66,28 @@ def layer_normalization_backward(
     epsilon: float,
     flags: NormalizationFlags,
     hint: PrimitiveDesc,
-    *,
-    weights: bool = True,
 ) -> PrimitiveDesc:
-    """SRC, MEAN, VARIANCE, DIFF_DST, SCALE → DIFF_SRC, DIFF_SCALE, DIFF_SHIFT (without `weights` only the first)."""
-    kind = Propagation.BACKWARD if weights else Propagation.BACKWARD_DATA
-    arguments = (kind, diff_src, diff_dst, src, statistics, float(epsilon), flags, hint)
-    return PrimitiveDesc.make(src.engine, "layer_normalization_backward", *arguments)
+    """SRC, MEAN, VARIANCE, DIFF_DST, SCALE → DIFF_SRC, DIFF_SCALE, DIFF_SHIFT; some versions want SHIFT too."""
+    arguments = (diff_src, diff_dst, src, statistics, float(epsilon), flags, hint)
+    return _backward("layer_normalization_backward", src, arguments, flags)
+
+
+def _unused(flags: NormalizationFlags) -> frozenset[int]:
+    """Scale and shift share one description: the library gives it for both where it takes one."""
+    scale = set() if flags & NormalizationFlags.USE_SCALE else {Arg.SCALE, Arg.DIFF_SCALE}
+    shift = set() if flags & NormalizationFlags.USE_SHIFT else {Arg.SHIFT, Arg.DIFF_SHIFT}
+    return frozenset(scale | shift)
+
+
+def _backward(kind: str, src: MemoryDesc, arguments: tuple[Any, ...], flags: NormalizationFlags) -> PrimitiveDesc:
+    """A backward computation. It has no need of the shift, but some want it: the number of inputs tells."""
+    affine = flags & (NormalizationFlags.USE_SCALE | NormalizationFlags.USE_SHIFT)
+    whole = (Propagation.BACKWARD if affine else Propagation.BACKWARD_DATA, *arguments)
+    made = PrimitiveDesc.make(src.engine, kind, *whole, unused=_unused(flags))
+    told = made.count(Query.INPUTS) + made.count(Query.OUTPUTS)
+    if len(set(made.arguments) - {Arg.SCRATCHPAD}) > told:
+        made = PrimitiveDesc.make(src.engine, kind, *whole, unused=_unused(flags) | {Arg.SHIFT})
+    return made
 
 
 def lrn_forward(

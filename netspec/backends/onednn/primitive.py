@@ -16,19 +16,34 @@ class PrimitiveDesc(Handle):
     """A computation on described memory, with an implementation chosen. Tells the layouts it wants by argument."""
 
     def __init__(
-        self, engine: Engine, kind: str, arguments: tuple[Any, ...], attributes: Attributes | None = None
+        self,
+        engine: Engine,
+        kind: str,
+        arguments: tuple[Any, ...],
+        attributes: Attributes | None = None,
+        unused: frozenset[int] = frozenset(),
     ) -> None:
-        """By `dnnl_{kind}_primitive_desc_create`. Raises `OneDnnError` where the library has no code for it."""
+        """By `dnnl_{kind}_primitive_desc_create`. Raises `OneDnnError` where the library has no code for it.
+
+        `unused` are arguments that the library describes, and refuses all the same when they are given.
+        """
         self.attributes = attributes or Attributes(engine)
         made = Pointer()
         engine.call(f"{kind}_primitive_desc_create", ctypes.byref(made), *arguments, self.attributes)
         super().__init__(engine, "primitive_desc", made)
-        self._kind, self._arguments, self._skipped = kind, arguments, 0
+        self._kind, self._arguments, self._unused, self._skipped = kind, arguments, unused, 0
 
     @classmethod
-    def make(cls, engine: Engine, kind: str, *arguments: Any, attributes: Attributes | None = None) -> Self:
+    def make(
+        cls,
+        engine: Engine,
+        kind: str,
+        *arguments: Any,
+        attributes: Attributes | None = None,
+        unused: frozenset[int] = frozenset(),
+    ) -> Self:
         """For the computations whose first argument is the engine: all but a reorder."""
-        return cls(engine, kind, (engine, *arguments), attributes)
+        return cls(engine, kind, (engine, *arguments), attributes, unused)
 
     def __getitem__(self, argument: int) -> MemoryDesc:
         """The memory that an argument must have. Raises `KeyError` if the computation has no such argument."""
@@ -44,6 +59,8 @@ class PrimitiveDesc(Handle):
 
     def find(self, argument: int) -> Pointer | None:
         """As `get`, borrowed: valid while this object lives."""
+        if argument in self._unused:
+            return None
         query = self.engine.library.functions.dnnl_primitive_desc_query_md
         found = Pointer(query(self.pointer, ctypes.c_int(Query.EXEC_ARG), ctypes.c_int(argument)))
         if not found.value:
@@ -61,12 +78,16 @@ class PrimitiveDesc(Handle):
     @property
     def arguments(self) -> list[int]:
         """The arguments that must be bound, bias and workspaces included."""
-        sources = ctypes.c_int()
-        self.engine.call("primitive_desc_query", self, Query.INPUTS, 0, ctypes.byref(sources))
         known = [int(one) for one in Arg]
-        known += [multiple_src(index) for index in range(sources.value)]
+        known += [multiple_src(index) for index in range(self.count(Query.INPUTS))]
         known += [post_op_src(i) for i, op in enumerate(self.attributes.post_ops) if isinstance(op, Binary)]
         return [one for one in known if self.find(one) is not None]
+
+    def count(self, what: Query) -> int:
+        """The number of its inputs or outputs: `Query.INPUTS`, `Query.OUTPUTS`."""
+        result = ctypes.c_int()
+        self.engine.call("primitive_desc_query", self, what, 0, ctypes.byref(result))
+        return result.value
 
     @property
     def implementation(self) -> str:
@@ -80,7 +101,7 @@ class PrimitiveDesc(Handle):
         skipped = self._skipped
         while True:
             skipped += 1
-            other = PrimitiveDesc(self.engine, self._kind, self._arguments, self.attributes)
+            other = PrimitiveDesc(self.engine, self._kind, self._arguments, self.attributes, self._unused)
             try:
                 for _ in range(skipped):
                     self.engine.call("primitive_desc_next_impl", other)
