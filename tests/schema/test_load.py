@@ -311,7 +311,14 @@ LINES = [
         "true (a truth value)",
         None,
     ),
-    ("- {name: c, type: Dense, units: [1]}", "11:35", "`units` is not an integer", "an integer", "a list of 1", "write 1"),
+    (
+        "- {name: c, type: Dense, units: [1]}",
+        "11:35",
+        "`units` is not an integer",
+        "an integer",
+        "a list of 1",
+        "write 1",
+    ),
     (
         "- {name: c, type: Dense, units: {a: 1}}",
         "11:35",
@@ -375,7 +382,14 @@ LINES = [
         "'xavier' (text)",
         "xavier is Caffe's name: here it is GlorotUniform",
     ),
-    (CONV + "kernel_initializer: 3}", "11:77", "this is not an initializer", None, "3 (a number)", "write `{type: Constant, value: 3}`"),
+    (
+        CONV + "kernel_initializer: 3}",
+        "11:77",
+        "this is not an initializer",
+        None,
+        "3 (a number)",
+        "write `{type: Constant, value: 3}`",
+    ),
     (
         CONV + "kernel_initializer: {type: GlorotUniform, scale: 0}}",
         "11:106",

@@ -201,7 +201,7 @@ def test_weights_start_a_new_run_and_what_does_not_fit_is_named(spec: Make, tmp_
     assert warning.endswith("start fresh: logits/bias, logits/kernel")
     other["net"]["layers"] = [{"name": "other", "type": "Dense", "units": 3}]
     other["net"]["losses"][0]["from"] = other["net"]["metrics"][0]["from"] = ["other", "label"]
-    with pytest.raises(InputError, match="nothing in .* fits the net"):
+    with pytest.raises(InputError, match=r"nothing in .* fits the net"):
         netspec.train(other, run_dir=tmp_path / "third", weights=first.weights)
 
 
