@@ -17,7 +17,7 @@ IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train test lint format type bench lock wheel clean
+.PHONY: help install train test test-peers lint format type bench lock wheel clean
 
 help: ## this list
 	@echo "make TARGET [ARGS=…] [PYTHON=python3.12]"
@@ -30,6 +30,12 @@ train: $(RUNTIME) ## train LeNet on MNIST; ARGS="train.max_epochs=1" changes the
 
 test: $(DEV) ## all tests; ARGS="-k schema -x" goes to pytest
 	$(BIN)/python -m pytest $(ARGS)
+
+test-peers: $(DEV) ## layers, losses and metrics against Keras on PyTorch, computed anew in .venv-peers
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/python -m pip --disable-pip-version-check --no-input install --quiet -r tests/peers/requirements.txt
+	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record --output build/peers
+	NETSPEC_PEER_ANSWERS=$(CURDIR)/build/peers $(BIN)/python -m pytest tests/peers $(ARGS)
 
 lint: $(DEV) ## ruff: rules and formatting
 	$(BIN)/ruff check $(SOURCES)

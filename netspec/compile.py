@@ -7,23 +7,23 @@ programs of a compiler share its states.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from netspec.backends.device import Device, open_device
 from netspec.backends.program import Program, choose_kernels
 from netspec.backends.states import States
-from netspec.errors import Problem, SpecError
+from netspec.errors import Problem, SpecError, did_you_mean, listing
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
 from netspec.graph.kernel import choose
 from netspec.graph.plan import Plan, signature
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, ShapeMismatch, Value, explain, in_scope
-from netspec.layers.base import Builder, Domain, Initial, MetricSpec, StateInfo, arity
-from netspec.layers.base import Constant as ConstantInitial
+from netspec.layers.base import Builder, Constant, Domain, MetricSpec, StateInfo, arity
 from netspec.passes.base import run_passes
 from netspec.passes.cse import CommonSubexpressions
 from netspec.passes.detach import Detach
@@ -42,6 +42,12 @@ LEARNING_RATE, STEP = "$learning_rate", "$step"
 
 LOSS = "loss"
 """Name of the total loss among the results of a program."""
+
+REGULARIZATION = "regularization"
+"""Name of the sum of all penalties among the losses; no loss of a net can be called so."""
+
+KEPT_FORMS = 8
+"""How many pairs of purpose and batch size stay compiled: a training and its evaluation need five."""
 
 PASSES = (Fold(), CommonSubexpressions(), Detach())
 
@@ -72,10 +78,13 @@ class Built:
     metrics: dict[str, tuple[MetricSpec, tuple[Value, ...]]] = field(default_factory=dict)
 
 
-def build(spec: NetSpec, batch_size: int, *, training: bool, dtype: DType = DType.FLOAT32, judged: bool = True) -> Built:
+def build(
+    spec: NetSpec, batch_size: int, *, training: bool, dtype: DType = DType.FLOAT32, judged: bool = True
+) -> Built:
     """The net as graph values. Raises `SpecError` with every shape error there is, not only the first.
 
-    Without `judged` the losses and metrics are left out, and with them the inputs that only they use.
+    What reads a layer that is wrong is passed over: nothing can be said of it. Without `judged` the losses and metrics
+    are left out, and with them the inputs that only they use.
     """
     names = resolve_names(spec)
     builder = Builder(training, dtype)
@@ -91,27 +100,32 @@ def build(spec: NetSpec, batch_size: int, *, training: bool, dtype: DType = DTyp
         inputs = [value for value in found if value is not None]
         if len(inputs) < len(found):
             return None
-        scope = builder.enter(thing, link.name)
-        with in_scope(scope):
+        with in_scope(builder.enter(thing, link.name)) as scope:
             try:
                 _check_arity(thing, inputs, scope)
-                return thing.build(builder, *inputs)
+                made = thing.build(builder, *inputs)
+                return made * thing.weight if isinstance(link, LossLink) and thing.weight != 1.0 else made
             except ShapeMismatch as mismatch:
                 problems.append(_in_list(explain(inputs, mismatch), what, link.name))
             except SpecError as error:
                 problems.extend(_in_list(problem, what, link.name) for problem in error.problems)
         return None
 
-    for link in names.layers:
-        values[link.name] = call(link, "layers")
+    for layer in names.layers:
+        values[layer.name] = call(layer, "layers")
+        if values[layer.name] is not None:
+            problems += _multiplier_problems(layer, builder)
     built = Built(builder, {name: value for name, value in values.items() if value is not None})
     built.outputs = {name: built.values[name] for name in names.outputs if name in built.values}
     if judged:
         for loss in names.losses:
+            problems += _reserved(loss, loss.name == REGULARIZATION, "loss", "the sum of all penalties is called so")
             value = call(loss, "losses")
             if value is not None:
-                built.losses[loss.name] = value if loss.fields.weight == 1.0 else value * loss.fields.weight
+                built.losses[loss.name] = value
         for metric in names.metrics:
+            clashes = metric.name.partition("/")[0] == LOSS
+            problems += _reserved(metric, clashes, "metric", "the sum of all losses is called so")
             totals = call(metric, "metrics")
             if totals is not None:
                 assert isinstance(metric.fields, MetricSpec)
@@ -119,7 +133,7 @@ def build(spec: NetSpec, batch_size: int, *, training: bool, dtype: DType = DTyp
     if problems:
         raise SpecError(problems)
     if builder.penalties and built.losses:
-        built.losses["regularization"] = total(builder.penalties)
+        built.losses[REGULARIZATION] = total(builder.penalties)
     return built
 
 
@@ -131,6 +145,33 @@ def _check_arity(thing: Any, inputs: list[Value], scope: Scope) -> None:
             f"{scope.kind} takes {span} input{'s' if span != '1' else ''}, not {len(inputs)}",
             expected=f"`from` with {span} name{'s' if span != '1' else ''}", got=f"{len(inputs)}",
         )  # fmt: skip
+
+
+def _multiplier_problems(link: LayerLink, builder: Builder) -> Iterator[Problem]:
+    """Multipliers that would be without effect: of parameters that the layer does not have, or that it shares."""
+    layer, made = link.fields, f"{link.fields.share or link.name}/"
+    known = [name.removeprefix(made) for name in builder.states if name.startswith(made)]
+    for field_ in ("learning_rate_multiplier", "weight_decay_multiplier"):
+        given, path = getattr(layer, field_), f"layers.{link.name}.{field_}"
+        if layer.share and given != 1.0:
+            message = f"layer `{link.name}` shares its parameters: its `{field_}` would be without effect"
+            yield Problem(message, layer.where(field_), path, hint=f"give it to `{layer.share}`")
+        elif isinstance(given, Mapping):
+            for name in given:
+                if name not in known:
+                    yield Problem(
+                        f"layer `{link.name}` has no parameter `{name}`", layer.where(field_, name, key=True),
+                        f"{path}.{name}", expected=f"one of {listing(known)}" if known else "nothing: it has none",
+                        hint=did_you_mean(name, known),
+                    )  # fmt: skip
+
+
+def _reserved(link: LossLink | MetricLink, clashes: bool, what: str, why: str) -> Iterator[Problem]:
+    """A problem if the name of a loss or metric clashes with one of the program's own."""
+    if clashes:
+        path = f"{'losses' if what == 'loss' else 'metrics'}.{link.name}.name"
+        message = f"a {what} can't be called `{link.name}`: {why}"
+        yield Problem(message, link.fields.where("name"), path, expected="another name")
 
 
 def _in_list(problem: Problem, what: str, name: str) -> Problem:
@@ -151,7 +192,10 @@ def total(values: Iterable[Value]) -> Value:
 
 
 class Compiler:
-    """Programs of one net on one device, by purpose and batch size, and the states that they share."""
+    """Programs of one net on one device, by purpose and batch size, and the states that they share.
+
+    Raises `SpecError` where the net's shapes do not fit, or where there is a solver and nothing to train.
+    """
 
     def __init__(
         self,
@@ -164,15 +208,13 @@ class Compiler:
     ) -> None:
         self.spec, self.solver, self.dtype, self.seed = spec, solver, dtype, seed
         self.device = open_device(device) if isinstance(device, str) else device
-        self._programs: dict[tuple[Purpose, int], Program] = {}
-        self._plans: dict[tuple[Purpose, int], Plan] = {}
-        self._built: dict[tuple[Purpose, int], Built] = {}
-        form = build(spec, 1, training=solver is not None, dtype=dtype)
+        self._forms: dict[tuple[Purpose, int], _Form] = {}
+        form = self.built(Purpose.TEST if solver is None else Purpose.TRAIN, 1)
         self.info: dict[str, StateInfo] = dict(form.builder.states)
         self.metrics = {name: metric for name, (metric, _) in form.metrics.items()}
         self.domains: dict[str, Domain] = form.builder.domains
         if solver is not None:
-            self._train_graph(form)
+            self.graph(Purpose.TRAIN, 1)
         self.states = States({name: info.value.type for name, info in self.info.items()}, self.device)
         if self.device.runs:
             self.reset()
@@ -189,74 +231,119 @@ class Compiler:
 
     def built(self, purpose: Purpose, batch_size: int) -> Built:
         """The net's graph values for a purpose."""
-        key = purpose, batch_size
-        if key not in self._built:
-            training = purpose in (Purpose.TRAIN, Purpose.GRADIENTS)
-            judged = purpose is not Purpose.PREDICT
-            self._built[key] = build(self.spec, batch_size, training=training, dtype=self.dtype, judged=judged)
-        return self._built[key]
+        return self._form(purpose, batch_size).built
 
     def graph(self, purpose: Purpose, batch_size: int) -> Graph:
-        """The whole graph for a purpose, before any pass."""
-        built = self.built(purpose, batch_size)
-        if purpose is Purpose.PREDICT:
-            return Graph(built.outputs)
-        losses = {f"{LOSS}/{name}": value for name, value in built.losses.items()}
-        if built.losses:
-            losses[LOSS] = total(built.losses.values())
-        if purpose is Purpose.TEST:
-            totals = {f"{name}/{index}": value for name, (_, values) in built.metrics.items() for index, value in enumerate(values)}
-            return Graph({**losses, **totals})
-        self._need_loss(losses)
-        if purpose is Purpose.TRAIN:
-            return self._train_graph(built)
-        trained = {name: info.value for name, info in built.builder.states.items() if info.trainable}
-        found = gradients(losses[LOSS], list(trained.values()))
-        return Graph({**losses, **{f"gradient/{name}": one for name, one in zip(trained, found, strict=True)}})
-
-    def _need_loss(self, losses: Mapping[str, Value]) -> None:
-        if not losses:
-            hint = "add e.g. `losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]`"
-            raise SpecError(Problem("the net has no losses: there is nothing to train for", self.spec.where(), "losses", hint=hint))
-
-    def _train_graph(self, built: Built) -> Graph:
-        """One training step; also makes the solver's slots known."""
-        assert self.solver is not None
-        self._need_loss(built.losses)
-        loss = total(built.losses.values())
-        states = built.builder.states
-        trained = {name: info for name, info in states.items() if info.trainable}
-        found = gradients(loss, [info.value for info in trained.values()])
-        params = [
-            Param(name, info.value, gradient, info.learning_rate_multiplier, info.weight_decay_multiplier)
-            for (name, info), gradient in zip(trained.items(), found, strict=True)
-        ]
-        scalar = TensorType((), self.dtype)
-        rate, step = built.builder.input(LEARNING_RATE, scalar), built.builder.input(STEP, scalar)
-        solution = self.solver.build(params, rate, step)
-        for slot in solution.slots:
-            self.info.setdefault(slot.label, StateInfo(slot.value, _start(slot.initial), "slot"))
-        parts = {f"{LOSS}/{name}": value for name, value in built.losses.items()}
-        updates = {**built.builder.updates, **solution.updates, **solution.slot_updates}
-        return Graph({LOSS: loss, **parts}, updates, guard=loss)
+        """The whole graph for a purpose, before any pass. Raises `SpecError` where there is nothing to train."""
+        return self._form(purpose, batch_size).graph
 
     def plan(self, purpose: Purpose, batch_size: int) -> Plan:
         """Everything decided for a purpose and batch size; nothing is allocated."""
-        key = purpose, batch_size
-        if key not in self._plans:
-            self._plans[key] = make_plan(self.graph(purpose, batch_size), self.device)
-        return self._plans[key]
+        return self._form(purpose, batch_size).plan
 
     def program(self, purpose: Purpose, batch_size: int) -> Program:
-        """The bound program for a purpose and batch size."""
+        """The bound program for a purpose and batch size. Raises `InputError` on a device that only plans."""
+        return self._form(purpose, batch_size).program
+
+    def _form(self, purpose: Purpose, batch_size: int) -> _Form:
+        """What is compiled for a purpose and batch size. The `KEPT_FORMS` used last are kept."""
         key = purpose, batch_size
-        if key not in self._programs:
-            self._programs[key] = Program(self.plan(purpose, batch_size), self.device, self.states)
-        return self._programs[key]
+        form = self._forms.pop(key, None) or _Form(self, purpose, batch_size)
+        self._forms[key] = form
+        if len(self._forms) > KEPT_FORMS:
+            del self._forms[next(iter(self._forms))]
+        return form
 
 
-def _start(value: float) -> Initial:
-    return ConstantInitial(value)
+class _Form:
+    """A net for one purpose and batch size, compiled as far as anybody has asked."""
+
+    def __init__(self, compiler: Compiler, purpose: Purpose, batch_size: int) -> None:
+        self._compiler, self._purpose, self._batch_size = compiler, purpose, batch_size
+
+    @cached_property
+    def built(self) -> Built:
+        """The net as graph values."""
+        purpose, compiler = self._purpose, self._compiler
+        training, judged = purpose in (Purpose.TRAIN, Purpose.GRADIENTS), purpose is not Purpose.PREDICT
+        return build(compiler.spec, self._batch_size, training=training, dtype=compiler.dtype, judged=judged)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """What the program computes."""
+        built, spec = self.built, self._compiler.spec
+        match self._purpose:
+            case Purpose.TRAIN:
+                return _train_graph(self._compiler, built)
+            case Purpose.GRADIENTS:
+                return _gradients_graph(spec, built)
+            case Purpose.TEST:
+                losses = _losses(built)
+                totals = {
+                    f"{name}/{index}": value
+                    for name, (_, values) in built.metrics.items()
+                    for index, value in enumerate(values)
+                }
+                return Graph({**losses, **totals})
+        return Graph(built.outputs)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Order, kernels and memory."""
+        return make_plan(self.graph, self._compiler.device)
+
+    @cached_property
+    def program(self) -> Program:
+        """The bound program."""
+        return Program(self.plan, self._compiler.device, self._compiler.states)
+
+
+def _losses(built: Built) -> dict[str, Value]:
+    """The total loss and its parts by their names among the results of a program; nothing where there are none."""
+    if not built.losses:
+        return {}
+    return {LOSS: total(built.losses.values())} | {f"{LOSS}/{name}": value for name, value in built.losses.items()}
+
+
+def _losses_to_train(spec: NetSpec, built: Built) -> dict[str, Value]:
+    if not built.losses:
+        example = "{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}"
+        message, hint = "the net has no losses: there is nothing to train for", f"add e.g. `losses: [{example}]`"
+        raise SpecError(Problem(message, spec.where(), "losses", hint=hint))
+    return _losses(built)
+
+
+def _gradients_graph(spec: NetSpec, built: Built) -> Graph:
+    """Losses, and the gradient of their sum by each trained parameter."""
+    losses = _losses_to_train(spec, built)
+    trained = {name: info.value for name, info in built.builder.states.items() if info.trainable}
+    found = gradients(losses[LOSS], list(trained.values()))
+    return Graph({**losses, **{f"gradient/{name}": one for name, one in zip(trained, found, strict=True)}})
+
+
+def _train_graph(compiler: Compiler, built: Built) -> Graph:
+    """One training step; also makes the solver's slots known to the compiler."""
+    assert compiler.solver is not None, "a compiler without a solver has no training step"
+    losses = _losses_to_train(compiler.spec, built)
+    states = built.builder.states
+    trained = {name: info for name, info in states.items() if info.trainable}
+    if not trained:
+        frozen = any(info.role == "parameter" for info in states.values())
+        hint = "`trainable: false` and a `learning_rate_multiplier` of 0 freeze a layer" if frozen else None
+        message = f"there is nothing to train: {'every layer is frozen' if frozen else 'no layer has parameters'}"
+        raise SpecError(Problem(message, compiler.spec.where("layers"), "layers", hint=hint))
+    found = gradients(losses[LOSS], [info.value for info in trained.values()])
+    params = [
+        Param(name, info.value, gradient, info.learning_rate_multiplier, info.weight_decay_multiplier)
+        for (name, info), gradient in zip(trained.items(), found, strict=True)
+    ]
+    scalar = TensorType((), compiler.dtype)
+    rate, step = built.builder.input(LEARNING_RATE, scalar), built.builder.input(STEP, scalar)
+    solution = compiler.solver.build(params, rate, step)
+    for slot in solution.slots:
+        compiler.info.setdefault(slot.label, StateInfo(slot.value, Constant(slot.initial), "slot"))
+    updates = {**built.builder.updates, **solution.updates, **solution.slot_updates}
+    return Graph(losses, updates, guard=losses[LOSS])
 
 
 def make_plan(graph: Graph, device: Device) -> Plan:

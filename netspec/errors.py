@@ -86,6 +86,12 @@ def _quote(where: Location) -> list[str]:
     return [gutter + text, " " * (len(gutter) - 2) + "| " + " " * (column - 1) + "^"]
 
 
+def by_place(problem: Problem) -> tuple[str, int, int]:
+    """The key that problems are sorted by: file, line, column."""
+    place = problem.location
+    return (place.file, place.line, place.column) if place else ("", 0, 0)
+
+
 class NetspecError(Exception):
     """An error meant for the user; never shown as a traceback. Exit status 1: it failed while running."""
 

@@ -26,7 +26,7 @@ def environment(roots: Sequence[Value], feeds: Mapping[str, Any]) -> dict[Value,
         else:
             results = node.op.forward(np, *(known[value] for value in node.inputs))
         for value, result in zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True):
-            array = np.asarray(result)
+            array = np.asarray(result, order="C")  # as in planned memory: sums over strided views round otherwise
             assert (array.shape, str(array.dtype)) == (value.shape, str(value.dtype)), f"{value!r} is {array.dtype}"
             known[value] = array
     return known

@@ -14,6 +14,7 @@ import pytest
 import netspec
 from netspec.data.bundled import zoo_root
 from netspec.data.readers.idx import read_idx
+from netspec.schema.provenance import spec_sha256
 
 TRAIN = zoo_root() / "lenet_mnist" / "train.yaml"
 SLICE = ("data.train.limit=3000", "data.test.limit=501", "train.max_epochs=2")  # 501: the last batch is one sample
@@ -61,6 +62,9 @@ def test_the_exported_net_gives_the_same_logits_and_accuracy_in_onnxruntime(run:
     )
     ours = np.load(tmp_path / "out.npz")["logits"]
     session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert metadata["netspec_spec_sha256"] == spec_sha256(netspec.load(net).spec)
+    assert float(metadata["verified_max_abs_difference"]) <= 1e-4
     (theirs,) = session.run(["logits"], {"image": x})
     assert np.abs(ours - theirs).max() <= 1e-4  # float32 sums in another order; the bound
     said = json.loads((run / "log.jsonl").read_text().splitlines()[-1])["test"]["metrics"]["accuracy"]

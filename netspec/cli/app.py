@@ -31,6 +31,11 @@ COMMANDS = {
 }
 """Each command by the module whose `app` it is, in the order of the help."""
 
+HELP = """Neural networks declared in YAML: check, plan, train, test and export them.
+
+Exit status: 0 done, 1 failed while running, 2 the input is wrong.
+"""
+
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 """What the option parser raises. Its class is public in click, and in the click inside of typer only by this way."""
 
@@ -78,8 +83,11 @@ class Plain(TyperCommand):
         return [(one.metavar or one.name.upper(), one.help or "") for one in given]
 
 
-def command_app(help_text: str | None = None) -> typer.Typer:
-    """A Typer app as all commands have it: plain help, which starts fast and reads well in a log."""
+def command_app(help_text: str = "") -> typer.Typer:
+    """A Typer app as all commands have it: plain help, which starts fast and reads well in a log.
+
+    `help_text` is that of a group of commands; a single command's is its docstring.
+    """
     return typer.Typer(help=help_text, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
@@ -102,15 +110,12 @@ def _root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")] = False,
 ) -> None:
-    """Neural networks declared in YAML: check, plan, train, test and export them.
-
-    Exit status: 0 done, 1 failed while running, 2 the input is wrong.
-    """
+    """Take the options that come before a command; `main` has seen to --debug, wherever it stands."""
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command in `words`; its exit status. What goes wrong is raised."""
-    app = command_app()
+    app = command_app(HELP)
     app.callback(
         cls=Commands,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

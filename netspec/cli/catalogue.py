@@ -18,7 +18,7 @@ SPECS = ("net.yaml", "train.yaml")
 CARD = "README.md"
 
 _UPWARD = re.compile(r"(?<![\w./~-])(?:\.\./)+[^\s'\"#,\]}]+")
-"""A path in a YAML file that leaves the file's folder."""
+"""A path in a YAML file that goes up."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,17 @@ def copy_model(found: ZooModel, target: Path) -> None:
             copied = staged / file.relative_to(found.folder)
             copied.parent.mkdir(parents=True, exist_ok=True)
             if file.suffix in (".yaml", ".yml"):
-                copied.write_text(_rooted(file), encoding="utf-8")
+                copied.write_text(_rooted(file, found.folder), encoding="utf-8")
             else:
                 shutil.copyfile(file, copied)
 
 
-def _rooted(file: Path) -> str:
-    """The text of a YAML file with the paths that leave its folder made absolute."""
+def _rooted(file: Path, root: Path) -> str:
+    """The text of a YAML file with the paths that lead out of the folder `root` made absolute."""
+    root = root.resolve()
 
     def absolute(match: re.Match[str]) -> str:
         path = (file.parent / match.group()).resolve()
-        return path.as_posix() if path.exists() else match.group()
+        return path.as_posix() if path.exists() and not path.is_relative_to(root) else match.group()
 
     return _UPWARD.sub(absolute, file.read_text(encoding="utf-8"))

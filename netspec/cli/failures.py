@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.cli.app import COMMANDS, USAGE_ERROR
-from netspec.cli.output import print_json
+from netspec.cli.output import print_json, print_json_line
 from netspec.errors import InputError, NetspecError, Problem, RunError, did_you_mean
 
 
@@ -18,7 +18,9 @@ def report(error: Exception, words: Sequence[str], *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     if "--json" in words:
-        print_json(as_json(next((word for word in words if word in COMMANDS), ""), told.problems))
+        command = next((word for word in words if word in COMMANDS), "")
+        show = print_json_line if command == "train" else print_json
+        show(as_json(command, told.problems))
     print(told.render(), file=sys.stderr)
     return told.exit_status
 

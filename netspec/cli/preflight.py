@@ -10,7 +10,7 @@ from netspec.backends.device import NullDevice
 from netspec.cli.specs import load_spec, net_of, precision_of
 from netspec.compile import Compiler, Purpose, build
 from netspec.data.base import Source
-from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.errors import InputError, Problem, by_place, did_you_mean, listing
 from netspec.schema.data import SplitFields
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
@@ -39,7 +39,7 @@ def preflight(file: str | Path, overrides: Sequence[str] = ()) -> Cleared:
         except InputError as error:
             problems.update(dict.fromkeys(error.problems))
     if problems:
-        raise InputError(problems)
+        raise InputError(sorted(problems, key=by_place))
     net = net_of(spec)
     states = build(net, 1, training=False, dtype=precision_of(spec), judged=False).builder.states.values()
     name = (spec.name if isinstance(spec, TrainSpec) else None) or net.name

@@ -11,6 +11,7 @@ from netspec.backends.program import Program
 from netspec.compile import Purpose, make_plan
 from netspec.exchange.onnx_export import ExportReport, export_verified
 from netspec.graph.graph import Graph
+from netspec.schema.provenance import spec_sha256
 from netspec.train.model import Model
 
 if TYPE_CHECKING:
@@ -42,5 +43,5 @@ def export_model(model: Model, path: Path, *, batch: int | None, opset: int | No
         opset=opset,
         name=model.spec.name,
         doc=model.spec.description,
-        metadata={"netspec_version": __version__},
+        metadata={"netspec_version": __version__, "netspec_spec_sha256": spec_sha256(model.spec)},
     )

@@ -58,7 +58,7 @@ def read_file(path: str | Path, what: str) -> Content:
             with h5py.File(file, "r") as opened:
                 content = _Reader(path, opened, size).content()
         except (OSError, KeyError, RuntimeError, ValueError, TypeError, RecursionError, MemoryError) as error:
-            raise InputError(f"{path} is damaged", expected=what, got=f"libhdf5: {error}", hint=DAMAGED) from error
+            raise InputError(f"{path} is damaged", expected=what, got=str(error), hint=DAMAGED) from error
     if content.kind != block.kind or (block.step is not None and _step(content.meta) != block.step):
         raise InputError(f"{path} contradicts itself", expected=f"a {block.kind} file", got=f"a {content.kind} file")
     return content

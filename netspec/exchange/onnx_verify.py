@@ -94,7 +94,7 @@ def _difference(ours: NDArray[Any] | None, theirs: NDArray[Any] | None) -> tuple
     same = (a == b) | (np.isnan(a) & np.isnan(b))  # equal infinities too
     with np.errstate(invalid="ignore"):
         gaps = np.where(same, 0.0, np.abs(a - b))
-    worst = float(np.nan_to_num(gaps, nan=np.inf).max(initial=0.0))
+    worst = float(np.nan_to_num(gaps, nan=np.inf, posinf=np.inf).max(initial=0.0))
     scale = float(np.abs(a[np.isfinite(a)]).max(initial=1.0))
     return worst, worst / scale
 

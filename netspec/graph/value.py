@@ -31,6 +31,8 @@ class Scope:
     kind: str = ""
     location: Location | None = None
     phase: str = "forward"
+    what: str = "layer"
+    """What a message calls it: a layer, a loss, a metric."""
 
 
 NOWHERE = Scope()
@@ -165,7 +167,7 @@ def apply(op: Op, inputs: Sequence[Value]) -> tuple[Value, ...]:
 def explain(inputs: Sequence[Value], mismatch: ShapeMismatch) -> Problem:
     """The mismatch as a user reads it: the layer and its line, the operands, and the layers that led to them."""
     scope = current_scope()
-    where = f"layer `{scope.layer}` ({scope.kind}): " if scope.layer else ""
+    where = f"{scope.what} `{scope.layer}` ({scope.kind}): " if scope.layer else ""
     notes = [f"operands: {', '.join(str(value.type) for value in inputs)}"] if inputs else []
     chains = dict.fromkeys(chain(value) for value in inputs)
     notes += [f"came from: {text}" for text in chains if text]

@@ -91,7 +91,8 @@ class Builder:
         """Start building the layer; parameters and random streams made next belong to it."""
         self._layer = layer if isinstance(layer, LayerFields) else None
         self._name, self._streams = name, 0
-        return Scope(name, str(getattr(layer, "type", "")), layer.where())
+        what = "loss" if isinstance(layer, LossFields) else "metric" if isinstance(layer, MetricFields) else "layer"
+        return Scope(name, str(getattr(layer, "type", "")), layer.where(), what=what)
 
     @property
     def learning(self) -> bool:
@@ -267,14 +268,14 @@ class RegularizerSpec(Protocol):
 
 
 def _pair(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = (value, value)
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
+    items = (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(items, (list, tuple)) or len(items) != 2:
         raise problem("not a pair", expected="a whole number, or a list of 2 (height, width)", got=describe(value))
-    for item in value:
+    for index, item in enumerate(items):
         if isinstance(item, bool) or not isinstance(item, int) or item < 1:
-            raise problem("not a positive whole number", expected="1 or more", got=describe(item))
-    return tuple(value)
+            field_ = None if items is not value else str(index)
+            raise problem("not a positive whole number", field=field_, expected="1 or more", got=describe(item))
+    return tuple(items)
 
 
 Pair = Annotated[tuple[int, int], BeforeValidator(_pair, json_schema_input_type=int | list[int])]

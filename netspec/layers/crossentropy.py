@@ -67,6 +67,13 @@ class SoftmaxCrossEntropyLoss(Op):
         return 5 * x.size
 
 
+def log_probabilities(prediction: Value, axis: int, from_logits: bool) -> Value:
+    """Logarithms of the probabilities of the classes; they are divided by their sum first, as in Keras."""
+    if from_logits:
+        return LogSoftmax(axis)(prediction)
+    return Log()(clipped(prediction / ReduceSum((axis,), keepdims=True)(prediction)))
+
+
 def clipped(probability: Value) -> Value:
     """`probability` within [ε, 1 - ε]."""
     return elementwise(Minimum(), elementwise(Maximum(), probability, EPSILON), 1.0 - EPSILON)
@@ -76,8 +83,8 @@ def clipped(probability: Value) -> Value:
 class SparseCategoricalCrossentropy(LossSpec):
     """-ln of the probability given to the right class, averaged; targets are class numbers.
 
-    Prediction (N, C) probabilities, or with `from_logits` scores before the softmax; target (N) or (N, 1) whole numbers
-    from 0 to C - 1. Further axes, as in (N, C, H, W) with `axis: 1`, are averaged too.
+    Prediction (N, C) probabilities, divided by their sum first, or with `from_logits` scores before the softmax; target
+    (N) or (N, 1) whole numbers from 0 to C - 1. Further axes, as in (N, C, H, W) with `axis: 1`, are averaged too.
     """
 
     type: Literal["SparseCategoricalCrossentropy"] = "SparseCategoricalCrossentropy"
@@ -99,7 +106,7 @@ class SparseCategoricalCrossentropy(LossSpec):
         if self.from_logits:
             return ReduceMean()(SoftmaxCrossEntropyLoss(axis).many(scores, label)[0])
         hit = OneHot(scores.shape[axis], scores.dtype, axis)(label)
-        return -ReduceMean()(ReduceSum((axis,))(hit * Log()(clipped(scores))))
+        return -ReduceMean()(ReduceSum((axis,))(hit * log_probabilities(scores, axis, self.from_logits)))
 
 
 @LOSSES.register
@@ -131,11 +138,7 @@ class CategoricalCrossentropy(LossSpec):
         count = prediction.shape[axis]
         if self.label_smoothing:
             target = target * (1 - self.label_smoothing) + self.label_smoothing / count
-        if self.from_logits:
-            log_probability = LogSoftmax(axis)(prediction)
-        else:
-            log_probability = Log()(clipped(prediction / ReduceSum((axis,), keepdims=True)(prediction)))
-        return -ReduceMean()(ReduceSum((axis,))(target * log_probability))
+        return -ReduceMean()(ReduceSum((axis,))(target * log_probabilities(prediction, axis, self.from_logits)))
 
 
 @LOSSES.register

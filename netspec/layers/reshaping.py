@@ -34,9 +34,10 @@ def _target(value: Any) -> Any:
     sizes = [value] if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(sizes, (list, tuple)):
         raise problem("not a shape", expected="a list of sizes, without the batch axis", got=describe(value))
-    for size in sizes:
+    for index, size in enumerate(sizes):
         if isinstance(size, bool) or not isinstance(size, int) or (size < 1 and size != -1):
-            raise problem("not a size", expected="1 or more, or -1 for what remains", got=describe(size))
+            where = str(index) if isinstance(value, (list, tuple)) else None
+            raise problem("not a size", field=where, expected="1 or more, or -1 for what remains", got=describe(size))
     if list(sizes).count(-1) > 1:
         raise problem("two sizes are left open", expected="-1 at most once", got=str(list(sizes)))
     return tuple(sizes)

@@ -30,6 +30,8 @@ def classes(net: Builder, prediction: Value, label: Value, axis: int = -1) -> tu
 
     The label has the prediction's shape without the class axis; that axis may also be there with size 1.
     """
+    swapped = label.dtype.is_float and not prediction.dtype.is_float
+    need(not swapped, "prediction and target are swapped", expected="`from: [prediction, target]`")
     axis = sample_axis(prediction, axis, "of classes")
     need(
         not label.dtype.is_float,

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
+from netspec.errors import did_you_mean
 from netspec.graph.op import Array, Xp
 from netspec.graph.value import ShapeMismatch
 from netspec.schema.spec import describe, problem
@@ -58,7 +59,7 @@ class Window:
                     f"the window is larger than the input: it reaches over {reach} elements",
                     expected=f"an input of {reach - begin - end} elements or more along each axis",
                     got=f"spatial sizes {list(spatial)}, window {list(self.size)}",
-                    hint="use a smaller window, `padding: same`, or fewer poolings before this layer",
+                    hint=_smaller(spatial),
                 )
             result.append((size + begin + end - reach) // stride + 1)
         return tuple(result)
@@ -96,13 +97,20 @@ class Window:
         return (*shape[:2], *spatial)
 
 
+def _smaller(spatial: tuple[int, ...]) -> str:
+    if len(spatial) == 2 and spatial[-1] <= 4 < spatial[0]:  # 28 x 1 or 32 x 3 is hardly an image
+        return "data is channels-first: the shape of an input is [channels, height, width]"
+    return "use a smaller window, `padding: same`, or fewer poolings before this layer"
+
+
 def _same(size: int, window: int, stride: int, dilation: int) -> tuple[int, int]:
     reach = (window - 1) * dilation + 1
     total = max(0, (-(-size // stride) - 1) * stride + reach - size)
     return total // 2, total - total // 2
 
 
-def _padding(value: Any) -> Any:
+def _padding(given: Any) -> Any:
+    value = given
     if value in ("valid", "same"):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -112,8 +120,9 @@ def _padding(value: Any) -> Any:
     if any(side is None for side in sides):
         raise problem(
             "not a padding",
-            expected="`valid`, `same`, a whole number, [height, width], or [[top, bottom], [left, right]]",
-            got=describe(value),
+            expected="`valid`, `same`, a number of 0 or more, [height, width], or [[top, bottom], [left, right]]",
+            got=describe(given),
+            hint=did_you_mean(given, ("valid", "same")) if isinstance(given, str) else None,
         )
     return tuple(sides)
 

@@ -141,7 +141,7 @@ class Builder:
             if event.tag in _SCALAR_TAGS:
                 return resolve_as(event.tag[len(_CORE) :], text)
         except ValueError as error:
-            self._add(event, str(error))
+            self._add(event, str(error), hint="leave the tag out" if event.tag in _SCALAR_TAGS else None)
             return None
         self._refuse_tag(event)
         return None
@@ -195,6 +195,8 @@ class Builder:
         return None, place
 
     def _merge_sources(self, event: Any, value: Any) -> list[Map]:
+        if value is None and isinstance(event, AliasEvent) and event.anchor not in self._sizes:
+            return []  # there is no such anchor, which is a problem already
         sources = list(value) if isinstance(value, Seq) else [value]
         if all(isinstance(source, Map) for source in sources):
             return sources

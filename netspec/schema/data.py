@@ -52,6 +52,10 @@ AnySource = Annotated[SplitFields, Member(SOURCES)]
 class DataSpec(Spec):
     """The data of a training."""
 
+    foreign_fields: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("validation", "valid", "val", "eval"), "here it is `test`"
+    )
+
     train: AnySource
     """samples to learn from"""
     test: AnySource | None = None

@@ -160,6 +160,8 @@ class Expression:
                 return self._value(body if self._value(test, scope, below) else orelse, scope, below)
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
                 return self._call(node, name, [self._value(item, scope, below) for item in args])
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
+            raise self._fail(node, "`^` is not allowed in an expression", hint="a power is written `**`")
         raise self._fail(
             node,
             "this is not allowed in an expression",
@@ -219,7 +221,7 @@ class Expression:
             most = "or more" if function.most is None else f"to {function.most}"
             least = str(function.least)
             wanted = least if function.least == function.most else f"{least} {most}"
-            raise self._fail(node, f"`{name}` takes {wanted} values, not {len(values)}")
+            raise self._fail(node, f"`{name}` takes {wanted} value{'' if wanted == '1' else 's'}, not {len(values)}")
         for item, value in zip(node.args, values, strict=True):
             if name not in ("int", "float"):
                 self._number(item, value, name)

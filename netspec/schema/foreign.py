@@ -242,3 +242,11 @@ def foreign_hint(kind: str, name: str, known: Container[str]) -> str | None:
             owner = tool if "'" in tool else "another tool's" if tool == "another" else f"{tool}'s"
             return f"{name} is {owner} name: here it is {' or '.join(there)}" + (f" {how}" if how else "")
     return None
+
+
+def meant_by_number(kind: str, value: object) -> str | None:
+    """What to write where a bare number stands for a thing of this kind."""
+    written = {"initializer": "{{type: Constant, value: {}}}", "regularizer": "{{type: L2, l2: {}}}"}.get(kind)
+    if written is None or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return f"write `{written.format(value)}`"

@@ -19,7 +19,7 @@ def _as_names(value: Any) -> tuple[str, ...] | None:
         return None
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
-        raise problem("`from` must name layers or inputs", expected="a name, or a list of names", got=describe(value))
+        raise problem("not a name, or a list of names", expected="a name, or a list of names", got=describe(value))
     return tuple(names)
 
 
@@ -46,6 +46,10 @@ class LayerFields(Spec):
         "num_output": "`num_output` is Caffe's name: here it is `filters` (Conv2D) or `units` (Dense)",
         "out_channels": "`out_channels` is PyTorch's name: here it is `filters`",
         "out_features": "`out_features` is PyTorch's name: here it is `units`",
+        "in_channels": "not needed: it follows from what the layer reads",
+        "in_features": "not needed: it follows from what the layer reads",
+        "input_shape": "`input_shape` is Keras's name: shapes are declared under `inputs`",
+        "data_format": "not needed: data is channels-first, (batch, channels, height, width)",
         "kernel": "here it is `kernel_size`",
         "kernel_size": "here it is `pool_size`",
         "stride": "here it is `strides`",

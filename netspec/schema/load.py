@@ -10,12 +10,11 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from netspec.errors import InputError, Location, Problem, SpecError, did_you_mean, listing
+from netspec.errors import InputError, Location, Problem, SpecError, by_place, did_you_mean, listing
 from netspec.schema.interpolation import Evaluator, Scope, escaped
 from netspec.schema.links import link_problems
 from netspec.schema.net import NetSpec
 from netspec.schema.overrides import Override, apply_overrides, overrides_from_mapping, parse_overrides
-from netspec.schema.paths import absolute
 from netspec.schema.problems import problems_of
 from netspec.schema.python_data import from_python
 from netspec.schema.reader import read_yaml
@@ -88,7 +87,7 @@ def _kind(tree: Map, wanted: Kind | None) -> Kind:
         location=tree.origin,
         expected="`inputs` and `layers`" if wanted == "net" else "`net`, `data`, `solver` and `train`",
         got=f"keys {listing(list(tree))}",
-        hint=f"its net is `{absolute(other, tree.value_at['net'])}`" if isinstance(other, str) else None,
+        hint=f"its net is `{_beside(other, tree.value_at['net'])}`" if isinstance(other, str) else None,
     )
 
 
@@ -97,12 +96,7 @@ def _told_once(problems: Sequence[Problem]) -> list[Problem]:
     unique: dict[tuple[object, str], Problem] = {}
     for problem in problems:
         unique.setdefault((problem.location or problem.path, problem.message), problem)
-    return sorted(unique.values(), key=_order)
-
-
-def _order(problem: Problem) -> tuple[str, int, int]:
-    place = problem.location
-    return (place.file, place.line, place.column) if place else ("", 0, 0)
+    return sorted(unique.values(), key=by_place)
 
 
 @dataclass

@@ -109,7 +109,7 @@ class Names:
         if first is None:
             if self.readable:
                 message = f"`share` names `{owner}`, which is no layer"
-                self._add(message, path, expected=expected, hint=did_you_mean(owner, self._first))
+                self._add(message, path, expected=expected, hint=did_you_mean(owner, self._first.keys() - {layer.name}))
         elif first >= index:
             message = "a layer can't share its own parameters" if first == index else f"`{owner}` comes later"
             self._add(message, path, expected=expected)

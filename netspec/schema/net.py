@@ -22,8 +22,13 @@ def _shape(value: object) -> object:
         )
     for index, size in enumerate(value):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            expected = "a list of sizes such as [1, 28, 28]"
-            raise problem("a shape holds sizes of 1 or more", field=str(index), expected=expected, got=describe(size))
+            raise problem(
+                "a shape holds whole numbers of 1 or more",
+                field=str(index),
+                expected="a list of sizes such as [1, 28, 28]",
+                got=describe(size),
+                hint="the batch axis is left out" if index == 0 and size in (None, -1) else None,
+            )
     return tuple(value)
 
 

@@ -190,7 +190,7 @@ def _missing(
     inside = f" in `{'.'.join(walked)}`" if walked else ""
     expected = f"one of {listing(known)}" if known else None
     if count is not None:
-        positions = f"a position from 0 to {count - 1}" if count else "nothing: the list is empty"
+        positions = _positions(count)
         expected = f"{expected}, or {positions}" if expected else positions
     hint = did_you_mean(word, known)
     if hint is None and count is None and not override.remove:
@@ -202,6 +202,12 @@ def _missing(
         expected=expected,
         hint=hint,
     )
+
+
+def _positions(count: int) -> str:
+    if count > 1:
+        return f"a position from 0 to {count - 1}"
+    return "position 0" if count else "nothing: the list is empty"
 
 
 def _kind(value: Any) -> str:

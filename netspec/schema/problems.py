@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from netspec.errors import Location, Problem, did_you_mean, listing
-from netspec.schema.annotations import fields_by_name, is_union, step_into
+from netspec.schema.annotations import fields_by_name, is_union, members, step_into
 from netspec.schema.spec import Spec, describe
 from netspec.schema.tree import Map, Path, Seq, dotted, locate
 from netspec.schema.wording import finding
@@ -61,6 +61,8 @@ class Finding:
     inner: int
     """How long the path to that spec is."""
     on_key: bool
+    annotation: Any
+    """The type that the value at the path should have; None where it is not known."""
 
 
 def problems_of(error: ValidationError, tree: Any, cls: type[Spec], place: Location | None = None) -> list[Problem]:
@@ -101,7 +103,7 @@ def _finding(error: ErrorDetails, frame: Frame) -> Finding:
             cls, inner = annotation, len(path)
         path.append(step)
         annotation = step_into(annotation, step)
-    return Finding(error, tuple(path), union, cls, inner, on_key)
+    return Finding(error, tuple(path), union, cls, inner, on_key, annotation)
 
 
 def _replaced(missing: Finding, findings: list[Finding], frame: Frame) -> bool:
@@ -133,9 +135,33 @@ def _one(found: Finding, frame: Frame) -> list[Problem]:
         case "missing":
             return [_missing(found, frame)]
     said = finding(error, _called(path, frame), context)
-    return [
-        Problem(said.message, frame.at(path, key=found.on_key), frame.path(path), said.expected, said.got, said.hint)
-    ]
+    place = frame.at(path, key=found.on_key)
+    expected = _mapping_words(found) if error["type"].startswith("model_") else said.expected
+    hint = _hint_for_expression(error, said.hint) if _is_expression(place) else said.hint
+    return [Problem(said.message, place, frame.path(path), expected, said.got, hint)]
+
+
+def _mapping_words(found: Finding) -> str:
+    """What a mapping of a spec class looks like: the fields that it needs, or else some that it may have."""
+    cls = next((one for one in members(found.annotation) if isinstance(one, type) and issubclass(one, Spec)), Spec)
+    needed = [name for name, field in fields_by_name(cls).items() if field.is_required()]
+    if needed:
+        return f"a mapping such as `{{{', '.join(f'{name}: …' for name in needed)}}}`"
+    return f"a mapping with some of {listing(list(fields_by_name(cls)))}"
+
+
+def _is_expression(place: Location | None) -> bool:
+    """Whether an expression stands at the place: then the value is its result, and not what is written."""
+    return place is not None and re.match(r"""["']?[^"'\s]*\$\{""", place.text[place.column - 1 :]) is not None
+
+
+def _hint_for_expression(error: ErrorDetails, hint: str | None) -> str | None:
+    value = error["input"]
+    if error["type"] == "int_type" and isinstance(value, float):
+        return "`//` gives a whole number, and so does `int(…)`"
+    if error["type"] in ("int_type", "float_type") and isinstance(value, str):
+        return "only a text that is one `${…}` and nothing else gives a number"
+    return hint
 
 
 def _steps(field: str) -> Path:
@@ -162,6 +188,9 @@ def _owner(found: Finding, frame: Frame) -> str:
 def _unknown_hint(found: Finding) -> str | None:
     name = str(found.path[-1])
     known = fields_by_name(found.cls)
+    before, colon, after = name.partition(":")
+    if colon and before in known:
+        return f"`{before}` needs a space after its `:`: write `{before}: {after}`"
     for cls in found.cls.__mro__:
         told: str | None = cls.__dict__.get("foreign_fields", {}).get(name)
         if told is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -45,6 +46,13 @@ def resolved_yaml(spec: Spec) -> str:
     writer = _Writer()
     writer.spec(spec, 0, None)
     return "".join(f"{text:<{_COMMENT_COLUMN}}  # {comment}\n" for text, comment in writer.lines)
+
+
+def spec_sha256(spec: Spec) -> str:
+    """A fingerprint of what a spec says, wherever and however it was written: of `resolved_yaml` without comments."""
+    writer = _Writer()
+    writer.spec(spec, 0, None)
+    return hashlib.sha256("\n".join(text for text, _ in writer.lines).encode()).hexdigest()
 
 
 class _Writer:

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from netspec.errors import Location, did_you_mean, listing, nearest
-from netspec.schema.foreign import foreign_hint
+from netspec.schema.foreign import foreign_hint, meant_by_number
 from netspec.schema.tree import Map, locate
 
 
@@ -145,6 +145,7 @@ class Registry(Generic[SpecT]):
                     "text": f"this is not {self.one}",
                     "expected": f"{self.one} (its name, or a mapping with `{self.tag}`)",
                     "got": describe(value),
+                    "hint": meant_by_number(self.kind, value),
                 },
             )
         if not isinstance(name, str) or name not in self._classes:
@@ -156,7 +157,8 @@ class Registry(Generic[SpecT]):
             raise PydanticCustomError("nested", "{error}", {"error": error, "data": data, "cls": cls}) from None
 
     def _untagged(self, value: dict[str, Any]) -> PydanticCustomError:
-        meant = nearest(self.tag, value)
+        tagged = next((key for key, item in value.items() if isinstance(item, str) and item in self._classes), None)
+        meant = nearest(self.tag, value) or tagged
         named = next((key for key in value if key in self._classes), None)
         hint = f"is `{meant}` meant to be `{self.tag}`?" if meant else None
         if named is not None:

@@ -60,6 +60,7 @@ class LoopSpec(Spec):
                 field="max_epochs" if both else None,
                 expected="exactly one of `max_steps` and `max_epochs`",
                 got="both" if both else "neither",
+                hint="remove one of them, on the command line by `~train.max_epochs`" if both else None,
             )
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ _TYPES = {
     "none_required": "null",
 }
 _PLURALS = {"int": "integers", "float": "numbers", "str": "texts", "bool": "truth values"}
-_NAME_RULE = "letters, digits and _ . / : -, starting with a letter, a digit or _"
+_NAME_RULE = "letters a to z, digits and _ . / : -, starting with a letter, a digit or _"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def finding(error: ErrorDetails, name: str, context: Mapping[str, Any]) -> Said:
         case "literal_error":
             choices = re.findall(r"'([^']*)'", str(context["expected"])) or [str(context["expected"])]
             expected = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
-            hint = did_you_mean(value, choices) if isinstance(value, str) else None
+            hint = _choice_hint(value, choices) if isinstance(value, str) else None
             return Said(f"{name} has an unknown value", expected, describe(value), hint)
         case "string_pattern_mismatch":
             hint = "spaces are not allowed in names" if isinstance(value, str) and " " in value else None
@@ -66,6 +66,14 @@ def finding(error: ErrorDetails, name: str, context: Mapping[str, Any]) -> Said:
         case "value_error" | "assertion_error":
             return Said(f"{name}: {context.get('error', error['msg'])}", None, describe(value))
     return Said(f"{name}: {error['msg']}", None, describe(value))
+
+
+def _choice_hint(value: str, choices: Sequence[str]) -> str | None:
+    if value in choices:  # a number that stands in quotes
+        return f"remove the quotes: {value}"
+    if value.lower() in ("none", "nil", "off"):
+        return "for none write null, or leave the key out"
+    return did_you_mean(value, choices)
 
 
 def _bound(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -129,12 +137,24 @@ def _type_hint(kind: str, value: Any) -> str | None:
     if kind == "int_type" and isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return f"write {int(value)}"
     if kind in ("int_type", "float_type"):
-        return _number_hint(value, int if kind == "int_type" else (int, float))
+        if isinstance(value, list) and len(value) == 1 and type(value[0]) in (int, float):
+            return f"write {value[0]}"
+        return number_hint(value, int if kind == "int_type" else (int, float))
     if kind in ("list_type", "tuple_type"):
         if isinstance(value, dict):
-            return "write it as an item of a list: put `- ` before it"
+            return _listed(value)
         return f"write [{value}]" if _is_scalar(value) else None
+    if kind in ("dict_type", "model_type", "model_attributes_type") and isinstance(value, list):
+        return "a mapping has lines of `key: value`, without `- ` before them, or `{key: value}`"
     return None
+
+
+def _listed(value: Mapping[str, Any]) -> str:
+    """How to write as a list what is a mapping: one item, or one item for each key."""
+    first = next(iter(value), None)
+    if first is not None and all(isinstance(item, dict) for item in value.values()):
+        return f"write a list: `- {{name: {first}, …}}`, and so on"
+    return "write it as an item of a list: put `- ` before it"
 
 
 def _is_scalar(value: Any) -> bool:
@@ -151,7 +171,8 @@ def _unquote(value: Any, wanted: type | tuple[type, ...]) -> str | None:
     return f"remove the quotes: {value}" if isinstance(meant, wanted) else None
 
 
-def _number_hint(value: Any, wanted: type | tuple[type, ...]) -> str | None:
+def number_hint(value: Any, wanted: type | tuple[type, ...]) -> str | None:
+    """How to write as a number what is a text, if it was meant to be one."""
     unquoted = _unquote(value, wanted)
     if unquoted or not isinstance(value, str):
         return unquoted
@@ -161,8 +182,9 @@ def _number_hint(value: Any, wanted: type | tuple[type, ...]) -> str | None:
     percent = re.fullmatch(r"\s*([0-9.]+)\s*%\s*", value)
     if percent and isinstance(resolve(percent.group(1)), (int, float)):
         return f"write {float(percent.group(1)) / 100:g}"
+    arithmetic = value.replace("^", "**")
     try:
-        Expression(value).evaluate({})
+        Expression(arithmetic).evaluate({})
     except ExpressionError:
         return None
-    return f"arithmetic is written ${{{value}}}"
+    return f"arithmetic is written ${{{arithmetic}}}"

@@ -61,6 +61,8 @@ class ScaleByAdam(Transform):
 class AdamBase(SolverSpec):
     """Base of solvers that follow Adam's rule."""
 
+    foreign_fields: ClassVar[dict[str, str]] = {"momentum": "here it is `beta_1`"}
+
     learning_rate: Schedule = Constant(initial=0.001)
     """factor of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`"""
     beta_1: float = Field(default=0.9, ge=0, lt=1)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from netspec.errors import InputError, Problem
+from netspec.schema.paths import FilePath, resolve_path
 from netspec.schema.spec import Spec
 from netspec.schema.train import TrainSpec
 
@@ -49,9 +50,13 @@ def compare(before: TrainSpec, now: TrainSpec) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """A spec as plain data; lists of named things become mappings by name."""
+    """A spec as plain data; lists of named things become mappings by name, file paths become absolute."""
     if isinstance(value, Spec):
-        return {name: plain(getattr(value, name)) for name in type(value).model_fields}
+        fields = {name: getattr(value, name) for name in type(value).model_fields}
+        return {
+            name: str(resolve_path(value, name).resolve()) if isinstance(one, FilePath) else plain(one)
+            for name, one in fields.items()
+        }
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):

@@ -74,6 +74,7 @@ def run(
     with ExitStack() as stack:
         loader = stack.enter_context(open_training_loader(spec, compiler))
         test = stack.enter_context(open_test_loader(spec, compiler, loader.learned)) if spec.data.test else None
+        compiler.program(Purpose.TRAIN, loader.batch_sizes[0])  # what can't run here says so before a folder is made
         folder = open_run_dir(spec.name or spec.net.name, Path(run_dir) if run_dir else None, resume=resume)
         warnings: list[str] = []
         if resume:

@@ -27,8 +27,9 @@ def test_sparse_crossentropy_of_scores(labels):
     np.testing.assert_allclose(made.gradient(np.ones(()))[0], (softmax(SCORES) - one_hot) / 5, rtol=1e-12, atol=1e-15)
 
 
-def test_sparse_crossentropy_of_probabilities_takes_them_as_they_are():
-    expected = -np.mean([np.log(PROBABILITIES[i, label]) for i, label in enumerate(LABELS)])
+def test_sparse_crossentropy_of_probabilities_divides_them_by_their_sum():
+    shares = PROBABILITIES / PROBABILITIES.sum(axis=1, keepdims=True)
+    expected = -np.mean([np.log(shares[i, label]) for i, label in enumerate(LABELS)])
     assert loss("SparseCategoricalCrossentropy", PROBABILITIES, LABELS).y == pytest.approx(expected, rel=1e-12)
 
 
@@ -36,7 +37,7 @@ def test_sparse_crossentropy_over_another_axis():
     scores, labels = RANDOM.normal(size=(2, 4, 3, 2)), RANDOM.integers(0, 4, (2, 3, 2)).astype(np.int32)
     probability = softmax(scores, 1)
     picked = [probability[n, labels[n, i, j], i, j] for n in range(2) for i in range(3) for j in range(2)]
-    for fields, given in (({"from_logits": True}, scores), ({}, probability)):
+    for fields, given in (({"from_logits": True}, scores), ({}, 3 * probability)):
         made = loss({"type": "SparseCategoricalCrossentropy", "axis": 1, **fields}, given, labels)
         assert made.y == pytest.approx(-np.mean(np.log(picked)), rel=1e-12)
 

@@ -97,7 +97,7 @@ REFUSED = [
     ("log(-1)", "has no value for -1", 0),
     ("sqrt(-1)", "has no value for -1", 0),
     ("int('x')", "has no value for 'x'", 0),
-    ("sqrt()", "`sqrt` takes 1 values, not 0", 0),
+    ("sqrt()", "`sqrt` takes 1 value, not 0", 0),
     ("round(1, 2, 3)", "`round` takes 1 to 2 values", 0),
     ("min", "`min` is a function", 0),
     ("+".join(["1"] * 200), "nested too deeply", None),

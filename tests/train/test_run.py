@@ -201,7 +201,7 @@ def test_weights_start_a_new_run_and_what_does_not_fit_is_named(spec: Make, tmp_
     assert warning.endswith("start fresh: logits/bias, logits/kernel")
     other["net"]["layers"] = [{"name": "other", "type": "Dense", "units": 3}]
     other["net"]["losses"][0]["from"] = other["net"]["metrics"][0]["from"] = ["other", "label"]
-    with pytest.raises(InputError, match="nothing in .* fits the net"):
+    with pytest.raises(InputError, match=r"nothing in .* fits the net"):
         netspec.train(other, run_dir=tmp_path / "third", weights=first.weights)
 
 
@@ -219,3 +219,9 @@ def test_overrides_by_keyword_and_by_dotted_name(spec: Make, tmp_path: Path) -> 
     assert run.steps == 4
     log = [event for event in events(run.run_dir) if event["event"] == "log"]
     assert log[-1]["learning_rate"] == 0.5
+
+
+def test_a_device_that_cannot_run_leaves_no_run_directory(spec: Make, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="only plans"):
+        netspec.train(spec(), run_dir=tmp_path / "run", device="null")
+    assert not (tmp_path / "run").exists()

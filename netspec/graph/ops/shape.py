@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from netspec.graph.onnx_map import GRADIENT, NoOnnx, OnnxExpansion, OnnxMap, integer, ints
+from netspec.graph.onnx_map import GRADIENT, Emitter, NoOnnx, OnnxExpansion, OnnxMap, integer, ints
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
@@ -195,6 +195,14 @@ class PadAxis(Op):
         return 0
 
 
+def _one_hot_to_onnx(g: Emitter, y: Value, x: str) -> str:
+    op = y.op
+    assert isinstance(op, OneHot)
+    # ONNX Runtime has the op for few types of index: int64 is the one that it always takes.
+    index = x if y.inputs[0].dtype == DType.INT64 else g.node("Cast", x, to=DType.INT64)
+    return g.node("OneHot", index, g.constant(op.depth, "int64"), g.constant([0, 1], str(y.dtype)), axis=op.axis)
+
+
 @dataclass(frozen=True)
 class OneHot(Op):
     """Whole numbers → vectors of `depth` elements along a new `axis`, 1 at the number and 0 elsewhere."""
@@ -202,11 +210,7 @@ class OneHot(Op):
     depth: int
     dtype: DType
     axis: int = -1
-    onnx = OnnxExpansion(
-        lambda g, y, x: g.node(
-            "OneHot", x, g.constant(y.op.depth, "int64"), g.constant([0, 1], str(y.dtype)), axis=y.op.axis
-        )
-    )
+    onnx = OnnxExpansion(_one_hot_to_onnx)
 
     def infer(self, index: TensorType) -> TensorType:
         self.check(not index.dtype.is_float, "OneHot of numbers that are not whole", expected="integers", got=index)

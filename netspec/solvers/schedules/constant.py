@@ -10,6 +10,7 @@ from pydantic_core.core_schema import CoreSchema, no_info_before_validator_funct
 
 from netspec.schema.kinds import SCHEDULES
 from netspec.schema.spec import Member, describe, problem
+from netspec.schema.wording import number_hint
 from netspec.solvers.schedules.base import InitialSchedule, ScheduleSpec
 
 
@@ -26,7 +27,12 @@ class Constant(InitialSchedule):
 
 def _constant(value: Any) -> Any:
     """A number as a constant schedule; what may be another schedule as it is."""
-    if isinstance(value, (str, dict, ScheduleSpec)):
+    if isinstance(value, (dict, ScheduleSpec)):
+        return value
+    if isinstance(value, str):
+        hint = number_hint(value, (int, float))
+        if hint:
+            raise problem("not a learning rate", expected="a number, or a schedule", got=describe(value), hint=hint)
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise problem("not a learning rate", expected="a number, or a schedule", got=describe(value))

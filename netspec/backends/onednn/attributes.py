@@ -1,0 +1,77 @@
+"""`Attributes` of a primitive: what is fused behind it, who owns its scratch memory, how precise its products are."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from netspec.backends.onednn.constants import Algorithm, FpMath
+from netspec.backends.onednn.memory import MemoryDesc
+from netspec.backends.onednn.native import Engine, Handle, Pointer
+
+SCRATCHPAD_USER = 1
+
+
+@dataclass(frozen=True)
+class Eltwise:
+    """y := f(y), where f is an elementwise algorithm with its parameters α and β."""
+
+    algorithm: Algorithm
+    alpha: float = 0.0
+    beta: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sum:
+    """y := y + scale · (what the destination held before)."""
+
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Binary:
+    """y := y ∘ z, with z given at execution as `post_op_src(index)`; sizes of 1 are broadcast."""
+
+    algorithm: Algorithm
+    desc: MemoryDesc
+
+
+PostOp: TypeAlias = Eltwise | Sum | Binary
+
+
+class Attributes(Handle):
+    """Immutable. Scratch memory always belongs to the caller: a planned buffer, given as `Arg.SCRATCHPAD`."""
+
+    def __init__(self, engine: Engine, post_ops: Sequence[PostOp] = (), fpmath: FpMath = FpMath.STRICT) -> None:
+        """The post-ops run in order on each element of the destination before it is written."""
+        made = Pointer()
+        engine.call("primitive_attr_create", ctypes.byref(made))
+        super().__init__(engine, "primitive_attr", made)
+        self.post_ops = tuple(post_ops)
+        engine.call("primitive_attr_set_scratchpad_mode", self, SCRATCHPAD_USER)
+        engine.call("primitive_attr_set_fpmath_mode", self, fpmath)
+        if post_ops:
+            engine.call("primitive_attr_set_post_ops", self, _PostOps(engine, post_ops))
+
+
+class _PostOps(Handle):
+    """`dnnl_post_ops_t`; the attributes copy it."""
+
+    def __init__(self, engine: Engine, post_ops: Sequence[PostOp]) -> None:
+        made = Pointer()
+        engine.call("post_ops_create", ctypes.byref(made))
+        super().__init__(engine, "post_ops", made)
+        for op in post_ops:
+            self._append(op)
+
+    def _append(self, op: PostOp) -> None:
+        match op:
+            case Eltwise():
+                self.engine.call("post_ops_append_eltwise", self, op.algorithm, float(op.alpha), float(op.beta))
+            case Sum():
+                same_type, zero_point = 0, 0
+                self.engine.call("post_ops_append_sum", self, float(op.scale), zero_point, same_type)
+            case Binary():
+                self.engine.call("post_ops_append_binary", self, op.algorithm, op.desc)

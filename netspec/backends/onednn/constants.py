@@ -1,0 +1,255 @@
+"""The numbers of oneDNN's C interface that netspec uses, by their names in `dnnl_types.h`. Stable within version 3."""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+
+class Status(IntEnum):
+    """`dnnl_status_t`: how a call ended."""
+
+    SUCCESS = 0
+    OUT_OF_MEMORY = 1
+    INVALID_ARGUMENTS = 2
+    UNIMPLEMENTED = 3
+    LAST_IMPL_REACHED = 4
+    RUNTIME_ERROR = 5
+    NOT_REQUIRED = 6
+    INVALID_GRAPH = 7
+    INVALID_GRAPH_OP = 8
+    INVALID_SHAPE = 9
+    INVALID_DATA_TYPE = 10
+
+
+class DataType(IntEnum):
+    """`dnnl_data_type_t`: element types."""
+
+    F16 = 1
+    BF16 = 2
+    F32 = 3
+    S32 = 4
+    S8 = 5
+    U8 = 6
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return _ITEMSIZE[self]
+
+
+_ITEMSIZE = {
+    DataType.F16: 2, DataType.BF16: 2, DataType.F32: 4, DataType.S32: 4, DataType.S8: 1, DataType.U8: 1,
+}  # fmt: skip
+
+
+class Tag(IntEnum):
+    """`dnnl_format_tag_t`: layouts by name. Plain and permuted ones are described by strides instead.
+
+    `ABCD…` are the axes in order; `B16` stores the second axis in blocks of 16, innermost: `nChw16c` is `ABCD_B16`.
+    """
+
+    ANY = 1
+    """Left to the primitive to choose."""
+    ABC_B8 = 69
+    ABCD_B8 = 102
+    ABCDE_B8 = 142
+    ABC_B16 = 56
+    ABCD_B16 = 78
+    ABCDE_B16 = 121
+
+
+class FormatKind(IntEnum):
+    """`dnnl_format_kind_t`: what sort of layout a descriptor has."""
+
+    UNDEF = 0
+    ANY = 1
+    BLOCKED = 2
+    """Strides, and perhaps blocks."""
+    OPAQUE = 3
+    """Private to a primitive: workspaces, packed recurrent weights."""
+
+
+class Propagation(IntEnum):
+    """`dnnl_prop_kind_t`: forward or backward, and what of it."""
+
+    FORWARD_TRAINING = 64
+    FORWARD_INFERENCE = 96
+    BACKWARD = 128
+    BACKWARD_DATA = 160
+    BACKWARD_WEIGHTS = 192
+
+
+def forward(training: bool) -> Propagation:
+    """The kind of forward computation: one whose backward will run too, or not."""
+    return Propagation.FORWARD_TRAINING if training else Propagation.FORWARD_INFERENCE
+
+
+class Algorithm(IntEnum):
+    """`dnnl_alg_kind_t`: which function a primitive computes, or by which method."""
+
+    CONVOLUTION_DIRECT = 0x1
+    CONVOLUTION_WINOGRAD = 0x2
+    CONVOLUTION_AUTO = 0x3
+    DECONVOLUTION_DIRECT = 0xA
+    ELTWISE_RELU = 0x20
+    ELTWISE_TANH = 0x21
+    ELTWISE_ELU = 0x22
+    ELTWISE_SQUARE = 0x23
+    ELTWISE_ABS = 0x24
+    ELTWISE_SQRT = 0x25
+    ELTWISE_LINEAR = 0x26
+    ELTWISE_SOFT_RELU = 0x27
+    ELTWISE_HARDSIGMOID = 0x28
+    ELTWISE_LOGISTIC = 0x29
+    ELTWISE_EXP = 0x2A
+    ELTWISE_GELU_TANH = 0x2B
+    ELTWISE_SWISH = 0x2C
+    ELTWISE_LOG = 0x2D
+    ELTWISE_CLIP = 0x2E
+    ELTWISE_CLIP_V2 = 0x2F
+    ELTWISE_POW = 0x30
+    ELTWISE_GELU_ERF = 0x31
+    ELTWISE_ROUND = 0x32
+    ELTWISE_MISH = 0x33
+    ELTWISE_HARDSWISH = 0x34
+    ELTWISE_RELU_USE_DST = 0x100
+    ELTWISE_TANH_USE_DST = 0x101
+    ELTWISE_ELU_USE_DST = 0x102
+    ELTWISE_SQRT_USE_DST = 0x103
+    ELTWISE_LOGISTIC_USE_DST = 0x104
+    ELTWISE_EXP_USE_DST = 0x105
+    ELTWISE_CLIP_V2_USE_DST = 0x106
+    POOLING_MAX = 0x1FF
+    POOLING_AVG_INCLUDE_PADDING = 0x2FF
+    POOLING_AVG_EXCLUDE_PADDING = 0x3FF
+    LRN_ACROSS_CHANNELS = 0xAFF
+    LRN_WITHIN_CHANNEL = 0xBFF
+    BINARY_ADD = 0x1FFF0
+    BINARY_MUL = 0x1FFF1
+    BINARY_MAX = 0x1FFF2
+    BINARY_MIN = 0x1FFF3
+    BINARY_DIV = 0x1FFF4
+    BINARY_SUB = 0x1FFF5
+    BINARY_GE = 0x1FFF6
+    BINARY_GT = 0x1FFF7
+    BINARY_LE = 0x1FFF8
+    BINARY_LT = 0x1FFF9
+    BINARY_EQ = 0x1FFFA
+    BINARY_NE = 0x1FFFB
+    RESAMPLING_NEAREST = 0x2FFF0
+    RESAMPLING_LINEAR = 0x2FFF1
+    REDUCTION_MAX = 0x2FFF2
+    REDUCTION_MIN = 0x2FFF3
+    REDUCTION_SUM = 0x2FFF4
+    REDUCTION_MUL = 0x2FFF5
+    REDUCTION_MEAN = 0x2FFF6
+    REDUCTION_NORM_LP_MAX = 0x2FFF7
+    REDUCTION_NORM_LP_SUM = 0x2FFF8
+    SOFTMAX_ACCURATE = 0x30000
+    SOFTMAX_LOG = 0x30001
+
+
+class NormalizationFlags(IntFlag):
+    """`dnnl_normalization_flags_t`."""
+
+    NONE = 0
+    USE_GLOBAL_STATS = 1
+    USE_SCALE = 2
+    USE_SHIFT = 4
+    FUSE_RELU = 8
+    FUSE_ADD_RELU = 16
+
+
+class Direction(IntEnum):
+    """`dnnl_rnn_direction_t`: the order in which a recurrent layer reads its sequence."""
+
+    LEFT_TO_RIGHT = 1
+    RIGHT_TO_LEFT = 2
+    BIDIRECTIONAL_CONCAT = 3
+    BIDIRECTIONAL_SUM = 4
+
+
+class FpMath(IntEnum):
+    """`dnnl_fpmath_mode_t`: which narrower type float32 products may be computed in."""
+
+    STRICT = 0
+    BF16 = 1
+    F16 = 2
+    ANY = 3
+
+
+class Arg(IntEnum):
+    """`DNNL_ARG_*`: the arguments of a primitive. Those of recurrent layers share the numbers of the plain ones."""
+
+    SRC = 1
+    SRC_1 = 2
+    SRC_2 = 3
+    DST = 17
+    DST_1 = 18
+    DST_2 = 19
+    WEIGHTS = 33
+    WEIGHTS_1 = 34
+    BIAS = 41
+    MEAN = 49
+    VARIANCE = 50
+    SCALE = 51
+    SHIFT = 52
+    WORKSPACE = 64
+    SCRATCHPAD = 80
+    DIFF_SRC = 129
+    DIFF_SRC_1 = 130
+    DIFF_SRC_2 = 131
+    DIFF_DST = 145
+    DIFF_DST_1 = 146
+    DIFF_DST_2 = 147
+    DIFF_WEIGHTS = 161
+    DIFF_WEIGHTS_1 = 162
+    DIFF_BIAS = 169
+    DIFF_SCALE = 255
+    DIFF_SHIFT = 256
+
+    SRC_LAYER = 1
+    SRC_ITER = 2
+    SRC_ITER_C = 3
+    DST_LAYER = 17
+    DST_ITER = 18
+    DST_ITER_C = 19
+    WEIGHTS_LAYER = 33
+    WEIGHTS_ITER = 34
+    DIFF_SRC_LAYER = 129
+    DIFF_SRC_ITER = 130
+    DIFF_SRC_ITER_C = 131
+    DIFF_DST_LAYER = 145
+    DIFF_DST_ITER = 146
+    DIFF_DST_ITER_C = 147
+    DIFF_WEIGHTS_LAYER = 161
+    DIFF_WEIGHTS_ITER = 162
+
+
+def multiple_src(index: int) -> int:
+    """`DNNL_ARG_MULTIPLE_SRC + index`: a source of a concatenation or of a sum."""
+    return 1024 + index
+
+
+def post_op_src(index: int) -> int:
+    """The second operand of the binary post-op at `index` in the chain."""
+    return 32768 * (index + 1) | Arg.SRC_1
+
+
+class Query(IntEnum):
+    """`dnnl_query_t`: what may be asked of a descriptor."""
+
+    INPUTS = 3
+    OUTPUTS = 4
+    IMPLEMENTATION = 8
+    EXEC_ARG = 255
+    RANK = 256
+    DIMS = 257
+    DATA_TYPE = 258
+    OFFSET = 259
+    PADDED_DIMS = 260
+    FORMAT_KIND = 262
+    INNER_BLOCKS = 263
+    INNER_SIZES = 264
+    INNER_AXES = 265
+    STRIDES = 14

@@ -1,0 +1,189 @@
+"""Where oneDNN's shared library is found, which version it is, and how many threads it may use.
+
+Looked for in this order: the file that the environment variable `NETSPEC_ONEDNN` names (`off` masks the library, to run
+without it); a system library no older than the wheel's; the library of the wheel `onednn-cpu-gomp`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+SETTING = "NETSPEC_ONEDNN"
+FILE = "libdnnl.so.3"
+MAJOR = 3
+"""The C interface is stable within a major version."""
+OLDEST = (3, 2)
+"""Minor versions before this one lack functions and primitives that are called here."""
+OPENMP = 2
+"""`DNNL_RUNTIME_OMP`: the only runtime whose thread count netspec knows how to set."""
+
+INSTRUCTION_SETS = {
+    0x1: "sse41",
+    0x3: "avx",
+    0x7: "avx2",
+    0xF: "avx2_vnni",
+    0x1F: "avx2_vnni_2",
+    0x27: "avx512_core",
+    0x67: "avx512_core_vnni",
+    0xE7: "avx512_core_bf16",
+    0x1EF: "avx512_core_fp16",
+    0xFEF: "avx512_core_amx",
+    0x1FEF: "avx512_core_amx_fp16",
+}
+
+
+class _Version(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+        ("patch", ctypes.c_int),
+        ("hash", ctypes.c_char_p),
+        ("cpu_runtime", ctypes.c_uint),
+        ("gpu_runtime", ctypes.c_uint),
+    )
+
+
+@dataclass(frozen=True)
+class Library:
+    """The loaded library. Two of them are equal if they are the same file."""
+
+    path: str
+    version: tuple[int, int, int]
+    functions: ctypes.CDLL = field(compare=False, repr=False)
+    """Calls release the interpreter lock. Functions of the libraries it is linked to (OpenMP) are found as well."""
+
+    @property
+    def instruction_set(self) -> str:
+        """The instructions it will use on this processor, by oneDNN's name, e.g. `avx512_core_bf16`."""
+        found = int(self.functions.dnnl_get_effective_cpu_isa())
+        return INSTRUCTION_SETS.get(found, hex(found))
+
+    @property
+    def threads(self) -> int:
+        """Threads that a primitive called from this Python thread may use."""
+        return int(self.functions.omp_get_max_threads())
+
+    def set_threads(self, count: int) -> None:
+        """Let primitives called from this Python thread use `count` threads; OpenMP keeps the number per thread.
+
+        A primitive must run with the number it was made with: its scratchpad and its division of the work depend on it.
+        The OpenMP library is the one that oneDNN is linked to, hence the one that numba's `omp` layer shares.
+        """
+        if count < 1:
+            raise ValueError(f"{count} threads")
+        self.functions.omp_set_num_threads(ctypes.c_int(count))
+
+    @contextmanager
+    def using_threads(self, count: int) -> Iterator[None]:
+        """Make and run primitives with `count` threads inside the block."""
+        before = self.threads
+        self.set_threads(count)
+        try:
+            yield
+        finally:
+            self.set_threads(before)
+
+
+def open_library() -> Library | None:
+    """The library, or None where there is none that can be used (`why_missing` says why). Never raises."""
+    found = _search(os.environ.get(SETTING, ""))
+    return found if isinstance(found, Library) else None
+
+
+def why_missing() -> str:
+    """Why `open_library` gives None, in words for the user; empty where it gives a library."""
+    found = _search(os.environ.get(SETTING, ""))
+    return found if isinstance(found, str) else ""
+
+
+@cache
+def _search(setting: str) -> Library | str:
+    """The library for a value of `NETSPEC_ONEDNN`, or why there is none."""
+    if setting == "off":
+        return f"{SETTING}=off"
+    if setting:
+        return load(setting)
+    if sys.platform != "linux":
+        return f"there is no wheel of oneDNN for {sys.platform}; {SETTING}=path names a library"
+    system = load(FILE)
+    bundled = _first(path for path in wheel_paths() if path.exists())
+    if isinstance(system, Library) and (not isinstance(bundled, Library) or system.version >= bundled.version):
+        return system
+    if isinstance(bundled, Library):
+        return bundled
+    return bundled or "it is not installed: pip install onednn-cpu-gomp==2023.2.0 (Linux on x86-64)"
+
+
+def _first(paths: Iterator[Path]) -> Library | str:
+    """The first of the files that loads; else why the last did not."""
+    found: Library | str = ""
+    for path in paths:
+        found = load(str(path))
+        if isinstance(found, Library):
+            break
+    return found
+
+
+def wheel_paths() -> list[Path]:
+    """Where pip puts the wheel's library: the data folder of each kind of installation, the environment's own first."""
+    import sysconfig
+
+    roots = [Path(sys.prefix), Path(sysconfig.get_path("data"))]
+    if sys.flags.no_user_site == 0:
+        roots.append(Path(sysconfig.get_path("data", sysconfig.get_preferred_scheme("user"))))
+    roots.append(Path(sys.base_prefix))
+    folders = [root / "lib" for root in roots]
+    # Of `pip install --prefix`, PREFIX/lib/python3.x/site-packages is on the path, and the library two folders above.
+    folders += [Path(entry).parent.parent for entry in sys.path if Path(entry).name == "site-packages"]
+    return [folder / FILE for folder in dict.fromkeys(folders)]
+
+
+def load(path: str) -> Library | str:
+    """Load a file, or a name that the system's loader finds; a text says why it cannot be used."""
+    try:
+        functions = ctypes.CDLL(path)
+        version_of = functions.dnnl_version
+        functions.omp_get_max_threads  # noqa: B018 - looked up, to learn here whether it is there
+    except OSError as error:
+        return f"{path} cannot be loaded: {error}"
+    except AttributeError as error:
+        return f"{path} is not oneDNN with OpenMP: {error}"
+    version_of.restype = ctypes.POINTER(_Version)
+    functions.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
+    functions.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
+    found = version_of().contents
+    version = (found.major, found.minor, found.patch)
+    shown = ".".join(map(str, version))
+    if found.major != MAJOR or version < OLDEST:
+        return f"{path} is oneDNN {shown}; version {OLDEST[0]}.{OLDEST[1]} or a later {MAJOR}.x is needed"
+    if found.cpu_runtime != OPENMP:
+        return f"{path} is oneDNN {shown} without OpenMP (runtime {found.cpu_runtime})"
+    return Library(_file_of(version_of) or path, version, functions)
+
+
+class _SymbolInfo(ctypes.Structure):
+    """`Dl_info` of dladdr(3)."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def _file_of(function: object) -> str:
+    """The file a loaded function comes from: what the loader found under a bare name. Empty where it cannot say."""
+    info = _SymbolInfo()
+    address = ctypes.cast(function, ctypes.c_void_p)  # type: ignore[arg-type]  # a function is a pointer to ctypes
+    dladdr = getattr(ctypes.CDLL(None), "dladdr", None)
+    if dladdr is None or not dladdr(address, ctypes.byref(info)) or not info.file:
+        return ""
+    return os.path.realpath(os.fsdecode(info.file))

@@ -1,0 +1,205 @@
+"""`MemoryDesc`, what an array is (sizes, element type, layout), and `Memory`, such an array at an address."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Protocol, Self
+
+from netspec.backends.onednn.constants import DataType, FormatKind, Query, Tag
+from netspec.backends.onednn.native import Engine, Handle, Pointer
+
+DTYPES = {
+    "float16": DataType.F16,
+    "float32": DataType.F32,
+    "int32": DataType.S32,
+    "int8": DataType.S8,
+    "uint8": DataType.U8,
+}
+"""oneDNN's types by NumPy's names. NumPy has no bfloat16: such arrays are uint16, described with `DataType.BF16`."""
+
+
+class Array(Protocol):
+    """What is asked of an array: NumPy's have it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+    @property
+    def itemsize(self) -> int: ...
+    @property
+    def dtype(self) -> Any: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+
+class MemoryDesc(Handle):
+    """Sizes, element type and layout of an array. Immutable; equal if all of them are."""
+
+    def __init__(self, engine: Engine, pointer: Pointer) -> None:
+        super().__init__(engine, "memory_desc", pointer)
+
+    @classmethod
+    def strided(
+        cls,
+        engine: Engine,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None = None,
+        dtype: DataType = DataType.F32,
+    ) -> Self:
+        """A plain layout by its strides, counted in elements; C order without them."""
+        return cls._make(engine, "create_with_strides", len(shape), shape, dtype, strides or row_major(shape))
+
+    @classmethod
+    def tagged(cls, engine: Engine, shape: tuple[int, ...], tag: Tag, dtype: DataType = DataType.F32) -> Self:
+        """A layout by its name."""
+        return cls._make(engine, "create_with_tag", len(shape), shape, dtype, tag)
+
+    @classmethod
+    def any(cls, engine: Engine, shape: tuple[int, ...], dtype: DataType = DataType.F32) -> Self:
+        """A layout for the primitive to choose; what it chose is asked of its `PrimitiveDesc`."""
+        return cls.tagged(engine, shape, Tag.ANY, dtype)
+
+    @classmethod
+    def of(cls, engine: Engine, array: Array, dtype: DataType | None = None) -> Self:
+        """The layout that a NumPy array has."""
+        dtype = dtype or DTYPES[str(array.dtype)]
+        strides = tuple(stride // array.itemsize for stride in array.strides)
+        return cls.strided(engine, tuple(array.shape), strides, dtype)
+
+    @classmethod
+    def copy_of(cls, engine: Engine, borrowed: Pointer) -> Self:
+        """A copy of a descriptor that another object owns."""
+        return cls._make(engine, "clone", borrowed)
+
+    @classmethod
+    def _make(cls, engine: Engine, how: str, *arguments: Any) -> Self:
+        made = Pointer()
+        engine.call(f"memory_desc_{how}", ctypes.byref(made), *arguments)
+        return cls(engine, made)
+
+    def reshaped(self, shape: tuple[int, ...]) -> Self:
+        """The same memory under another shape; raises `OneDnnError` where the layout cannot be described so."""
+        return self._make(self.engine, "reshape", self, len(shape), shape)
+
+    def permuted(self, axes: tuple[int, ...]) -> Self:
+        """The same memory with its axes in another order: axis `i` becomes axis `axes[i]`."""
+        return self._make(self.engine, "permute_axes", self, (ctypes.c_int * len(axes))(*axes))
+
+    def part(self, shape: tuple[int, ...], offsets: tuple[int, ...]) -> Self:
+        """A box of `shape` at `offsets` inside this memory, whose start is still this one's."""
+        return self._make(self.engine, "create_submemory", self, shape, offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the first to the last element, padding included; 0 for a layout that is not chosen yet."""
+        return int(self.engine.library.functions.dnnl_memory_desc_get_size(self.pointer))
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return self._number(Query.RANK)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes along the axes."""
+        return self._numbers(Query.DIMS, self.rank)
+
+    @property
+    def padded_shape(self) -> tuple[int, ...]:
+        """Sizes as stored: rounded up to whole blocks, the rest filled with zeros."""
+        return self._numbers(Query.PADDED_DIMS, self.rank)
+
+    @property
+    def dtype(self) -> DataType:
+        """Element type."""
+        return DataType(self._number(Query.DATA_TYPE))
+
+    @property
+    def format_kind(self) -> FormatKind:
+        """What sort of layout it is."""
+        return FormatKind(self._number(Query.FORMAT_KIND))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Strides between elements (between whole blocks, along a blocked axis); only of a blocked or plain layout."""
+        return self._numbers(Query.STRIDES, self.rank)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, int], ...]:
+        """(axis, size) of each block, the innermost last; empty for a plain layout."""
+        count = self._number(Query.INNER_BLOCKS)
+        axes, sizes = self._numbers(Query.INNER_AXES, count), self._numbers(Query.INNER_SIZES, count)
+        return tuple(zip(axes, sizes, strict=True))
+
+    @property
+    def plain(self) -> bool:
+        """A layout that strides alone describe: a NumPy array can view it."""
+        return self.format_kind is FormatKind.BLOCKED and not self.blocks
+
+    def _number(self, what: Query) -> int:
+        result = ctypes.c_int()
+        self.engine.call("memory_desc_query", self, what, ctypes.byref(result))
+        return result.value
+
+    def _numbers(self, what: Query, count: int) -> tuple[int, ...]:
+        result = ctypes.POINTER(ctypes.c_int64)()
+        self.engine.call("memory_desc_query", self, what, ctypes.byref(result))
+        return tuple(result[:count])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MemoryDesc) and same(self.engine, self.pointer, other.pointer)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype, self.format_kind))
+
+    def __str__(self) -> str:
+        """Shape, type and layout, the same for equal descriptors: `f32[64, 20, 12, 12] 4608·144·12·1`."""
+        text = f"{self.dtype.name.lower()}{list(self.shape)}"
+        if self.format_kind is not FormatKind.BLOCKED:
+            return f"{text} {self.format_kind.name.lower()}"
+        blocks = "".join(f" {size}{chr(ord('a') + axis)}" for axis, size in self.blocks)
+        return f"{text} {'·'.join(map(str, self.strides))}{blocks}"
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, in elements, of a dense array in C order."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def same(engine: Engine, one: Pointer, other: Pointer) -> bool:
+    """Do two descriptors say the same?"""
+    return bool(engine.library.functions.dnnl_memory_desc_equal(one, other))
+
+
+class Memory(Handle):
+    """An array that primitives read and write: the memory of `array`, which it keeps alive, laid out as `desc` says."""
+
+    def __init__(self, desc: MemoryDesc, array: Array) -> None:
+        """`array` is any array of enough bytes: where the layout is a blocked one, its shape means nothing."""
+        held = extent(array)
+        if held < desc.nbytes:
+            raise ValueError(f"{desc} needs {desc.nbytes} bytes, and the array has {held}")
+        address = Pointer(array.__array_interface__["data"][0])
+        made = Pointer()
+        desc.engine.call("memory_create", ctypes.byref(made), desc, desc.engine, address)
+        super().__init__(desc.engine, "memory", made)
+        self.desc, self.array = desc, array
+
+    @classmethod
+    def of(cls, engine: Engine, array: Array, dtype: DataType | None = None) -> Self:
+        """A NumPy array in the layout it has."""
+        return cls(MemoryDesc.of(engine, array, dtype), array)
+
+
+def extent(array: Array) -> int:
+    """Bytes from the start of an array to the end of its last element. Raises `ValueError` for negative strides."""
+    if 0 in array.shape:
+        return 0
+    if any(stride < 0 for stride in array.strides):
+        raise ValueError("an array with negative strides")
+    return array.itemsize + sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))

@@ -1,0 +1,106 @@
+"""Calls of the C interface: how Python values become C arguments, who frees what, and how failures are told."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias
+
+from netspec.backends.onednn.constants import Status
+from netspec.backends.onednn.library import Library
+from netspec.errors import RunError
+
+Pointer: TypeAlias = ctypes.c_void_p
+
+
+class OneDnnError(RunError):
+    """A call of oneDNN failed. `status` says how: `UNIMPLEMENTED` where there is no code for these arguments."""
+
+    def __init__(self, function: str, code: int) -> None:
+        self.function = function
+        self.code = code
+        super().__init__(f"oneDNN cannot do this: {function} says {self.reason}")
+
+    @property
+    def reason(self) -> str:
+        """The status in words."""
+        return Status(self.code).name.lower().replace("_", " ") if self.code in set(Status) else f"status {self.code}"
+
+    @property
+    def unimplemented(self) -> bool:
+        """The arguments make sense, but the library has no code for them."""
+        return self.code == Status.UNIMPLEMENTED
+
+
+class Engine:
+    """The processor as oneDNN sees it, and the stream its primitives run in, one after another.
+
+    One per library and process, never destroyed: whatever else is made lives no longer. Primitives run on the thread
+    that calls them and end before the call returns; only one thread may use the stream at a time.
+    """
+
+    CPU = 1
+    IN_ORDER = 1
+
+    def __init__(self, library: Library) -> None:
+        """Use `open_engine`, which makes one engine per library."""
+        self.library = library
+        self.pointer, self.stream = Pointer(), Pointer()
+        self.call("engine_create", ctypes.byref(self.pointer), self.CPU, ctypes.c_size_t(0))
+        self.call("stream_create", ctypes.byref(self.stream), self.pointer, self.IN_ORDER)
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Call `dnnl_{function}`; raises `OneDnnError` unless it succeeds."""
+        code = getattr(self.library.functions, f"dnnl_{function}")(*map(c_argument, arguments))
+        if code:
+            raise OneDnnError(function, code)
+
+
+@cache
+def open_engine(library: Library) -> Engine:
+    """The engine of the library."""
+    return Engine(library)
+
+
+class Handle:
+    """A C object that is destroyed together with the Python object that owns it."""
+
+    def __init__(self, engine: Engine, kind: str, pointer: Pointer) -> None:
+        self.engine = engine
+        self.pointer = pointer
+        destroy: Callable[..., Any] = getattr(engine.library.functions, f"dnnl_{kind}_destroy")
+        # At exit the process ends with everything in it: nothing is destroyed then, in no particular order.
+        weakref.finalize(self, destroy, pointer).atexit = False
+
+
+def c_argument(value: Any) -> Any:
+    """A Python value as C expects it: the rule for all functions, of which none is declared by hand.
+
+    None → NULL; a handle → its pointer; int (an enumeration) → int; float → float; a tuple of ints → dnnl_dims_t;
+    a list of handles → an array of their pointers.
+    Other types of C (`size_t`, `dnnl_dim_t`, pointers to results) are given as ctypes objects.
+    """
+    match value:
+        case None:
+            return Pointer()
+        case Handle() | Engine():
+            return value.pointer
+        case bool():
+            raise TypeError("no function of oneDNN takes a bool")
+        case int():
+            return ctypes.c_int(value)
+        case float():
+            return ctypes.c_float(value)
+        case tuple():
+            return dims(value)
+        case list():
+            return (Pointer * len(value))(*(handle.pointer.value for handle in value))
+        case _:
+            return value
+
+
+def dims(sizes: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
+    """`dnnl_dims_t`: sizes, strides or offsets along the axes. Only as many are read as there are axes."""
+    return (ctypes.c_int64 * len(sizes))(*sizes)

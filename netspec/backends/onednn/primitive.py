@@ -1,0 +1,169 @@
+"""`PrimitiveDesc`, a computation that the library has code for, and `Primitive`, that code, ready to be bound."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
+
+from netspec.backends.onednn.attributes import Attributes, Binary
+from netspec.backends.onednn.constants import Arg, Query, Status, multiple_src, post_op_src
+from netspec.backends.onednn.memory import Memory, MemoryDesc, same
+from netspec.backends.onednn.native import Engine, Handle, OneDnnError, Pointer
+
+
+class PrimitiveDesc(Handle):
+    """A computation on described memory, with an implementation chosen. Tells the layouts it wants by argument."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        kind: str,
+        arguments: tuple[Any, ...],
+        attributes: Attributes | None = None,
+        unused: frozenset[int] = frozenset(),
+    ) -> None:
+        """By `dnnl_{kind}_primitive_desc_create`. Raises `OneDnnError` where the library has no code for it.
+
+        `unused` are arguments that the library describes, and refuses all the same when they are given.
+        """
+        self.attributes = attributes or Attributes(engine)
+        made = Pointer()
+        engine.call(f"{kind}_primitive_desc_create", ctypes.byref(made), *arguments, self.attributes)
+        super().__init__(engine, "primitive_desc", made)
+        self._kind, self._arguments, self._unused, self._skipped = kind, arguments, unused, 0
+
+    @classmethod
+    def make(
+        cls,
+        engine: Engine,
+        kind: str,
+        *arguments: Any,
+        attributes: Attributes | None = None,
+        unused: frozenset[int] = frozenset(),
+    ) -> Self:
+        """For the computations whose first argument is the engine: all but a reorder."""
+        return cls(engine, kind, (engine, *arguments), attributes, unused)
+
+    def __getitem__(self, argument: int) -> MemoryDesc:
+        """The memory that an argument must have. Raises `KeyError` if the computation has no such argument."""
+        found = self.find(argument)
+        if found is None:
+            raise KeyError(argument)
+        return MemoryDesc.copy_of(self.engine, found)
+
+    def get(self, argument: int) -> MemoryDesc | None:
+        """The memory that an argument must have; None if there is no such argument, or it needs no memory."""
+        found = self.find(argument)
+        return None if found is None else MemoryDesc.copy_of(self.engine, found)
+
+    def find(self, argument: int) -> Pointer | None:
+        """As `get`, borrowed: valid while this object lives."""
+        if argument in self._unused:
+            return None
+        query = self.engine.library.functions.dnnl_primitive_desc_query_md
+        found = Pointer(query(self.pointer, ctypes.c_int(Query.EXEC_ARG), ctypes.c_int(argument)))
+        if not found.value:
+            return None
+        rank = ctypes.c_int()
+        self.engine.call("memory_desc_query", found, Query.RANK, ctypes.byref(rank))
+        return found if rank.value else None
+
+    @property
+    def scratchpad_bytes(self) -> int:
+        """Scratch memory that a call needs as `Arg.SCRATCHPAD`; its content does not outlive the call."""
+        desc = self.get(Arg.SCRATCHPAD)
+        return desc.nbytes if desc else 0
+
+    @property
+    def arguments(self) -> list[int]:
+        """The arguments that must be bound, bias and workspaces included."""
+        known = [int(one) for one in Arg]
+        known += [multiple_src(index) for index in range(self.count(Query.INPUTS))]
+        known += [post_op_src(i) for i, op in enumerate(self.attributes.post_ops) if isinstance(op, Binary)]
+        return [one for one in known if self.find(one) is not None]
+
+    def count(self, what: Query) -> int:
+        """The number of its inputs or outputs: `Query.INPUTS`, `Query.OUTPUTS`."""
+        result = ctypes.c_int()
+        self.engine.call("primitive_desc_query", self, what, 0, ctypes.byref(result))
+        return result.value
+
+    @property
+    def implementation(self) -> str:
+        """Name of the implementation, e.g. `brgconv:avx512_core` or `ref:any`."""
+        text = ctypes.c_char_p()
+        self.engine.call("primitive_desc_query", self, Query.IMPLEMENTATION, 0, ctypes.byref(text))
+        return (text.value or b"").decode()
+
+    def alternatives(self) -> Iterator[PrimitiveDesc]:
+        """The same computation by each further implementation, in the library's order of preference."""
+        skipped = self._skipped
+        while True:
+            skipped += 1
+            other = PrimitiveDesc(self.engine, self._kind, self._arguments, self.attributes, self._unused)
+            try:
+                for _ in range(skipped):
+                    self.engine.call("primitive_desc_next_impl", other)
+            except OneDnnError as error:
+                if error.code == Status.LAST_IMPL_REACHED:
+                    return
+                raise
+            other._skipped = skipped
+            yield other
+
+    def primitive(self) -> Primitive:
+        """Generate its code, or take it from the library's cache."""
+        return Primitive(self)
+
+
+class _ExecArg(ctypes.Structure):
+    """`dnnl_exec_arg_t`."""
+
+    _fields_ = (("argument", ctypes.c_int), ("memory", ctypes.c_void_p))
+
+
+class Primitive(Handle):
+    """The code of a computation. Knows nothing of addresses until it is bound, any number of times."""
+
+    def __init__(self, desc: PrimitiveDesc) -> None:
+        made = Pointer()
+        desc.engine.call("primitive_create", ctypes.byref(made), desc)
+        super().__init__(desc.engine, "primitive", made)
+        self.desc = desc
+
+    def bind(self, arguments: Mapping[int, Memory]) -> Callable[[], None]:
+        """A thunk that runs the primitive on these memories and does nothing else; it keeps all of them alive.
+
+        Raises `ValueError` for an argument that is missing, unknown, or not laid out as `desc[argument]` says: the
+        library itself does not look.
+        """
+        self._check(arguments)
+        items = [_ExecArg(int(argument), memory.pointer) for argument, memory in arguments.items()]
+        array = (_ExecArg * len(items))(*items)
+        execute = self.engine.library.functions.dnnl_primitive_execute
+        pointer, stream, count = self.pointer, self.engine.stream, ctypes.c_int(len(items))
+        alive = (self, *arguments.values())  # `array` holds bare addresses: the thunk must hold their owners
+
+        def run(_: object = alive) -> None:
+            code = execute(pointer, stream, count, array)
+            if code:
+                raise OneDnnError("primitive_execute", code)
+
+        return run
+
+    def _check(self, arguments: Mapping[int, Memory]) -> None:
+        missing = set(self.desc.arguments) - {int(one) for one in arguments}
+        if missing:
+            raise ValueError(f"{self.desc.implementation}: {_names(missing)} missing")
+        for argument, memory in arguments.items():
+            wanted = self.desc.find(int(argument))
+            if wanted is None:
+                raise ValueError(f"{self.desc.implementation} takes no {_names([argument])}")
+            if not same(self.engine, wanted, memory.desc.pointer):
+                raise ValueError(f"{_names([argument])} is {memory.desc}, expected {self.desc[argument]}")
+
+
+def _names(arguments: Any) -> str:
+    known = {int(one) for one in Arg}
+    return ", ".join(Arg(one).name.lower() if one in known else str(one) for one in sorted(arguments))

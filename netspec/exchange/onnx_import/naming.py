@@ -1,0 +1,66 @@
+"""Names of the layers, and what the user should know of the conversion."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.onnx_import.translate import OPEN_BATCH, Layer, Translator
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def name_layers(net: Translator) -> list[Layer]:
+    """The layers, each with its own name and the names of what it reads.
+
+    A layer that makes an output has the output's name; others go by the tensor they make where their node lies below
+    it (`conv1`, made by `conv1/Conv`), else by their node, else by their tensor.
+    """
+    names = {tensor: clean(tensor) for tensor in net.inputs}
+    taken = set(names.values())
+    outputs = {net.resolve(name): name for name in reversed(net.model.outputs)}
+    for layer in sorted(net.layers, key=lambda layer: layer.output not in outputs):
+        node = layer.node.name
+        of_tensor = not node or node.startswith(f"{layer.output}/")
+        wanted = outputs.get(layer.output) or (layer.output if of_tensor else node)
+        layer.name = names[layer.output] = _unique(clean(wanted), taken)
+        taken.add(layer.name)
+    for layer in net.layers:
+        layer.sources = tuple(names[net.resolve(tensor)] for tensor in layer.inputs)
+    return net.layers
+
+
+def output_names(net: Translator) -> list[str]:
+    """Names of the layers that make the model's outputs, in its order."""
+    names = {layer.output: layer.name for layer in net.layers}
+    return list(dict.fromkeys(names[net.resolve(name)] for name in net.model.outputs))
+
+
+def notes(net: Translator, arrays: Mapping[str, NDArray[Any]], outputs: Sequence[str]) -> tuple[str, ...]:
+    """What the user should know of the conversion."""
+    import numpy as np
+
+    wild = [name for name, array in arrays.items() if not np.isfinite(array).all()]
+    found = [*net.remarks, *(f"the weights `{name}` hold values that are not finite" for name in wild)]
+    if net.batch not in (OPEN_BATCH, 1):
+        found.append(f"the model is for batches of {net.batch}; the net takes any batch size")
+    for old, new in [(name, clean(name)) for name in (*net.inputs, *net.model.outputs)]:
+        if old != new and (new in outputs or old in net.inputs):
+            found.append(f"`{old}` became `{new}`")
+    return tuple(dict.fromkeys(found))
+
+
+def clean(name: str) -> str:
+    """The name with only the characters that names in a spec may have."""
+    text = re.sub(r"[^A-Za-z0-9_./:\-]", "_", name)[:190]
+    return text if re.match(r"[A-Za-z0-9_]", text) else f"_{text}"
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    found, count = name, 0
+    while found in taken:
+        count += 1
+        found = f"{name}_{count}"
+    return found

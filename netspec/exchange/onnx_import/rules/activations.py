@@ -1,0 +1,90 @@
+"""Activation functions: a field of the layer before where it has one, else the layer Activation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf, isclose
+from typing import Any
+
+from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.patterns import ACTIVATION, DOMAIN
+from netspec.exchange.onnx_import.translate import Layer, Translator, rule
+from netspec.layers.activations import ACTIVATIONS
+
+OVER_CHANNELS = {"Conv2D": 1}
+"""The axis that a layer's own softmax runs over, where it is not the last."""
+
+
+@rule(ACTIVATION, domain=DOMAIN)
+def pattern(net: Translator, node: Node) -> None:
+    """A function that was recognised by its nodes."""
+    function = node.attributes.get("function")
+    if function not in ACTIVATIONS:
+        raise Unsupported("netspec has no such activation function")
+    _activate(net, node, function)
+
+
+@rule("LeakyRelu", "HardSigmoid", "Selu", "Softsign", "Mish", "Elu", "Clip", "Swish")
+def single(net: Translator, node: Node) -> None:
+    """Operators of their own for functions that netspec's own exporter writes in another way, with its constants."""
+    function, constants = _SINGLE[node.op_type]
+    have = _limits(net, node) if node.op_type == "Clip" else node.attributes
+    for name, value in constants.items():
+        if not isclose(have.get(name, value), value, rel_tol=1e-6, abs_tol=1e-9):
+            raise Unsupported(f"`{function}` has {name} = {value:g}, this is {have[name]:g}")
+    _activate(net, node, function)
+
+
+_SINGLE: dict[str, tuple[str, dict[str, float]]] = {
+    "LeakyRelu": ("leaky_relu", {"alpha": 0.2}),
+    "HardSigmoid": ("hard_sigmoid", {"alpha": 1 / 6, "beta": 0.5}),
+    "Selu": ("selu", {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}),
+    "Softsign": ("softsign", {}),
+    "Mish": ("mish", {}),
+    "Swish": ("silu", {"alpha": 1.0}),
+    "Elu": ("elu", {"alpha": 1.0}),
+    "Clip": ("relu6", {"min": 0.0, "max": 6.0}),
+}
+
+
+def _limits(net: Translator, node: Node) -> dict[str, float]:
+    """Clip's limits: operands since opset 11, attributes before."""
+    limits = {"min": -inf, "max": inf} | {key: node.attributes[key] for key in ("min", "max") if key in node.attributes}
+    for index, key in ((1, "min"), (2, "max")):
+        if node.operand(index):
+            limits[key] = float(net.constant(node.operand(index), key).reshape(()))
+    return limits
+
+
+@rule("Softmax", "LogSoftmax")
+def softmax(net: Translator, node: Node) -> None:
+    """Along one axis; before opset 13 over all axes from `axis` on."""
+    shape = net.shape(node.inputs[0])
+    axis = int(node.attributes["axis"]) % len(shape)
+    if node.opset < 13 and any(size != 1 for size in shape[axis + 1 :]):
+        raise Unsupported(f"before opset 13 it runs over several axes at once, here {list(shape[axis:])}")
+    if axis == 0:
+        raise Unsupported("it runs over the batch")
+    function = "softmax" if node.op_type == "Softmax" else "log_softmax"
+    last = len(shape) - 1
+
+    def fits(layer: Layer) -> bool:
+        return OVER_CHANNELS.get(layer.type, last) == axis
+
+    _activate(net, node, function, fits, {} if axis == last else {"axis": axis})
+
+
+def _activate(
+    net: Translator,
+    node: Node,
+    function: str,
+    fits: Callable[[Layer], bool] = lambda layer: True,
+    fields: Mapping[str, Any] | None = None,
+) -> None:
+    layer = net.host(node.inputs[0], node)
+    takes = layer is not None and layer.type != "Activation" and layer.has("activation")
+    if layer is not None and takes and "activation" not in layer.fields and fits(layer):
+        layer.fields["activation"] = function
+        net.absorb(layer, node)
+    else:
+        net.add(node, "Activation", node.inputs[:1], {"activation": function, **(fields or {})})

@@ -1,0 +1,76 @@
+"""Several inputs into one: Add (or a bias) and Concatenate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.translate import Layer, Translator, rule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CHANNEL_AXIS = {"Conv2D": 1, "Dense": -1}
+"""Along which axis of its output a layer's `bias` lies."""
+
+
+@rule("Add", "Sum")
+def add(net: Translator, node: Node) -> None:
+    """Two computed tensors → Add; one and a constant → the bias of the layer before it."""
+    constants = [name for name in node.inputs if name in net.constants]
+    if not constants:
+        _add_layer(net, node)
+    elif len(node.inputs) == 2:
+        (computed,) = (name for name in node.inputs if name not in net.constants)
+        _bias(net, node, computed, net.constants[constants[0]])
+    else:
+        raise Unsupported("constants among more than two operands")
+
+
+def _add_layer(net: Translator, node: Node) -> None:
+    if len(node.inputs) == 1:
+        net.same(node, node.inputs[0])
+        return
+    before = net.host(node.inputs[0], node)
+    if before is not None and before.type == "Add" and node.inputs[0] not in node.inputs[1:]:
+        inputs = (*before.inputs, *node.inputs[1:])  # a + b + c, from the left as Add adds
+        net.layers.remove(before)
+        net.add(node, "Add", inputs, {})
+        return
+    net.add(node, "Add", node.inputs, {})
+
+
+def _bias(net: Translator, node: Node, computed: str, constant: NDArray[Any]) -> None:
+    layer, shape = net.host(computed, node), net.shape(computed)
+    bias = _along(layer, shape, constant) if layer is not None else None
+    if layer is None or bias is None:
+        raise Unsupported("adding a constant that is not the bias of the layer before it")
+    if layer.fields.pop("use_bias", True):
+        layer.arrays["bias"] = layer.arrays["bias"] + bias
+    else:
+        layer.arrays["bias"] = bias
+    net.absorb(layer, node)
+
+
+def _along(layer: Layer, shape: tuple[int, ...], constant: NDArray[Any]) -> NDArray[Any] | None:
+    """The constant as a vector along the channels of the layer's output; None if it varies along another axis."""
+    import numpy as np
+
+    axis = CHANNEL_AXIS.get(layer.type)
+    if axis is None or "activation" in layer.fields or constant.ndim > len(shape):
+        return None
+    axis %= len(shape)
+    full = (1,) * (len(shape) - constant.ndim) + constant.shape
+    if any(size != 1 for place, size in enumerate(full) if place != axis) or full[axis] not in (1, shape[axis]):
+        return None
+    return np.array(np.broadcast_to(constant.reshape(-1), (shape[axis],)), np.float32)
+
+
+@rule("Concat")
+def concat(net: Translator, node: Node) -> None:
+    """Computed tensors one after another → Concatenate."""
+    if len(node.inputs) == 1:
+        net.same(node, node.inputs[0])
+        return
+    axis = node.attributes["axis"] % len(net.shape(node.inputs[0]))
+    net.add(node, "Concatenate", node.inputs, {} if axis == 1 else {"axis": axis})

@@ -1,0 +1,109 @@
+"""What moves numbers and computes nothing: Flatten, Reshape, Squeeze, Transpose, Identity, Dropout, Cast."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from netspec.exchange.onnx_import.folding import element_type, squeezed, target_shape, unsqueezed
+from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.translate import Translator, rule
+
+
+@rule("Reshape")
+def reshape(net: Translator, node: Node) -> None:
+    """To a constant shape that keeps the samples apart → Flatten or Reshape."""
+    target = net.constant(node.inputs[1], "target shape").tolist()
+    _to(net, node, lambda shape: target_shape(target, shape, bool(node.attributes.get("allowzero"))))
+
+
+@rule("Flatten")
+def flatten(net: Translator, node: Node) -> None:
+    """All axes from `axis` on into one → Flatten."""
+    rank = len(net.shape(node.inputs[0]))
+    axis = node.attributes["axis"] % rank if rank else 0
+    if axis == 1:
+        net.add(node, "Flatten", node.inputs, {})
+    else:
+        _to(net, node, lambda shape: (prod(shape[:axis]), prod(shape[axis:])))
+
+
+@rule("Squeeze")
+def squeeze(net: Translator, node: Node) -> None:
+    """Axes of size 1 left out → Reshape."""
+    _to(net, node, lambda shape: squeezed(shape, _axes(net, node)))
+
+
+@rule("Unsqueeze")
+def unsqueeze(net: Translator, node: Node) -> None:
+    """Axes of size 1 put in → Reshape."""
+    _to(net, node, lambda shape: unsqueezed(shape, _axes(net, node) or []))
+
+
+def _axes(net: Translator, node: Node) -> list[int] | None:
+    if node.operand(1):
+        return list(net.constant(node.operand(1), "axes").tolist())
+    return node.attributes.get("axes")
+
+
+def _to(net: Translator, node: Node, shaped: Any) -> None:
+    source = node.inputs[0]
+    shape = net.shape(source)
+    try:
+        target = shaped(shape)
+    except (ValueError, IndexError, StopIteration) as error:
+        raise Unsupported(str(error)) from error
+    if not target or target[0] != shape[0]:
+        raise Unsupported(f"it mixes the samples of a batch: {_sizes(shape)} → {_sizes(target)}")
+    if target == shape:
+        net.same(node, source)
+    elif len(target) == 2:
+        net.add(node, "Flatten", [source], {})
+    elif len(target) == 1:
+        raise Unsupported("a single number per sample without an axis of its own")
+    else:
+        net.add(node, "Reshape", [source], {"target_shape": list(target[1:])})
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return str(list(shape))
+
+
+@rule("Transpose")
+def transpose(net: Translator, node: Node) -> None:
+    """Taken up by what follows, if that knows how."""
+    source = node.inputs[0]
+    before = net.turned.get(source)
+    rank = len(before.permutation) if before else len(net.shape(source))
+    net.turn(node, source, node.attributes.get("perm") or range(rank)[::-1])
+
+
+@rule("Identity")
+def identity(net: Translator, node: Node) -> None:
+    """The same tensor."""
+    net.same(node, node.inputs[0])
+
+
+@rule("Dropout")
+def dropout(net: Translator, node: Node) -> None:
+    """The same tensor in inference; the layer keeps the rate for further training."""
+    rate = node.attributes.get("ratio", 0.5)
+    if node.operand(1):
+        rate = float(str(net.constant(node.operand(1), "ratio").reshape(())))
+    net.add(node, "Dropout", node.inputs[:1], {"rate": rate})
+
+
+@rule("Cast")
+def cast(net: Translator, node: Node) -> None:
+    """Left out where layers do it by themselves: they take whole numbers as floats, and indices of any width."""
+    try:
+        target = element_type(node.attributes["to"])
+    except ValueError as error:
+        raise Unsupported(str(error)) from error
+    source = net.value(node.inputs[0]).dtype
+    if source.is_float and not target.startswith("float"):
+        raise Unsupported(f"floating-point numbers made {target}")
+    if not source.is_float and target.startswith("float"):
+        net.add(node, "Activation", node.inputs, {"activation": "linear"})
+    else:
+        net.same(node, node.inputs[0])

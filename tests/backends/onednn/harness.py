@@ -1,0 +1,110 @@
+"""Run a primitive on plain NumPy arrays, whatever layouts it wants, and compare with a formula in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from netspec.backends.onednn.constants import Arg, DataType, Query
+from netspec.backends.onednn.memory import Memory, MemoryDesc
+from netspec.backends.onednn.native import Engine
+from netspec.backends.onednn.pointwise import reorder
+from netspec.backends.onednn.primitive import PrimitiveDesc
+
+LAYOUTS = ["plain", "channels_last", "any"]
+NUMPY = {DataType.F32: np.float32, DataType.BF16: np.uint16, DataType.S32: np.int32, DataType.U8: np.uint8}
+
+
+def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of (N, C, spatial…) stored as (N, spatial…, C)."""
+    order = [0, *range(2, len(shape)), 1]
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
+def describe(
+    engine: Engine, shape: tuple[int, ...], layout: str = "plain", dtype: DataType = DataType.F32
+) -> MemoryDesc:
+    if layout == "any":
+        return MemoryDesc.any(engine, shape, dtype)
+    strides = channels_last(shape) if layout == "channels_last" and len(shape) > 2 else None
+    return MemoryDesc.strided(engine, shape, strides, dtype)
+
+
+def buffer(desc: MemoryDesc) -> Memory:
+    """Memory in the layout of `desc`, full of not-a-number: what a primitive forgets to write shows."""
+    return Memory(desc, np.full(desc.nbytes, 0xFF, np.uint8))
+
+
+def copy(source: Memory, target: Memory) -> None:
+    """Reorder `source` into the layout and type of `target`."""
+    desc = reorder(source.desc, target.desc)
+    execute(desc, {Arg.SRC: source, Arg.DST: target})
+
+
+def execute(desc: PrimitiveDesc, arguments: Mapping[int, Memory]) -> None:
+    scratch = {Arg.SCRATCHPAD: buffer(desc[Arg.SCRATCHPAD])} if desc.scratchpad_bytes else {}
+    desc.primitive().bind({**arguments, **scratch})()
+
+
+def to_plain(memory: Memory) -> np.ndarray:
+    """A C-ordered NumPy array of what a memory holds; bfloat16 becomes float32."""
+    dtype = memory.desc.dtype
+    wanted = DataType.F32 if dtype is DataType.BF16 else dtype
+    array = np.empty(memory.desc.shape, NUMPY[wanted])
+    copy(memory, Memory.of(memory.desc.engine, array))
+    return array
+
+
+class Run:
+    """One primitive run twice on the same operands, bitwise equal: `result[Arg.DST]` is a plain array."""
+
+    def __init__(self, desc: PrimitiveDesc, operands: Mapping[int, np.ndarray | Memory]) -> None:
+        engine = desc.engine
+        told = desc.count(Query.INPUTS) + desc.count(Query.OUTPUTS)
+        assert len(set(desc.arguments) - {Arg.SCRATCHPAD}) == told
+        assert set(map(int, operands)) <= set(desc.arguments), "an operand that the primitive does not take"
+        self.memories: dict[int, Memory] = {}
+        for argument in desc.arguments:
+            given = operands.get(argument)
+            if isinstance(given, Memory):
+                self.memories[argument] = given
+                continue
+            self.memories[argument] = buffer(desc[argument])
+            if given is not None:
+                copy(Memory.of(engine, np.ascontiguousarray(given)), self.memories[argument])
+        before = self._bytes()
+        thunk = desc.primitive().bind(self.memories)
+        thunk()
+        after = self._bytes()
+        for argument, memory in self.memories.items():
+            memory.array.reshape(-1).view(np.uint8)[:] = before[argument]
+        thunk()
+        again = self._bytes()
+        for argument in set(self.memories) - {Arg.SCRATCHPAD}:
+            assert np.array_equal(after[argument], again[argument]), "the second run differs from the first"
+
+    def _bytes(self) -> dict[int, np.ndarray]:
+        return {argument: memory.array.reshape(-1).view(np.uint8).copy() for argument, memory in self.memories.items()}
+
+    def __getitem__(self, argument: int) -> np.ndarray:
+        return to_plain(self.memories[argument])
+
+
+def uniform(*shape: int, seed: int = 0) -> np.ndarray:
+    """Numbers in [-1, 1), so that every product of two is at most 1 and a sum of n of them has an error bound in n."""
+    return np.random.default_rng((seed, *shape)).uniform(-1, 1, shape).astype(np.float32)
+
+
+def assert_close(actual: np.ndarray, expected: np.ndarray, terms: int = 8) -> None:
+    """Equal within the rounding of a float32 sum of `terms` terms of size 1.
+
+    Partial sums of n random signs stay near √n; each is rounded by at most 2⁻²⁴ of it, and n such errors of random sign
+    add up to √n · √n · 2⁻²⁴: twice that is allowed, and a few units in the last place of the result.
+    """
+    assert actual.shape == expected.shape
+    np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=max(terms, 8) * 2.0**-23)

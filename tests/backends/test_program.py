@@ -1,0 +1,250 @@
+"""Programs against an interpreter that knows no plan; what may be fed; what happens where a run fails."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from netspec.backends.device import open_device
+from netspec.backends.program import NonFiniteLoss, Program
+from netspec.backends.states import States
+from netspec.compile import make_plan
+from netspec.errors import InputError, Location, RunError
+from netspec.graph.graph import Graph
+from netspec.graph.ops.elementwise import Log, Relu
+from netspec.graph.ops.linear import Gather
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.shape import Reshape
+from netspec.graph.ops.source import Input, State
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Scope, in_scope
+from tests.interpret import Arrays, run
+from tests.passes.graphs import feeds, graphs, same_bits, typed
+
+
+def program(graph: Graph, start: Arrays) -> Program:
+    """The graph on the processor, its states holding these arrays."""
+    device = open_device("cpu")
+    types = {name: TensorType(array.shape, DType(str(array.dtype))) for name, array in start.items()}
+    states = States(types, device)
+    for name, array in start.items():
+        states.assign(name, array)
+    return Program(make_plan(graph, device), device, states)
+
+
+@given(graph=graphs())
+def test_steps_give_what_the_interpreter_gives(graph: Graph) -> None:
+    inputs, _, states = feeds(graph)
+    made = program(graph, states)
+    for step in range(3):
+        with np.errstate(all="ignore"):
+            outputs, following = run(graph, inputs, states)
+            guard = (
+                0.0 if graph.guard is None else float(run(Graph({"guard": graph.guard}), inputs, states)[0]["guard"])
+            )
+        if not np.isfinite(guard):
+            with pytest.raises(NonFiniteLoss):
+                made(inputs)
+            same_bits(dict(made.states), states)
+            return
+        same_bits(made(inputs), outputs)
+        same_bits(dict(made.states), following)
+        states, inputs = following, {name: array + np.float32(step) for name, array in inputs.items()}
+
+
+a, b = State("a", typed((2, 3)))(), State("b", typed((2, 3)))()
+A, B = (np.arange(6, dtype="float32").reshape(2, 3) + 10 * n for n in range(2))
+
+
+def test_two_states_swap() -> None:
+    made = program(Graph({"old": a}, {"a": b, "b": a}), {"a": A, "b": B})
+    np.testing.assert_array_equal(made({})["old"], A)
+    same_bits(dict(made.states), {"a": B, "b": A})
+
+
+def test_three_states_go_round() -> None:
+    c, C = State("c", typed((2, 3)))(), A - 7
+    made = program(Graph({}, {"a": b, "b": c, "c": a}), {"a": A, "b": B, "c": C})
+    made({})
+    same_bits(dict(made.states), {"a": B, "b": C, "c": A})
+
+
+def test_a_fetched_state_is_that_of_before_the_step() -> None:
+    made = program(Graph({"whole": a, "flat": Reshape((6,))(a), "new": a + 1.0}, {"a": a + 1.0}), {"a": A})
+    same_bits(made({}), {"whole": A, "flat": A.reshape(6), "new": A + 1})
+    same_bits(made({}), {"whole": A + 1, "flat": A.reshape(6) + 1, "new": A + 2})
+
+
+def test_updates_that_are_inputs_constants_and_other_updates() -> None:
+    x, new = Input("x", typed((2, 3)))(), Relu()(a) * 2.0
+    zeros = Reshape((2, 3))(Input("flat", typed((6,)))()) * 0.0
+    graph = Graph({}, {"a": new, "b": new, "c": x, "d": zeros})
+    start = dict.fromkeys("abcd", A)
+    made = program(graph, start)
+    made({"x": B, "flat": A.reshape(6)})
+    same_bits(dict(made.states), {"a": 2 * A, "b": 2 * A, "c": B, "d": np.zeros_like(A)})
+
+
+def test_programs_share_states() -> None:
+    one = program(Graph({"y": a}, {"a": a + 1.0}), {"a": A})
+    other = Program(make_plan(Graph({"sum": ReduceSum()(a)}), one.device), one.device, one.states)
+    assert other({})["sum"] == 15
+    one({})
+    assert other({})["sum"] == 21
+
+
+def test_a_step_allocates_nothing_that_stays() -> None:
+    """Reference kernels make temporary arrays; what is left after many steps is what was there after the first."""
+    x = Input("x", typed((1000, 10)))()
+    made = program(
+        Graph({"y": ReduceSum()(Relu()(x) * a_large)}, {"large": a_large * 0.5}),
+        {"large": np.ones((1000, 10), "float32")},
+    )
+    data = {"x": np.ones((1000, 10), "float32")}
+    made.write(data)
+    made.run()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for _ in range(20):
+        made.write(data)
+        made.run()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 4000, "one array of the graph has 40,000 bytes"
+
+
+a_large = State("large", typed((1000, 10)))()
+
+
+@pytest.mark.parametrize(
+    ("given_", "problems"),
+    [
+        ({}, [("the input `label` is missing", "int32[2]", None), ("the input `x` is missing", "float32[2, 3]", None)]),
+        (
+            {"x": np.zeros((1, 3)), "label": np.zeros(2)},
+            [
+                ("the input `label` has another type", "int32", "float64"),
+                ("the input `x` has another shape", "[2, 3]", "[1, 3]"),
+            ],
+        ),
+        ({"x": 1.0, "label": [0, 1]}, [("the input `x` has another shape", "[2, 3]", "[]")]),
+    ],
+)  # fmt: skip
+def test_inputs_are_checked_all_at_once(given_: dict[str, Any], problems: list[tuple[str, str, str | None]]) -> None:
+    label = Input("label", TensorType((2,), DType.INT32))()
+    made = program(Graph({"y": Gather()(Input("x", typed((2, 3)))(), label)}), {})
+    with pytest.raises(InputError) as caught:
+        made.write(given_)
+    assert sorted((one.message, one.expected, one.got) for one in caught.value.problems) == problems
+
+
+def test_inputs_that_nobody_reads_are_passed_over_and_types_are_converted() -> None:
+    made = program(Graph({"y": Input("x", typed((2, 3)))() * 2.0}), {})
+    for x in (A.astype("float64"), A.astype("uint8"), A.astype("int64"), A > 2):
+        np.testing.assert_array_equal(made({"x": x, "label": None})["y"], 2.0 * x)
+
+
+def test_what_is_read_is_a_copy() -> None:
+    made = program(Graph({"y": Input("x", typed((2, 3)))() * 2.0, "a": a}), {"a": A})
+    first = made({"x": A})
+    first["a"][...] = -1
+    second = made({"x": B})
+    np.testing.assert_array_equal(first["y"], 2 * A)
+    np.testing.assert_array_equal(second["a"], A)
+
+
+def guarded(*, scope: str) -> Graph:
+    """log of x, times a state, summed up; both states change."""
+    x = Input("x", typed((2, 3)))()
+    doubled = x * 2.0
+    with in_scope(Scope(scope, "Log")):
+        y = Log()(doubled)
+    loss = ReduceSum()(Relu()(Relu()(y * a)) * 1.0)
+    return Graph({"loss": loss}, {"a": a + 1.0, "b": b * a}, guard=loss)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0])
+def test_a_loss_that_is_not_finite_names_its_layer_and_changes_nothing(bad: float) -> None:
+    made = program(guarded(scope="logs"), {"a": -A, "b": B})
+    x = np.ones((2, 3), "float32")
+    made({"x": x})
+    before = dict(made.states)
+    x[1, 1] = bad
+    with pytest.raises(NonFiniteLoss) as caught:
+        made({"x": x})
+    assert caught.value.node is not None
+    assert (caught.value.node.op.name, caught.value.node.scope.layer) == ("Log", "logs")
+    same_bits(dict(made.states), before)
+
+
+def test_what_was_not_finite_before_the_step_is_named() -> None:
+    made = program(guarded(scope="logs"), {"a": np.where(A == 3, np.float32(np.nan), A), "b": B})
+    with pytest.raises(NonFiniteLoss) as caught:
+        made({"x": np.ones((2, 3))})
+    assert (caught.value.state, caught.value.node) == ("a", None)
+
+
+def test_data_that_is_not_finite_is_named() -> None:
+    made = program(guarded(scope="logs"), {"a": A, "b": B})
+    with pytest.raises(NonFiniteLoss) as caught:
+        made({"x": np.full((2, 3), np.inf)})
+    assert caught.value.node is not None
+    assert isinstance(caught.value.node.op, Input)
+
+
+def test_a_kernel_that_fails_names_its_layer_and_line() -> None:
+    label = Input("label", TensorType((2,), DType.INT32))()
+    with in_scope(Scope("words", "Embedding", Location("net.yaml", 7, 5))):
+        y = Gather()(a, label)
+    made = program(Graph({"y": y * 2.0}), {"a": A})
+    with pytest.raises(RunError) as caught:
+        made({"label": np.array([0, 5])})
+    assert caught.value.render() == (
+        "net.yaml:7:5: error: layer `words` (Embedding): Gather failed: "
+        "index 5 is out of bounds for axis 0 with size 2\n"
+        "  operands: float32[2, 3], int32[2]"
+    )
+    assert isinstance(caught.value.__cause__, IndexError)
+    np.testing.assert_array_equal(made({"label": np.array([0, 1])})["y"], 2 * A)  # it goes on afterwards
+
+
+def test_the_null_device_plans_and_runs_nothing() -> None:
+    device = open_device("null")
+    plan = make_plan(guarded(scope="logs"), device)
+    assert plan.memory.arena_bytes > 0
+    assert device.allocate(1 << 60) is None
+    states = States({"a": typed((2, 3)), "b": typed((2, 3))}, device)
+    for use in (lambda: Program(plan, device, states), lambda: states["a"], lambda: states.assign("a", A)):
+        with pytest.raises(InputError, match="the device `null` only plans"):
+            use()
+
+
+def test_every_array_is_aligned() -> None:
+    device = open_device("cpu")
+    assert device.allocate(0).nbytes == 0
+    for nbytes in (1, 63, 64, 65, 100_000):
+        memory = device.allocate(nbytes)
+        assert memory.nbytes == nbytes
+        assert memory.ctypes.data % 64 == 0
+        assert not memory.any()
+    made = program(guarded(scope="logs"), {"a": A, "b": B})
+    assert all(array.ctypes.data % 64 == 0 for array in made._arrays.values())
+
+
+def test_an_array_of_another_shape_is_never_repeated_in_silence() -> None:
+    states = States({"a": typed((2, 3))}, open_device("cpu"))
+    for wrong in (1.0, np.ones(3), np.ones((1, 3)), np.ones((3, 2))):
+        with pytest.raises(ValueError, match="does not fill"):
+            states.assign("a", wrong)
+
+
+def test_an_unknown_device() -> None:
+    with pytest.raises(InputError) as caught:
+        open_device("cpuu")
+    assert caught.value.render() == (
+        "error: unknown device 'cpuu'\n  expected: one of auto, cpu, null\n  hint: did you mean `cpu`?"
+    )

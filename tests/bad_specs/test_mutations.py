@@ -1,0 +1,61 @@
+"""Whatever slip of the hand changes LeNet's two files: they are right, or every problem has a place inside them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netspec.cli.preflight import preflight
+from netspec.errors import InputError, Problem
+from tests.bad_specs.mutations import changed_text, changed_tree
+
+ZOO = Path(__file__).parents[2] / "model_zoo" / "lenet_mnist"
+FILES = {name: (ZOO / name).read_text(encoding="utf-8") for name in ("net.yaml", "train.yaml")}
+TREES = {name: yaml.safe_load(text) for name, text in FILES.items()}
+CHANGES = {"tree": lambda name: changed_tree(TREES[name]), "text": lambda name: changed_text(FILES[name])}
+
+_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # what ends a line in YAML 1.1 and in the reader
+
+
+def check(folder: Path, files: dict[str, str]) -> None:
+    """Check the training in `files`; its problems must lie inside them, and say something."""
+    for name, text in files.items():
+        (folder / name).write_bytes(text.encode("utf-8", "surrogatepass"))
+    lines = {str(folder / name): _BREAK.split(text.removeprefix("\ufeff")) for name, text in files.items()}
+    for problem in _problems(folder / "train.yaml"):
+        place = problem.location
+        assert place is not None, problem
+        known = lines[place.file]
+        assert 1 <= place.line <= len(known), problem
+        assert 1 <= place.column <= len(known[place.line - 1]) + 1, problem
+        assert problem.message
+        assert problem.render()
+
+
+def _problems(file: Path) -> tuple[Problem, ...]:
+    try:
+        preflight(file)
+    except InputError as error:
+        return error.problems
+    return ()
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+@pytest.mark.parametrize("name", FILES)
+@settings(max_examples=120)
+@given(data=st.data())
+def test_a_slip_of_the_hand_is_told_at_its_place(name, kind, data, tmp_path_factory):
+    folder = tmp_path_factory.getbasetemp()
+    check(folder, {**FILES, name: data.draw(CHANGES[kind](name))})
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_slips_in_both_files(data, tmp_path_factory):
+    folder = tmp_path_factory.getbasetemp()
+    check(folder, {name: data.draw(changed_tree(tree)) for name, tree in TREES.items()})

@@ -1,0 +1,92 @@
+"""A small net, its training on made-up data, and `netspec` called in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from json import loads
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+
+from netspec.cli import main
+
+NET = """\
+netspec: 1
+name: blobs
+vars: {width: 4}
+inputs:
+  features: {shape: [3]}
+  label: {shape: [], dtype: int32}
+layers:
+  - {name: hidden, type: Dense, units: "${width}", activation: relu}
+  - {name: logits, type: Dense, units: 2}
+losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]
+metrics: [{type: SparseCategoricalAccuracy, name: accuracy, from: [logits, label]}]
+"""
+TRAIN = """\
+netspec: 1
+net: net.yaml
+data:
+  train: {source: npz, path: blobs.npz, batch_size: 8, shuffle: true}
+  test: {source: npz, path: blobs.npz, batch_size: 7}
+solver: {type: SGD, learning_rate: 0.5, momentum: 0.9}
+train: {max_steps: 12, log_every: 4, seed: 3}
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command line left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [loads(line) for line in self.out.splitlines()]
+
+
+Netspec: TypeAlias = Callable[..., Outcome]
+
+
+@pytest.fixture
+def netspec(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Netspec:
+    """Call the command line with words; whatever happens there is no traceback."""
+    monkeypatch.setattr("sys.argv", ["netspec"])
+
+    def run(*words: str | Path) -> Outcome:
+        capsys.readouterr()
+        status = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return Outcome(status, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with `net.yaml`, `train.yaml` and `blobs.npz`: two classes, 21 samples each, far apart."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.yaml").write_text(NET)
+    (tmp_path / "train.yaml").write_text(TRAIN)
+    random = np.random.default_rng(0)
+    label = np.arange(42, dtype=np.int32) % 2
+    features = (random.standard_normal((42, 3)) + 4.0 * (2 * label[:, None] - 1)).astype(np.float32)
+    np.savez(tmp_path / "blobs.npz", features=features, label=label)
+    return tmp_path
+
+
+@pytest.fixture
+def trained(work: Path, netspec: Netspec) -> Path:
+    """The folder after `netspec train` has written `run/`."""
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    return work

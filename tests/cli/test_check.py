@@ -1,0 +1,112 @@
+"""`netspec check`: everything that is wrong in all files, as text and as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from netspec.data.bundled import zoo_root
+
+
+def change(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def place(file: Path, word: str) -> tuple[int, int]:
+    """Line and column of a word in a file, from 1."""
+    before = file.read_text().partition(word)[0].split("\n")
+    return len(before), len(before[-1]) + 1
+
+
+def test_what_is_right_is_said_so(netspec, work):
+    found = netspec("check", "net.yaml", "train.yaml")
+    assert (found.status, found.err) == (0, "")
+    assert found.out == (
+        "net.yaml: the net `blobs` is right: 2 layers, 26 parameters\n"
+        "train.yaml: the training `blobs` is right: 2 layers, 26 parameters\n"
+    )
+
+
+def test_right_is_an_empty_list(netspec, work):
+    assert netspec("check", "net.yaml", "--json").json == []
+
+
+def test_overrides_change_every_file(netspec, work):
+    (work / "other.yaml").write_text((work / "net.yaml").read_text().replace("blobs", "other"))
+    found = netspec("check", "net.yaml", "vars.width=10", "other.yaml")
+    assert [line.split()[-2] for line in found.out.splitlines()] == ["62", "62"]
+
+
+def test_all_mistakes_of_all_files_at_once(netspec, work):
+    change(work / "net.yaml", "activation: relu", "activaton: relu")
+    change(work / "net.yaml", "units: 2", "units: two")
+    change(work / "train.yaml", "momentum: 0.9", "momentum: [1]")
+    found = netspec("check", "train.yaml", "missing.yaml", "--json")
+    assert found.status == 2
+    places = [(one["file"], one["line"], one["column"]) for one in found.json]
+    assert places == [
+        ("net.yaml", *place(work / "net.yaml", "activaton")),
+        ("net.yaml", *place(work / "net.yaml", "two")),
+        ("train.yaml", *place(work / "train.yaml", "[1]")),
+        ("missing.yaml", None, None),
+    ]
+    assert "did you mean `activation`?" in found.json[0]["hint"]
+
+
+def test_shapes_are_checked(netspec, work):
+    found = netspec("check", "train.yaml", "net.layers.hidden={name: hidden, type: Conv2D, filters: 4, kernel_size: 3}")
+    assert found.status == 2
+    assert found.err.startswith("<command line>:1:")
+    assert "Conv2D" in found.err
+
+
+def test_one_mistake_is_told_once_though_every_form_of_the_net_has_it(netspec, work):
+    found = netspec(
+        "check", "train.yaml", "net.layers.hidden={name: hidden, type: Conv2D, filters: 4, kernel_size: 3}", "--json"
+    )
+    assert len(found.json) == 1
+
+
+def test_a_training_needs_a_loss(netspec, work):
+    found = netspec("check", "train.yaml", "~net.losses")
+    assert found.status == 2
+    assert "the net has no losses" in found.err
+
+
+def test_a_split_must_feed_inputs_that_exist(netspec, work):
+    found = netspec("check", "train.yaml", "data.train.inputs={lable: label}", "data.test.inputs={x: y}", "--json")
+    assert [one["path"] for one in found.json] == ["data.train.inputs.lable", "data.test.inputs.x"]
+    assert found.json[0]["hint"] == "did you mean `label`?"
+
+
+LENET = zoo_root() / "lenet_mnist" / "train.yaml"
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "told"),
+    [
+        ("net.inputs.image.shape=[1,32,32]", "data.train.source", "[1, 28, 28] of float32 from the source"),
+        ("data.test.inputs={image: img}", "data.test.inputs.image", None),
+        ("net.inputs.label.dtype=bool", "data.train.source", "[] of int32 from the source"),
+    ],
+)
+def test_data_that_is_known_beforehand_is_compared_with_the_net(netspec, change, path, told):
+    found = netspec("check", LENET, change, "--json")
+    assert found.status == 2
+    assert path in {one["path"] for one in found.json}
+    assert told in {one["got"] for one in found.json}
+
+
+def test_data_is_not_opened(netspec, work):
+    (work / "blobs.npz").unlink()
+    assert netspec("check", "train.yaml").status == 0
+
+
+def test_a_file_may_look_like_an_override(netspec, work):
+    folder = work / "lr=0.1"
+    folder.mkdir()
+    (folder / "net.yaml").write_text((work / "net.yaml").read_text())
+    assert netspec("check", "lr=0.1/net.yaml").status == 0

@@ -1,0 +1,75 @@
+"""`netspec export` and `netspec import`: models that come back as they went."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from netspec.train.model import load
+
+WEIGHTS = ("--weights", "run/weights.h5")
+
+
+@pytest.fixture
+def exported(trained, netspec):
+    assert netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx").status == 0
+    return trained
+
+
+def batch_axis(path: str):
+    return onnx.load(path).graph.input[0].type.tensor_type.shape.dim[0]
+
+
+def test_the_batch_is_open_or_fixed(netspec, trained):
+    found = netspec("export", "train.yaml", *WEIGHTS, "--output", "model.onnx")
+    assert (found.status, found.err) == (0, "")
+    assert "features [N, 3] → logits [N, 2]" in found.out
+    assert batch_axis("model.onnx").dim_param == "N"
+    fixed = netspec(
+        "export", "net.yaml", *WEIGHTS, "--output", "fixed.onnx", "--batch", "6", "--opset", "13", "--json"
+    ).json
+    assert batch_axis("fixed.onnx").dim_value == 6
+    assert fixed["opset"] == onnx.load("fixed.onnx").opset_import[0].version == 13
+    assert fixed["inputs"] == {"features": [6, 3]}
+    # Rounding errors of float32 over four products, in results of a magnitude near ten.
+    assert fixed["max_abs_difference"]["logits"] < 1e-4
+
+
+def test_an_opset_that_is_none(netspec, trained):
+    found = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx", "--opset", "3")
+    assert found.status == 2
+    assert not (trained / "model.onnx").exists()
+
+
+def test_weights_of_another_net(netspec, trained):
+    found = netspec("export", "net.yaml", "vars.width=5", *WEIGHTS, "--output", "model.onnx")
+    assert found.status == 2
+    assert "hidden/kernel" in found.err
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "run/weights.h5"])
+def test_what_is_imported_computes_the_same(netspec, exported, file):
+    found = netspec("import", file, "--output", "new/net")
+    assert (found.status, found.err) == (0, "")
+    assert sorted(path.name for path in (exported / "new" / "net").iterdir()) == ["net.yaml", "weights.h5"]
+    assert "26 parameters" in found.out
+    features = np.random.default_rng(2).standard_normal((4, 3)).astype(np.float32)
+    ours = load("net.yaml", "run/weights.h5").predict({"features": features})["logits"]
+    theirs = load("new/net/net.yaml", "new/net/weights.h5").predict({"features": features})["logits"]
+    np.testing.assert_array_equal(theirs, ours)
+    assert netspec("check", "new/net/net.yaml").status == 0
+
+
+def test_nothing_is_left_of_an_import_that_fails(netspec, exported):
+    (exported / "torn.onnx").write_bytes((exported / "model.onnx").read_bytes()[:100])
+    before = sorted(path.name for path in exported.iterdir())
+    assert netspec("import", "torn.onnx", "--output", "new").status == 2
+    assert sorted(path.name for path in exported.iterdir()) == before
+
+
+@pytest.mark.parametrize("shape", ["features", "features=", "features=0,3", "features=3x3", "=3"])
+def test_a_shape_that_is_none(netspec, exported, shape):
+    found = netspec("import", "model.onnx", "--output", "new", "--shape", shape)
+    assert found.status == 2
+    assert "no shape" in found.err

@@ -1,0 +1,216 @@
+"""Exit statuses, messages and help: what holds for every command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from netspec import __version__
+from netspec.cli import app, failures, main
+from netspec.errors import InputError, Problem, RunError
+
+SUBCOMMANDS = [("zoo", "list"), ("zoo", "show"), ("zoo", "copy")]
+ALL = [(name,) for name in app.COMMANDS] + SUBCOMMANDS
+
+MISTAKES = [
+    ("train", "nosuch.yaml"),
+    ("train", "train.yaml", "solver.learning_rat=1"),
+    ("train", "train.yaml", "nonsense"),
+    ("train", "net.yaml"),
+    ("train", "train.yaml", "--resume"),
+    ("train", "train.yaml", "--device", "abacus"),
+    ("train", "train.yaml", "data.train.path=nosuch.npz"),
+    ("train", "train.yaml", "--weights", "nosuch.h5"),
+    ("test", "train.yaml"),
+    ("test", "train.yaml", "--weights", "nosuch.h5"),
+    ("test", "train.yaml", "--weights", "blobs.npz"),
+    ("test", "net.yaml", "--weights", "nosuch.h5"),
+    ("predict", "net.yaml", "--weights", "nosuch.h5", "--input", "blobs.npz", "--output", "out.npz"),
+    ("predict", "net.yaml", "--weights", "w.h5", "--input", "blobs.npz", "--output", "nowhere/out.npz"),
+    ("predict", "net.yaml", "--weights", "w.h5", "--input", "i.npz", "--output", "o.npz", "--batch-size", "0"),
+    ("predict", "net.yaml", "--weights", "w.h5", "--input", "i.npz", "--output", "o.npz", "--batch-size", "many"),
+    ("export", "net.yaml", "--weights", "nosuch.h5", "--output", "model.onnx"),
+    ("export", "net.yaml", "--weights", "w.h5", "--output", "model.onnx", "--batch", "any"),
+    ("export", "net.yaml", "--weights", "w.h5", "--output", "."),
+    ("import", "nosuch.onnx", "--output", "new"),
+    ("import", "blobs.npz", "--output", "new"),
+    ("import", "net.yaml", "--output", "new"),
+    ("check",),
+    ("check", "vars.width=3"),
+    ("check", "nosuch.yaml"),
+    ("check", "net.yaml", "vars.width=0"),
+    ("check", "blobs.npz"),
+    ("plan", "nosuch.yaml"),
+    ("plan", "net.yaml", "--batch-size", "-1"),
+    ("plan", "net.yaml", "layers.hidden.units=1.5"),
+    ("schema", "nett"),
+    ("zoo",),
+    ("zoo", "lst"),
+    ("zoo", "show", "lenet"),
+    ("zoo", "copy", "lenet_mnist", "net.yaml"),
+    ("zoo", "copy", "lenet_mnist", "."),
+    ("devices", "--jsn"),
+    ("devices", "cpu"),
+    ("chek", "net.yaml"),
+    ("--nosuch",),
+]
+
+
+@pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
+def test_a_mistake_is_told_without_a_traceback(netspec, work, words):
+    found = netspec(*words)
+    assert found.status == 2
+    assert found.out == ""
+    assert "error: " in found.err
+    assert "internal error" not in found.err
+
+
+def test_every_command_has_a_mistake_above():
+    assert {words[0] for words in MISTAKES} >= set(app.COMMANDS)
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_help_has_an_example_that_names_the_command(netspec, words):
+    found = netspec(*words, "--help")
+    assert found.status == 0
+    assert found.out.startswith(f"Usage: netspec {' '.join(words)}")
+    assert f"Example:\n    netspec {' '.join(words)}" in found.out
+
+
+def test_help_lists_every_command(netspec):
+    listed = netspec("--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in listed] == list(app.COMMANDS)
+    assert all(line.endswith(".") and len(line) <= 80 for line in listed), "a whole sentence in one line"
+
+
+def test_without_words_there_is_help(netspec):
+    assert netspec().out == netspec("-h").out
+
+
+def test_version(netspec):
+    assert netspec("--version").out == f"netspec {__version__}\n"
+
+
+def test_near_names_are_suggested(netspec, work):
+    assert "hint: did you mean `check`?" in netspec("chek").err
+    assert "hint: did you mean `--weights`?" in netspec("test", "train.yaml", "--wieghts", "w.h5").err
+
+
+def test_a_missing_option_points_at_the_help(netspec, work):
+    assert netspec("test", "train.yaml").err == (
+        "error: missing option '--weights'\n  hint: `netspec test --help` shows what there is\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [word for word in MISTAKES if word[0] in ("train", "test", "check", "export")], ids=" ".join
+)
+def test_with_json_a_mistake_is_json(netspec, work, words):
+    found = netspec(*words, "--json")
+    assert found.status == 2
+    data = found.json
+    problems = data if words[0] == "check" else data["problems"]
+    assert problems
+    assert set(problems[0]) >= {"file", "line", "column", "path", "message", "expected", "got", "hint"}
+    assert (data["event"] == "error") if words[0] == "train" else True
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def run(words: Sequence[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(app, "run", run)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (InputError("wrong", hint="right"), 2, "error: wrong\n  hint: right\n"),
+        (RunError([Problem("one"), Problem("two")]), 1, "error: one\nerror: two\n2 errors\n"),
+        (OSError(28, "No space left on device", "out.h5"), 1, "error: no space left on device: out.h5\n"),
+        (PermissionError(13, "Permission denied", "x"), 1, "error: permission denied: x\n"),
+    ],
+)
+def test_what_goes_wrong_decides_the_status(netspec, monkeypatch, error, status, told):
+    raising(monkeypatch, error)
+    found = netspec("train")
+    assert (found.status, found.err, found.out) == (status, told, "")
+
+
+def test_a_defect_is_one_line_and_a_request(netspec, monkeypatch):
+    raising(monkeypatch, KeyError("conv1\nkernel"))
+    found = netspec("train")
+    assert found.status == 1
+    assert found.err.splitlines()[0].startswith("error: internal error: KeyError: ")
+    assert "please report it; --debug shows where it is" in found.err
+
+
+def test_memory_that_ran_out_is_no_defect(netspec, monkeypatch):
+    raising(monkeypatch, MemoryError())
+    found = netspec("train")
+    assert (found.status, found.err.splitlines()[0]) == (1, "error: out of memory")
+
+
+def test_ctrl_c_has_the_shells_status(netspec, monkeypatch):
+    raising(monkeypatch, KeyboardInterrupt())
+    assert netspec("train").status == 130
+
+
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_debug_shows_the_traceback(capsys, monkeypatch, by):
+    raising(monkeypatch, KeyError("conv1"))
+    if by == "environment":
+        monkeypatch.setenv("NETSPEC_DEBUG", "1")
+    assert main(["train", *(["--debug"] if by == "option" else [])]) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_the_json_forms_of_problems():
+    (problem,) = [Problem("m", expected="e")]
+    assert failures.as_json("check", [problem]) == [problem.as_json()]
+    assert failures.as_json("train", [problem]) == {"event": "error", "problems": [problem.as_json()]}
+    assert failures.as_json("test", [problem]) == {"problems": [problem.as_json()]}
+
+
+def python(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *words]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=60, check=False, **options)
+
+
+def test_as_a_process(work):
+    done = python("-m", "netspec", "check", "train.yaml")
+    assert (done.returncode, done.stderr) == (0, "")
+    wrong = python("-m", "netspec", "check", "train.yaml", "net.layers.hidden.unit=1")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("<command line>:1:1: error: ")
+
+
+def test_a_closed_pipe_is_no_complaint(work):
+    command = f"'{sys.executable}' -m netspec schema | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("{\n", "")
+
+
+def test_a_terminal_without_unicode_gets_escapes(work):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = python("-m", "netspec", "check", "naïve.yaml", env=environment)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: no such file: na\\xefve.yaml")
+
+
+def test_help_loads_nothing_that_takes_long():
+    code = "import sys; from netspec.cli import main; main(['--help']); print(*sorted(sys.modules), file=sys.stderr)"
+    loaded = set(python("-c", code).stderr.split())
+    assert "netspec.cli.train" in loaded
+    assert not loaded & {"numpy", "pydantic", "yaml", "rich", "h5py", "onnx", "onnxruntime", "netspec.graph"}
+
+
+def test_a_command_loads_no_other(work):
+    code = "import sys; from netspec.cli import main; main(['check', 'net.yaml']); print(*sorted(sys.modules))"
+    loaded = set(python("-c", code, cwd=work).stdout.split())
+    assert "netspec.cli.preflight" in loaded
+    assert not loaded & {"netspec.cli.train", "netspec.train", "numpy", "rich", "h5py", "onnx", "onnxruntime"}

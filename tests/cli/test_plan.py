@@ -1,0 +1,100 @@
+"""`netspec plan`: golden tables, and figures that agree with what is compiled and allocated."""
+
+from __future__ import annotations
+
+import pytest
+
+from netspec.backends.program import Program
+from netspec.compile import Compiler, Purpose
+from netspec.data.bundled import zoo_root
+from netspec.schema.load import load_train
+from netspec.solvers.base import SolverSpec
+
+LENET = zoo_root() / "lenet_mnist" / "train.yaml"
+
+LAYERS = """\
+blobs: a batch of 8, float32
+
+layer   type   output  parameters   forward  memory
+hidden  Dense  [8, 4]          16  256 FLOP   384 B
+logits  Dense  [8, 2]          10  144 FLOP   128 B
+total                          26  400 FLOP   512 B
+"""
+
+
+def test_the_table_of_layers(netspec, work):
+    # hidden: 8·4 outputs of 3 products and sums each, then a bias and a ReLU for each: 192 + 32 + 32 operations,
+    # and three arrays of 32 float32. logits: 8·2·4·2 + 16 operations, two arrays of 16.
+    found = netspec("plan", "train.yaml")
+    assert found.status == 0
+    assert found.out.startswith(LAYERS)
+
+
+def test_the_table_of_programs(netspec, work):
+    head, train, test, predict = netspec("plan", "train.yaml").out.splitlines()[7:11]
+    assert head.split() == ["program", "operations", "arithmetic", "arena", "constants", "states", "in", "all"]
+    assert [line.split()[0] for line in (train, test, predict)] == ["train", "test", "predict"]
+    net = netspec("plan", "net.yaml")
+    assert "\ntrain " not in net.out
+    assert "a batch of 1," in net.out
+
+
+def test_figures_are_those_of_what_is_allocated(netspec):
+    found = netspec("plan", LENET, "--json", "--batch-size", "16").json
+    spec = load_train(LENET)
+    assert isinstance(spec.solver, SolverSpec)
+    compiler = Compiler(spec.net, solver=spec.solver, device="cpu")
+    for purpose in (Purpose.TRAIN, Purpose.TEST, Purpose.PREDICT):
+        program: Program = compiler.program(purpose, 16)
+        assert found["programs"][purpose]["arena_bytes"] == program.plan.memory.arena_bytes
+        assert found["programs"][purpose]["lower_bound_bytes"] <= found["programs"][purpose]["arena_bytes"]
+    assert sum(found["states_bytes"].values()) == compiler.states.nbytes
+
+
+def test_lenet_is_as_published(netspec):
+    found = netspec("plan", LENET, "--json", "--batch-size", "1").json
+    assert found["parameters"] == found["trainable_parameters"] == 431_080  # as Caffe's example counts them
+    assert [layer["parameters"] for layer in found["layers"] if layer["parameters"]] == [520, 25_050, 400_500, 5_010]
+    convolution = found["layers"][0]
+    assert convolution["output_shape"] == [1, 20, 24, 24]
+    assert convolution["flops"] == 20 * 24 * 24 * (2 * 25 + 1)
+    assert found["totals"]["flops"] == sum(layer["flops"] for layer in found["layers"])
+
+
+def test_batch_size_scales_the_arithmetic(netspec, work):
+    one, ten = (netspec("plan", "net.yaml", "--json", "--batch-size", size).json for size in ("1", "10"))
+    assert ten["totals"]["flops"] == 10 * one["totals"]["flops"]
+    assert ten["parameters"] == one["parameters"]
+
+
+def test_what_is_frozen_is_said(netspec, work):
+    found = netspec("plan", "net.yaml", "layers.hidden.trainable=false")
+    assert "10 parameters are trained, 16 are not" in found.out
+
+
+def test_shared_parameters_count_once(netspec, work):
+    (work / "net.yaml").write_text(
+        "netspec: 1\ninputs: {x: {shape: [4]}}\n"
+        "layers: [{name: a, type: Dense, units: 4}, {name: b, type: Dense, units: 4, share: a}]\n"
+    )
+    found = netspec("plan", "net.yaml", "--json").json
+    assert [layer["parameters"] for layer in found["layers"]] == [20, 0]
+    assert found["parameters"] == 20
+
+
+def test_kernels_of_every_node(netspec, work):
+    found = netspec("plan", "net.yaml", "--kernels", "--json").json
+    used = found["kernels"]["predict"]
+    assert [one["op"] for one in used] == ["MatMul", "Add", "Relu", "MatMul", "Add"]
+    assert {one["layer"] for one in used} == {"hidden", "logits"}
+    assert len(used) == found["programs"]["predict"]["nodes"]
+    assert all(one["kernel"].count(":") == 1 for one in used)
+    text = netspec("plan", "net.yaml", "--kernels").out
+    assert "kernels of predict, in the order of execution" in text
+    assert "kernels" not in netspec("plan", "net.yaml", "--json").json
+
+
+@pytest.mark.parametrize("words", [(), ("--kernels",)])
+def test_no_line_ends_in_blanks(netspec, work, words):
+    lines = netspec("plan", "train.yaml", *words).out.splitlines()
+    assert all(line == line.rstrip() for line in lines)

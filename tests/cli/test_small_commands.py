@@ -1,0 +1,24 @@
+"""`netspec schema` and `netspec devices`."""
+
+from __future__ import annotations
+
+import pytest
+
+from netspec.backends.device import DEVICES
+
+
+@pytest.mark.parametrize("words", [(), ("net",), ("train",)])
+def test_schema_is_json_with_docs(netspec, words):
+    found = netspec("schema", *words)
+    assert found.status == 0
+    assert "$schema" in found.json
+    assert "number of output channels" in found.out  # the docs of a field, as editors show them
+
+
+def test_devices(netspec):
+    found = netspec("devices", "--json").json
+    assert [one["name"] for one in found] == list(DEVICES)
+    assert [one["name"] for one in found if one["auto"]] == ["cpu"]
+    lines = netspec("devices").out.splitlines()
+    assert lines[0].split() == ["device", "kernels"]
+    assert len(lines) == 1 + len(DEVICES)

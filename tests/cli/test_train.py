@@ -1,0 +1,212 @@
+"""`netspec train` and `netspec test`: events as JSON, where things are, and commands to copy that work."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+
+from netspec.cli import progress
+from netspec.train.events import Event
+from netspec.train.model import load
+
+
+def test_json_lines_end_in_done(netspec, work):
+    found = netspec("train", "train.yaml", "--run-dir", "run", "--json")
+    assert (found.status, found.err) == (0, "")
+    events = found.lines
+    assert events[0]["event"] == "start"
+    assert "progress" not in {one["event"] for one in events}
+    steps = [one["step"] for one in events if one["event"] == "log"]
+    assert steps == [4, 8, 12]
+    assert all(a < b for a, b in pairwise(steps))
+    done = events[-1]
+    assert (done["event"], done["run_dir"], done["steps"]) == ("done", "run", 12)
+    assert done["seconds"] > 0
+    assert done["test"]["samples"] == 42
+    assert set(done["test"]["metrics"]) == {"accuracy"}
+
+
+def test_the_end_says_where_things_are_and_what_comes_next(netspec, work):
+    folder = work / "a run"
+    found = netspec("train", "train.yaml", "--run-dir", folder)
+    assert found.status == 0
+    assert f"weights: {folder / 'weights.h5'}\n" in found.out
+    assert f"log: {folder / 'log.jsonl'}\n" in found.out
+    test, export = (line.strip() for line in found.out.partition("next:\n")[2].splitlines())
+    for line, needed in ((test, "accuracy"), (export, "onnxruntime computes the same")):
+        program, *words = shlex.split(line)
+        assert program == "netspec"
+        after = netspec(*words)
+        assert (after.status, after.err) == (0, "")
+        assert needed in after.out
+    assert (folder / "model.onnx").exists()
+
+
+def test_overrides_and_weights(netspec, trained):
+    found = netspec(
+        "train",
+        "train.yaml",
+        "train.max_steps=1",
+        "~train.log_every",
+        "--weights",
+        "run/weights.h5",
+        "--run-dir",
+        "two",
+        "--json",
+    )
+    assert found.status == 0
+    assert found.lines[-1]["steps"] == 1
+    before, after = load("net.yaml", "run/weights.h5").parameters, load("net.yaml", "two/weights.h5").parameters
+    # One step from trained weights stays near them; fresh weights of another draw would not.
+    assert all(np.abs(after[name] - before[name]).max() < 0.2 for name in before)
+
+
+def test_resume_goes_on(netspec, work):
+    assert netspec("train", "train.yaml", "train.max_steps=6", "--run-dir", "run").status == 0
+    found = netspec("train", "train.yaml", "--resume", "--run-dir", "run", "--json")
+    assert found.status == 0
+    assert next(one for one in found.lines if one["event"] == "start")["step"] == 6
+    assert netspec("train", "train.yaml", "--run-dir", "whole").status == 0
+    resumed, whole = load("net.yaml", "run/weights.h5").parameters, load("net.yaml", "whole/weights.h5").parameters
+    assert all(np.array_equal(resumed[name], whole[name]) for name in whole)
+
+
+def test_a_run_is_not_overwritten(netspec, trained):
+    found = netspec("train", "train.yaml", "--run-dir", "run")
+    assert found.status == 2
+    assert "already holds a run" in found.err
+
+
+def test_a_loss_that_is_not_finite_fails_while_running(netspec, work):
+    found = netspec("train", "train.yaml", "solver.learning_rate=1e30", "--run-dir", "run", "--json")
+    assert found.status == 1
+    assert found.lines[-1]["event"] == "error"
+    assert "not finite" in found.lines[-1]["problems"][0]["message"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process there")
+def test_ctrl_c_saves_and_says_how_to_go_on(netspec, work):
+    command = [sys.executable, "-m", "netspec", "train", "train.yaml", "train.max_steps=100000000", "--run-dir", "run"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout is not None
+        while not running.stdout.readline().startswith("step 4 "):
+            time.sleep(0)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 130
+    assert "Traceback" not in err
+    stopped, again = err.splitlines()
+    assert stopped.startswith("stopped after step ")
+    words = shlex.split(again)
+    assert words[:5] == ["python", "-m", "netspec", "train", "train.yaml"]
+    step = int(stopped.split()[3].rstrip(";").replace(",", ""))
+    limit = [f"train.max_steps={step + 2}" if word.startswith("train.max_steps") else word for word in words[3:]]
+    found = netspec(*limit, "--json")
+    assert found.status == 0
+    assert found.lines[-1]["steps"] == step + 2
+
+
+def test_test_counts_each_sample_once(netspec, trained):
+    found = netspec("test", "run/spec.yaml", "--weights", "run/weights.h5", "--json")
+    assert found.status == 0
+    assert found.json["samples"] == 42
+    # The classes are eight standard deviations apart.
+    assert found.json["metrics"] == {"accuracy": 1.0}
+    other = netspec("test", "train.yaml", "data.test.batch_size=5", "--weights", "run/weights.h5", "--json").json
+    # The same sums in another order of float32 additions.
+    assert other["loss"] == pytest.approx(found.json["loss"], rel=1e-5)
+
+
+def test_test_as_text(netspec, trained):
+    lines = netspec("test", "train.yaml", "--weights", "run/weights.h5").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["samples", "loss", "accuracy"]
+    assert lines[0].endswith("      42")
+
+
+def test_a_loss_without_a_value_is_null_in_json(netspec, trained):
+    model = load("net.yaml", "run/weights.h5")
+    model.parameters["logits/bias"] = np.array([np.nan, 0.0], np.float32)
+    model.save_weights("nan.h5")
+    assert netspec("test", "train.yaml", "--weights", "nan.h5", "--json").json["loss"] is None
+
+
+EVENTS: list[Event] = [
+    {"event": "warning", "message": "mind [this]"},
+    {
+        "event": "start",
+        "name": "n",
+        "parameters": 5,
+        "samples": 9,
+        "batch_size": 3,
+        "steps": 6,
+        "device": "cpu",
+        "step": 0,
+    },
+    {
+        "event": "progress",
+        "step": 3,
+        "epoch": 1.0,
+        "loss": 0.5,
+        "learning_rate": 0.1,
+        "steps": 6,
+        "samples_per_second": 1e4,
+    },
+    {"event": "test", "step": 3, "samples": 9, "loss": 0.25, "metrics": {"accuracy": 0.75}},
+    {
+        "event": "log",
+        "step": 6,
+        "epoch": 2.0,
+        "loss": 0.125,
+        "learning_rate": 0.1,
+        "steps": 6,
+        "samples_per_second": 1e4,
+    },
+    {"event": "checkpoint", "step": 6, "path": "p"},
+]
+
+
+def test_the_bar_fits_80_columns_and_shows_what_matters(monkeypatch):
+    out = io.StringIO()
+    console = Console(file=out, width=80, force_terminal=True, color_system=None, legacy_windows=False)
+    monkeypatch.setattr(Progress, "__init__", with_console(Progress.__init__, console))
+    with progress._bar() as shown:
+        bar = progress.Bar(shown)
+        for event in EVENTS:
+            bar(event)
+        assert not shown.live.auto_refresh, "no thread beside the training"
+    text = out.getvalue()
+    assert "warning: mind [this]" in text
+    last = [line for line in text.replace("\x1b[2K", "\n").splitlines() if line.startswith("epoch 2.00")][-1]
+    for part in ("6/6", "loss 0.1250", "test 0.7500", "10,000/s"):
+        assert part in last
+    assert "…" not in last
+
+
+def with_console(init: Callable[..., None], console: Console) -> Callable[..., None]:
+    def made(self: Progress, *columns: Any, **options: Any) -> None:
+        init(self, *columns, **options, console=console)
+
+    return made
+
+
+def test_lines_where_there_is_no_terminal(capsys):
+    for event in EVENTS:
+        progress.text_lines(event)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "warning: mind [this]"
+    assert len(lines) == len(EVENTS) - 1, "all but the frequent one"

@@ -1,0 +1,91 @@
+"""`netspec zoo`: what is shipped, and copies that work where they are."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from netspec.cli import catalogue
+from netspec.cli.folders import new_folder
+from netspec.errors import InputError
+
+
+def test_list(netspec):
+    found = netspec("zoo", "list", "--json").json
+    assert "lenet_mnist" in [one["name"] for one in found]
+    assert all(one["files"] and one["description"] for one in found)
+    assert "lenet_mnist" in netspec("zoo", "list").out
+
+
+def test_every_model_is_right(netspec):
+    specs = [
+        one.folder / name for one in catalogue.models() for name in catalogue.SPECS if (one.folder / name).exists()
+    ]
+    found = netspec("check", *specs)
+    assert (found.status, found.err) == (0, "")
+
+
+def test_show(netspec):
+    found = netspec("zoo", "show", "lenet_mnist")
+    assert "parameters: 431,080" in found.out
+    assert "net.yaml" in found.out
+    assert netspec("zoo", "show", "lenet_mnist", "--json").json["parameters"] == 431_080
+
+
+def test_an_unknown_model(netspec):
+    assert "did you mean `lenet_mnist`?" in netspec("zoo", "show", "lenet_mnits").err
+
+
+def test_a_copy_can_be_checked_and_changed(netspec, work):
+    found = netspec("zoo", "copy", "lenet_mnist", "my nets/lenet")
+    assert found.status == 0
+    assert "netspec train 'my nets/lenet/train.yaml'" in found.out
+    assert netspec("check", "my nets/lenet/net.yaml", "my nets/lenet/train.yaml").status == 0
+    net = work / "my nets" / "lenet" / "net.yaml"
+    net.write_text(net.read_text().replace("filters: 20", "filters: 10"))
+    assert net.stat().st_mode & 0o600 == 0o600
+
+
+def test_paths_that_leave_the_model_still_lead_there(work):
+    model = work / "zoo" / "model"
+    (model / "deep").mkdir(parents=True)
+    (work / "zoo" / "data.csv").write_text("1,2\n")
+    (work / "zoo" / "schema.json").write_text("{}")
+    (model / "net.yaml").write_text("# yaml-language-server: $schema=../schema.json\nname: a\n")
+    (model / "train.yaml").write_text("net: net.yaml\npath: '../data.csv'\nother: {path: ../missing.csv}\n")
+    (model / "deep" / "more.yaml").write_text("[../../data.csv, ../net.yaml]\n")
+    (model / "weights.h5").write_bytes(b"\x00../data.csv")
+    catalogue.copy_model(catalogue.ZooModel("model", model), work / "copy")
+    root = (work / "zoo").resolve().as_posix()
+    assert (work / "copy" / "net.yaml").read_text().startswith(f"# yaml-language-server: $schema={root}/schema.json\n")
+    assert (work / "copy" / "train.yaml").read_text() == (
+        f"net: net.yaml\npath: '{root}/data.csv'\nother: {{path: ../missing.csv}}\n"
+    )
+    assert (work / "copy" / "deep" / "more.yaml").read_text() == f"[{root}/data.csv, ../net.yaml]\n"
+    assert (work / "copy" / "weights.h5").read_bytes() == b"\x00../data.csv"
+
+
+def test_a_new_folder_appears_whole_or_not_at_all(tmp_path):
+    with pytest.raises(IsADirectoryError), new_folder(tmp_path / "a") as staged:
+        staged.write_text("a folder is no file")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "b").mkdir()
+    with new_folder(tmp_path / "b") as staged:
+        (staged / "file").touch()
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["file"]
+    assert os.access(tmp_path / "b", os.R_OK | os.X_OK)
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "link"])
+def test_a_new_folder_is_in_nobodys_way(tmp_path, what):
+    target = tmp_path / "a"
+    match what:
+        case "file":
+            target.touch()
+        case "folder":
+            (target / "inside").mkdir(parents=True)
+        case "link":
+            target.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"a file|not empty"), new_folder(target):
+        pass

@@ -1,0 +1,287 @@
+"""Spec → graph: every mistake at once and at its place; what is built for which purpose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netspec.compile import LOSS, REGULARIZATION, Compiler, Purpose, build
+from netspec.errors import SpecError
+from netspec.graph.ops.source import Input
+from netspec.graph.types import DType
+from tests.compile.nets import CLASSIFIER, batch, net, solver
+
+
+def problems(text: str, folder: Path, *, training: bool = True) -> str:
+    """What `build` says of a net, with the folder left out of the places."""
+    with pytest.raises(SpecError) as caught:
+        build(net(text, folder), 4, training=training)
+    return caught.value.render().replace(f"{folder}/", "")
+
+
+def test_every_shape_error_is_told_and_what_follows_from_them_is_not(tmp_path: Path) -> None:
+    text = """\
+    netspec: 1
+    inputs:
+      image: {shape: [1, 6, 6]}
+      label: {shape: [], dtype: int32}
+    layers:
+      - {name: conv1, type: Conv2D, filters: 4, kernel_size: 3}
+      - {name: conv2, type: Conv2D, filters: 4, kernel_size: 5}
+      - {name: after, type: Flatten}
+      - {name: shape, type: Reshape, from: conv1, target_shape: [7, 9]}
+      - {name: sum, type: Add, from: [conv1, image]}
+      - {name: logits, type: Dense, from: after, units: 3}
+    losses: [{type: SparseCategoricalCrossentropy, from: [conv1, label], from_logits: true}]
+    """
+    with pytest.raises(SpecError) as caught:
+        build(net(text, tmp_path), 4, training=True)
+    found = [(one.location, one.path, one.notes) for one in caught.value.problems]
+    assert [(place and place.line, place and place.column, path, *notes) for place, path, notes in found] == [
+        (7, 5, "layers.conv2", OF_CONV1, FROM_CONV1),
+        (9, 5, "layers.shape", OF_CONV1, FROM_CONV1),
+        (10, 5, "layers.sum", f"{OF_CONV1}, float32[4, 1, 6, 6]", FROM_CONV1, "came from: image [4, 1, 6, 6]"),
+        (12, 10, "losses.sparse_categorical_crossentropy", f"{OF_CONV1}, int32[4]", FROM_CONV1, "came from: label [4]"),
+    ]
+
+
+OF_CONV1 = "operands: float32[4, 4, 4, 4]"
+FROM_CONV1 = "came from: image [4, 1, 6, 6] → conv1 [4, 4, 4, 4]"
+
+
+def test_arity_and_operands_of_losses_and_metrics(tmp_path: Path) -> None:
+    text = """\
+    netspec: 1
+    inputs: {x: {shape: [3]}, y: {shape: [4]}}
+    layers:
+      - {name: both, type: Dense, from: [x, y], units: 2}
+      - {name: one, type: Add, from: x}
+      - {name: out, type: Dense, from: x, units: 2}
+    losses: [{type: MeanSquaredError, from: [out]}]
+    metrics: [{type: MeanAbsoluteError, from: [out, y]}]
+    """
+    assert problems(text, tmp_path) == ARITY
+
+
+ARITY = """\
+net.yaml:4:5: error: layer `both` (Dense): Dense takes 1 input, not 2
+  4 |   - {name: both, type: Dense, from: [x, y], units: 2}
+    |     ^
+  expected: `from` with 1 name
+  got: 2
+  operands: float32[4, 3], float32[4, 4]
+  came from: x [4, 3]
+  came from: y [4, 4]
+net.yaml:5:5: error: layer `one` (Add): Add takes 2 or more inputs, not 1
+  5 |   - {name: one, type: Add, from: x}
+    |     ^
+  expected: `from` with 2 or more names
+  got: 1
+  operands: float32[4, 3]
+  came from: x [4, 3]
+net.yaml:7:10: error: loss `mean_squared_error` (MeanSquaredError): MeanSquaredError takes 2 inputs, not 1
+  7 | losses: [{type: MeanSquaredError, from: [out]}]
+    |          ^
+  expected: `from` with 2 names
+  got: 1
+  operands: float32[4, 2]
+  came from: x [4, 3] → out [4, 2]
+net.yaml:8:11: error: metric `mean_absolute_error` (MeanAbsoluteError): prediction and target differ in shape
+  8 | metrics: [{type: MeanAbsoluteError, from: [out, y]}]
+    |           ^
+  expected: a target of sizes [2] per sample
+  got: [4]
+  operands: float32[4, 2], float32[4, 4]
+  came from: x [4, 3] → out [4, 2]
+  came from: y [4, 4]
+4 errors"""
+
+
+def test_shared_parameters_of_another_shape(tmp_path: Path) -> None:
+    text = """\
+    netspec: 1
+    inputs: {x: {shape: [3]}, y: {shape: [4]}}
+    layers:
+      - {name: a, type: Dense, from: x, units: 2}
+      - {name: b, type: Dense, from: y, units: 2, share: a}
+    """
+    assert problems(text, tmp_path) == SHARED
+
+
+SHARED = """\
+net.yaml:5:5: error: layer `b` (Dense): the shared parameter `kernel` of `a` has another shape
+  5 |   - {name: b, type: Dense, from: y, units: 2, share: a}
+    |     ^
+  expected: float32[3, 2]
+  got: float32[4, 2]
+  operands: float32[4, 4]
+  came from: y [4, 4]"""
+
+
+def test_multipliers_without_effect_and_reserved_names(tmp_path: Path) -> None:
+    text = """\
+    netspec: 1
+    inputs: {x: {shape: [3]}, y: {shape: [3]}}
+    layers:
+      - {name: a, type: Dense, units: 3, learning_rate_multiplier: {kernal: 2, bias: 0.5}}
+      - {name: flat, type: Flatten, weight_decay_multiplier: {kernel: 2}}
+      - {name: b, type: Dense, units: 3, share: a, learning_rate_multiplier: 2}
+    losses: [{type: MeanSquaredError, name: regularization, from: [b, y]}]
+    metrics: [{type: MeanAbsoluteError, name: loss, from: [b, y]}]
+    """
+    assert problems(text, tmp_path) == WITHOUT_EFFECT
+
+
+WITHOUT_EFFECT = """\
+net.yaml:4:65: error: layer `a` has no parameter `kernal`
+  4 |   - {name: a, type: Dense, units: 3, learning_rate_multiplier: {kernal: 2, bias: 0.5}}
+    |                                                                 ^
+  expected: one of bias, kernel
+  hint: did you mean `kernel`?
+net.yaml:5:59: error: layer `flat` has no parameter `kernel`
+  5 |   - {name: flat, type: Flatten, weight_decay_multiplier: {kernel: 2}}
+    |                                                           ^
+  expected: nothing: it has none
+net.yaml:6:74: error: layer `b` shares its parameters: its `learning_rate_multiplier` would be without effect
+  6 |   - {name: b, type: Dense, units: 3, share: a, learning_rate_multiplier: 2}
+    |                                                                          ^
+  hint: give it to `a`
+net.yaml:7:41: error: a loss can't be called `regularization`: the sum of all penalties is called so
+  7 | losses: [{type: MeanSquaredError, name: regularization, from: [b, y]}]
+    |                                         ^
+  expected: another name
+net.yaml:8:43: error: a metric can't be called `loss`: the sum of all losses is called so
+  8 | metrics: [{type: MeanAbsoluteError, name: loss, from: [b, y]}]
+    |                                           ^
+  expected: another name
+5 errors"""
+
+
+@pytest.mark.parametrize("name", ["$rng", "$learning_rate", "$step"])
+def test_no_name_of_a_net_can_be_one_of_the_programs_own(name: str, tmp_path: Path) -> None:
+    for text in (
+        f"netspec: 1\ninputs: {{{name}: {{shape: [3]}}}}\nlayers: [{{type: Dense, units: 2}}]\n",
+        f"netspec: 1\ninputs: {{x: {{shape: [3]}}}}\nlayers: [{{name: {name}, type: Dense, units: 2}}]\n",
+    ):
+        with pytest.raises(SpecError):
+            net(text, tmp_path)
+
+
+def test_a_training_without_losses_or_parameters(tmp_path: Path) -> None:
+    bare = "netspec: 1\ninputs: {x: {shape: [3]}, y: {shape: [3]}}\nlayers: [{name: d, type: Dense, units: 3%s}]\n%s"
+    loss = "losses: [{type: MeanSquaredError, from: [d, y]}]\n"
+    for fields, losses, message in (
+        ("", "", "the net has no losses: there is nothing to train for"),
+        (", trainable: false", loss, "there is nothing to train: every layer is frozen"),
+        (", learning_rate_multiplier: 0", loss, "there is nothing to train: every layer is frozen"),
+    ):
+        spec = net(bare % (fields, losses), tmp_path)
+        with pytest.raises(SpecError) as caught:
+            Compiler(spec, solver=solver())
+        assert [problem.message for problem in caught.value.problems] == [message]
+        assert caught.value.problems[0].location is not None
+    flat = net(
+        f"netspec: 1\ninputs: {{x: {{shape: [3]}}, y: {{shape: [3]}}}}\nlayers: [{{name: d, type: Flatten}}]\n{loss}",
+        tmp_path,
+    )
+    with pytest.raises(SpecError, match="nothing to train: no layer has parameters"):
+        Compiler(flat, solver=solver())
+
+
+def test_inputs_that_only_the_judges_read_are_left_out(tmp_path: Path) -> None:
+    compiler = Compiler(net(CLASSIFIER, tmp_path))
+    inputs = {purpose: set(compiler.graph(purpose, 2).inputs()) for purpose in (Purpose.PREDICT, Purpose.TEST)}
+    assert inputs == {Purpose.PREDICT: {"image"}, Purpose.TEST: {"image", "label"}}
+    assert set(compiler.graph(Purpose.GRADIENTS, 2).inputs()) == {"image", "label", "$rng"}
+
+
+def test_every_value_has_the_precision_asked_for(tmp_path: Path) -> None:
+    compiler = Compiler(net(CLASSIFIER, tmp_path), solver=solver("Adam"), dtype=DType.FLOAT64)
+    for purpose in Purpose:
+        floats = {value.dtype for node in compiler.graph(purpose, 2).nodes() for value in node.outputs} - {
+            DType.BOOL, DType.INT32, DType.INT64,
+        }  # fmt: skip
+        assert floats == {DType.FLOAT64}
+    results = compiler.program(Purpose.TRAIN, 2)(batch(compiler, 2))
+    assert results[LOSS].dtype == np.float64
+    assert all(compiler.states[name].dtype == np.float64 for name in compiler.info)
+
+
+LINEAR = """\
+netspec: 1
+inputs: {x: {shape: [3]}, y: {shape: [3]}}
+layers:
+  - {name: a, type: Dense, units: 3, kernel_regularizer: {type: L1, l1: 0.1}, bias_initializer: Ones}
+  - {name: b, type: Dense, units: 3%s}
+losses:
+  - {name: first, type: MeanSquaredError, from: [a, y]}
+  - {name: second, type: MeanSquaredError, from: [b, y], weight: 0.25}
+"""
+
+
+def gradients(text: str, folder: Path) -> tuple[Compiler, dict[str, np.ndarray]]:
+    compiler = Compiler(net(text, folder), dtype=DType.FLOAT64)
+    return compiler, compiler.program(Purpose.GRADIENTS, 5)(batch(compiler, 5, purpose=Purpose.GRADIENTS))
+
+
+def test_losses_are_weighted_and_penalties_are_one_of_them(tmp_path: Path) -> None:
+    compiler, found = gradients(LINEAR % "", tmp_path)
+    data = batch(compiler, 5, purpose=Purpose.GRADIENTS)
+    w, v = compiler.states["a/kernel"], compiler.states["b/kernel"]
+    a = data["x"] @ w + 1
+    first, second = (np.mean((value - data["y"]) ** 2) for value in (a, a @ v))
+    assert found["loss/first"] == pytest.approx(first, rel=1e-12)
+    assert found["loss/second"] == pytest.approx(0.25 * second, rel=1e-12)
+    assert found[f"loss/{REGULARIZATION}"] == pytest.approx(0.1 * np.abs(w).sum(), rel=1e-12)
+    assert found[LOSS] == pytest.approx(first + 0.25 * second + 0.1 * np.abs(w).sum(), rel=1e-12)
+    tested = compiler.program(Purpose.TEST, 5)(data)
+    assert set(tested) == {LOSS, "loss/first", "loss/second"}, "penalties are a matter of training"
+
+
+def test_gradients_of_shared_parameters_add_up(tmp_path: Path) -> None:
+    _, apart = gradients(LINEAR % ", kernel_regularizer: {type: L1, l1: 0.1}", tmp_path)
+    compiler, shared = gradients(LINEAR % ", share: a", tmp_path)
+    assert sorted(compiler.info) == ["a/bias", "a/kernel"]
+    assert set(shared) == set(apart) - {"gradient/b/kernel", "gradient/b/bias"}
+    data = batch(compiler, 5, purpose=Purpose.GRADIENTS)
+    w, one = compiler.states["a/kernel"], 1e-6
+
+    def loss(kernel: np.ndarray) -> float:
+        compiler.states.assign("a/kernel", kernel)
+        return float(compiler.program(Purpose.GRADIENTS, 5)(data)[LOSS])
+
+    for place in np.ndindex(*w.shape):
+        step = np.zeros_like(w)
+        step[place] = one
+        by_differences = (loss(w + step) - loss(w - step)) / (2 * one)  # good to 1e-9 in float64
+        assert shared["gradient/a/kernel"][place] == pytest.approx(by_differences, rel=1e-6, abs=1e-8)
+
+
+def test_a_frozen_layer_keeps_its_values_and_a_multiplier_scales_the_step(tmp_path: Path) -> None:
+    def change(fields: str) -> dict[str, np.ndarray]:
+        compiler = Compiler(net(LINEAR % fields, tmp_path), solver=solver(), dtype=DType.FLOAT64)
+        before = dict(compiler.states)
+        compiler.program(Purpose.TRAIN, 5)(batch(compiler, 5))
+        return {name: compiler.states[name] - array for name, array in before.items()}
+
+    plain = change("")
+    assert all(one.any() for one in plain.values())
+    for fields, factors in (
+        (", trainable: false", {"b/kernel": 0, "b/bias": 0}),
+        (", learning_rate_multiplier: 0", {"b/kernel": 0, "b/bias": 0}),
+        (", learning_rate_multiplier: {bias: 0}", {"b/bias": 0}),
+        (", learning_rate_multiplier: {bias: 3, kernel: 0.5}", {"b/kernel": 0.5, "b/bias": 3}),
+    ):
+        found = change(fields)
+        for name, step in plain.items():
+            np.testing.assert_allclose(found[name], factors.get(name, 1) * step, rtol=1e-9, atol=1e-15)
+
+
+def test_nodes_know_their_layer_and_phase(tmp_path: Path) -> None:
+    compiler = Compiler(net(CLASSIFIER, tmp_path), solver=solver("Adam", global_clipnorm=1.0))
+    nodes = compiler.plan(Purpose.TRAIN, 2).order
+    assert {node.scope.phase for node in nodes} == {"forward", "backward", "update"}
+    layers = {link for node in nodes if not isinstance(node.op, Input) if (link := node.scope.layer)}
+    assert {"conv", "norm", "act", "pool", "hidden", "drop", "logits"} <= layers

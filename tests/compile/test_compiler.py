@@ -1,0 +1,195 @@
+"""Compiled programs: the same numbers as an interpreter, step after step; what is kept, planned and folded."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netspec.backends.program import NonFiniteLoss
+from netspec.compile import KEPT_FORMS, LOSS, PASSES, Compiler, Purpose
+from netspec.errors import InputError
+from netspec.graph.types import DType
+from netspec.graph.verify import verify
+from netspec.passes.base import run_passes
+from netspec.passes.memory import plan_memory
+from netspec.schema.load import load_net
+from tests.compile.nets import CLASSIFIER, batch, net, solver
+from tests.interpret import run
+from tests.passes.graphs import same_bits
+from tests.passes.test_memory import check
+
+LENET = Path(__file__).parents[2] / "model_zoo/lenet_mnist/net.yaml"
+SOLVERS = {
+    "sgd": solver(momentum=0.9, nesterov=True, weight_decay=0.01),
+    "adam": solver("Adam", global_clipnorm=0.5),
+    "adamw": solver("AdamW", weight_decay=0.1, clipvalue=0.01),
+}
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64])
+@pytest.mark.parametrize("name", SOLVERS)
+def test_training_is_that_of_the_interpreter_bit_by_bit(name: str, dtype: DType, tmp_path: Path) -> None:
+    """Convolution, moving averages, pooling, dropout and penalties, with batches of two sizes in turn.
+
+    Bitwise: both call the same reference code on arrays of the same layout; planning must not change a bit.
+    """
+    compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS[name], dtype=dtype)
+    states = dict(compiler.states)
+    for step in range(4):
+        size = 5 if step % 2 else 3
+        data = batch(compiler, size, step)
+        outputs, states = run(compiler.graph(Purpose.TRAIN, size), data, states)
+        same_bits(compiler.program(Purpose.TRAIN, size)(data), outputs)
+        same_bits(dict(compiler.states), states)
+    for purpose in (Purpose.TEST, Purpose.PREDICT, Purpose.GRADIENTS):
+        data = batch(compiler, 4, 9, purpose)
+        outputs, after = run(compiler.graph(purpose, 4), data, states)
+        same_bits(compiler.program(purpose, 4)(data), outputs)
+        same_bits(dict(compiler.states), after)
+        same_bits(after, states)
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+def test_plans_are_sound(purpose: Purpose, tmp_path: Path) -> None:
+    for spec in (net(CLASSIFIER, tmp_path), load_net(LENET)):
+        compiler = Compiler(spec, solver=SOLVERS["adam"], device="null")
+        verify(compiler.graph(purpose, 8))
+        run_passes(compiler.graph(purpose, 8), PASSES, check=True)
+        plan = compiler.plan(purpose, 8)
+        check(plan)
+        assert plan.memory.copies == (), "every update is written in place"
+
+
+def test_constants_of_lenet_are_folded_and_kept_once() -> None:
+    plan = Compiler(load_net(LENET), solver=SOLVERS["sgd"], device="null").plan(Purpose.TRAIN, 64)
+    constants = {
+        value for node in plan.order if node.op.traits.source and node.op.traits.pure for value in node.outputs
+    }
+    assert [node for node in plan.order if node.inputs and constants.issuperset(node.inputs)] == []
+    assert len({value.op for value in constants}) == len(constants) <= 8
+
+
+def test_peak_memory_of_lenet_is_a_few_activations() -> None:
+    """Gradients are used up as they come: they do not pile up, as in the order of construction."""
+    plan = Compiler(load_net(LENET), solver=SOLVERS["sgd"], device="null").plan(Purpose.TRAIN, 64)
+    convolved, images = 64 * 20 * 24 * 24 * 4, 64 * 28 * 28 * 4
+    assert convolved + images < plan.memory.lower_bound <= plan.memory.arena_bytes <= 1.15 * plan.memory.lower_bound
+    constructed = plan_memory(plan.graph, plan.graph.nodes(), {}, 0)
+    assert plan.memory.arena_bytes < 0.85 * constructed.arena_bytes
+
+
+def test_losses_that_are_not_finite_name_the_layer_and_change_nothing(tmp_path: Path) -> None:
+    compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS["adam"])
+    compiler.program(Purpose.TRAIN, 3)(batch(compiler, 3))
+    compiler.states.assign("hidden/bias", np.full(6, 1000.0))  # tanh gives 1, dropout 0 or 2
+    compiler.states.assign("logits/kernel", np.full((6, 3), 3e38))  # 2 · 3e38 is beyond float32
+    before = dict(compiler.states)
+    with pytest.raises(NonFiniteLoss) as caught:
+        compiler.program(Purpose.TRAIN, 3)(batch(compiler, 3))
+    node = caught.value.node
+    assert node is not None
+    assert (node.scope.layer, node.scope.kind) == ("logits", "Dense")
+    assert node.scope.location is not None
+    assert node.scope.location.line == 13
+    same_bits(dict(compiler.states), before)
+
+
+def test_programs_of_all_sizes_share_the_states(tmp_path: Path) -> None:
+    compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS["sgd"])
+    data = batch(compiler, 6, purpose=Purpose.PREDICT)
+    before = compiler.program(Purpose.PREDICT, 6)(data)["logits"]
+    compiler.program(Purpose.TRAIN, 3)(batch(compiler, 3))
+    after = compiler.program(Purpose.PREDICT, 6)(data)["logits"]
+    assert not np.array_equal(before, after)
+    halves = [compiler.program(Purpose.PREDICT, 3)({"image": data["image"][i : i + 3]})["logits"] for i in (0, 3)]
+    # BLAS may sum other sizes in another order: a few units in the last place of numbers about 1.
+    np.testing.assert_allclose(np.concatenate(halves), after, rtol=1e-5, atol=1e-6)
+
+
+def test_only_the_last_few_programs_are_kept(tmp_path: Path) -> None:
+    compiler = Compiler(net(CLASSIFIER, tmp_path))
+    first = weakref.ref(compiler.program(Purpose.PREDICT, 1))
+    for size in range(2, KEPT_FORMS + 1):
+        compiler.program(Purpose.PREDICT, size)
+    for size in range(1, KEPT_FORMS):  # what is used stays, in the order of use
+        compiler.program(Purpose.PREDICT, size)
+    kept = compiler.program(Purpose.PREDICT, KEPT_FORMS)
+    for size in range(50, 50 + KEPT_FORMS - 1):
+        compiler.program(Purpose.PREDICT, size)
+    gc.collect()
+    assert first() is None
+    assert compiler.program(Purpose.PREDICT, KEPT_FORMS) is kept
+    assert len(compiler._forms) == KEPT_FORMS
+
+
+def test_first_values_depend_on_the_seed_alone(tmp_path: Path) -> None:
+    spec = net(CLASSIFIER, tmp_path)
+    one, again, other = (Compiler(spec, seed=seed, solver=solver()) for seed in (3, 3, 4))
+    same_bits(dict(one.states), dict(again.states))
+    assert not np.array_equal(one.states["conv/kernel"], other.states["conv/kernel"])
+    one.program(Purpose.TRAIN, 3)(batch(one, 3))
+    one.reset()
+    same_bits(dict(one.states), dict(again.states))
+
+
+def test_roles_of_states(tmp_path: Path) -> None:
+    compiler = Compiler(net(CLASSIFIER, tmp_path), solver=solver("Adam"))
+    assert compiler.names("statistic") == ["norm/moving_mean", "norm/moving_variance"]
+    assert set(compiler.names("parameter")) == {
+        f"{layer}/{name}" for layer in ("conv", "hidden", "logits") for name in ("kernel", "bias")
+    } | {"norm/gamma", "norm/beta"}
+    assert len(compiler.names("slot")) == 2 * len(compiler.names("parameter"))
+    assert set(Compiler(net(CLASSIFIER, tmp_path)).info) == set(compiler.names("parameter", "statistic"))
+
+
+def test_the_null_device_compiles_and_does_not_run(tmp_path: Path) -> None:
+    compiler = Compiler(net(CLASSIFIER, tmp_path), solver=solver(), device="null")
+    assert compiler.plan(Purpose.TRAIN, 1 << 20).memory.arena_bytes > 1 << 30
+    with pytest.raises(InputError, match="only plans"):
+        compiler.program(Purpose.TRAIN, 2)
+
+
+STEPS = """
+import hashlib
+from pathlib import Path
+from netspec.compile import Compiler, Purpose
+from netspec.schema.load import load_net
+from tests.compile.nets import batch, solver
+
+compiler = Compiler(load_net(Path("model_zoo/lenet_mnist/net.yaml")), solver=solver(momentum=0.9))
+for step in range(3):
+    data = batch(compiler, 64, step)
+    compiler.program(Purpose.TRAIN, 64)(data)
+print(hashlib.sha256(b"".join(array.tobytes() for array in compiler.states.values())).hexdigest())
+"""
+
+
+def test_two_processes_with_as_many_threads_compute_the_same_bits() -> None:
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2", "PYTHONHASHSEED": "random"}
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", STEPS],
+            cwd=LENET.parents[2],
+            env=environment,
+            text=True,
+            capture_output=True,
+            check=True,
+        ).stdout
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1]
+    assert len(runs[0].strip()) == 64
+
+
+def test_the_guard_is_the_loss(tmp_path: Path) -> None:
+    compiler = Compiler(net(CLASSIFIER, tmp_path), solver=solver())
+    program = compiler.program(Purpose.TRAIN, 3)
+    results = program(batch(compiler, 3))
+    assert program.guard == float(results[LOSS])

@@ -1,0 +1,67 @@
+"""Nets for the tests of this room: from YAML-like data to graphs, weights and outputs, by the interpreter alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from netspec.compile import Built, build
+from netspec.graph.graph import Graph
+from netspec.schema.load import load_net
+from netspec.schema.net import NetSpec
+from tests.interpret import evaluate
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Net:
+    """A net with weights."""
+
+    spec: NetSpec
+    weights: Mapping[str, np.ndarray] | None = None
+
+    @classmethod
+    def of(cls, source: Any, weights: Mapping[str, np.ndarray] | None = None) -> Net:
+        return cls(load_net(source), weights)
+
+    @cached_property
+    def form(self) -> Built:
+        return build(self.spec, 2, training=False, judged=False)
+
+    @cached_property
+    def states(self) -> Arrays:
+        """The weights given, or random ones; those of variances are positive."""
+        if self.weights is not None:
+            return dict(self.weights)
+        random = np.random.default_rng(7)
+        return {
+            name: random.uniform(0.1 if "variance" in name else -0.6, 0.6, info.value.shape).astype("float32")
+            for name, info in self.form.builder.states.items()
+        }
+
+    def graph(self, size: int) -> Graph:
+        return Graph(build(self.spec, size, training=False, judged=False).outputs)
+
+    def predict(self, inputs: Mapping[str, Any]) -> Arrays:
+        graph = self.graph(len(next(iter(inputs.values()))))
+        return dict(zip(graph.outputs, evaluate(list(graph.outputs.values()), {**self.states, **inputs}), strict=True))
+
+    def layers(self, inputs: Mapping[str, Any]) -> Arrays:
+        """The output of every layer."""
+        size = len(next(iter(inputs.values())))
+        values = build(self.spec, size, training=False, judged=False).values
+        return dict(zip(values, evaluate(list(values.values()), {**self.states, **inputs}), strict=True))
+
+
+def net_data(*layers: Mapping[str, Any], inputs: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """A net file as Python data; by default its input is a small image."""
+    return {"netspec": 1, "inputs": inputs or {"image": {"shape": [2, 8, 8]}}, "layers": list(layers), **more}
+
+
+LENET = Path(__file__).with_name("small_lenet.yaml")

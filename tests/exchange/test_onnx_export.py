@@ -1,0 +1,176 @@
+"""What is written as ONNX: names people know, an open batch axis that is true, and nothing that computes otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from netspec.errors import InputError, RunError
+from netspec.exchange.onnx_export import export_onnx, export_verified, to_onnx
+from netspec.exchange.onnx_model import newest_opset, open_session
+from netspec.exchange.onnx_verify import compare, verify_onnx
+from netspec.graph.graph import Graph
+from netspec.graph.ops.random import RandomUniform
+from netspec.graph.ops.reduce import Broadcast
+from netspec.graph.ops.shape import PadAxis
+from netspec.graph.ops.source import Input
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Scope, in_scope
+from tests.exchange.nets import LENET, Net, net_data
+
+
+@pytest.fixture(scope="module")
+def lenet() -> Net:
+    return Net.of(LENET)
+
+
+def test_names_are_those_of_the_net(lenet: Net, tmp_path: Path) -> None:
+    report = export_onnx(lenet.graph, lenet.states, tmp_path / "m.onnx", name="lenet", metadata={"spec": "abc"})
+    model = onnx.load(tmp_path / "m.onnx")
+    graph = model.graph
+    assert (graph.name, model.producer_name) == ("lenet", "netspec")
+    assert {prop.key: prop.value for prop in model.metadata_props} == {"spec": "abc"}
+    assert report.inputs == {"image": ("N", 2, 8, 8)}
+    assert report.outputs == {"logits": ("N", 5), "probabilities": ("N", 5)}
+    assert {one.name for one in graph.initializer} > lenet.states.keys()
+    tensors = {name for node in graph.node for name in node.output}
+    assert {layer.name for layer in lenet.spec.layers} <= tensors
+    first = graph.node[0]  # the bias is an operand of the convolution, not an Add behind it
+    assert (first.op_type, first.name) == ("Conv", "conv1/Conv")
+    assert list(first.input) == ["image", "conv1/kernel", "conv1/bias"]
+    assert report.parameters == sum(array.size for array in lenet.states.values())
+    assert report.nbytes == (tmp_path / "m.onnx").stat().st_size
+
+
+def test_the_same_net_gives_the_same_bytes(lenet: Net, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        export_onnx(lenet.graph, lenet.states, tmp_path / name, metadata={"x": "1", "y": "2"})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_verified_export_says_how_close_it_is(lenet: Net, tmp_path: Path) -> None:
+    report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", lenet.predict)
+    assert report.comparison is not None
+    assert 0 <= report.comparison.worst < 1e-5
+    props = {prop.key: prop.value for prop in onnx.load(tmp_path / "m.onnx").metadata_props}
+    assert float(props["verified_max_abs_difference"]) == pytest.approx(report.comparison.worst, rel=0.01, abs=1e-12)
+
+
+def test_a_fixed_batch_stays_fixed(lenet: Net, tmp_path: Path) -> None:
+    report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", lenet.predict, batch=4)
+    assert report.inputs["image"] == (4, 2, 8, 8)
+    session = open_session((tmp_path / "m.onnx").read_bytes())
+    assert session.get_inputs()[0].shape == [4, 2, 8, 8]
+
+
+@pytest.mark.parametrize("opset", [13, 17, 21])
+def test_older_opsets(lenet: Net, tmp_path: Path, opset: int) -> None:
+    assert export_verified(lenet.graph, lenet.states, tmp_path / "m", lenet.predict, opset=opset).opset == opset
+    assert onnx.load(tmp_path / "m").opset_import[0].version == opset
+
+
+def test_an_opset_that_cannot_say_it(tmp_path: Path) -> None:
+    net = Net.of(net_data({"name": "mean", "type": "GlobalAveragePooling2D"}))
+    with pytest.raises(InputError, match=r"layer `mean` .* can't be written in ONNX opset 13") as error:
+        to_onnx(net.graph, net.states, opset=13)  # the axes of ReduceMean became an operand in 18
+    assert str(newest_opset()) in error.value.render()
+    with pytest.raises(InputError, match="cannot write ONNX opset 99"):
+        to_onnx(net.graph, net.states, opset=99)
+
+
+def x(*shape: int, dtype: DType = DType.FLOAT32) -> Any:
+    return Input("x", TensorType(shape, dtype))()
+
+
+def test_all_that_has_no_onnx_form_is_told() -> None:
+    def graph(size: int) -> Graph:
+        with in_scope(Scope("left", "Odd")):
+            left = PadAxis(1, 0, 1)(x(size, 3))
+        with in_scope(Scope("right", "Random")):
+            right = RandomUniform(TensorType((size, 4), DType.FLOAT32), 0)(Input("r", TensorType((3,), DType.INT64))())
+        return Graph({"y": left + right})
+
+    with pytest.raises(InputError) as error:
+        to_onnx(graph, {})
+    assert [problem.message for problem in error.value.problems] == [
+        "layer `left` (Odd): PadAxis has no ONNX form",
+        "layer `right` (Random): RandomUniform has no ONNX form",
+    ]
+
+
+def test_a_layer_that_is_tied_to_the_batch_is_told() -> None:
+    def graph(size: int) -> Graph:
+        with in_scope(Scope("spread", "Repeat")):
+            return Graph({"y": Broadcast((size, 3, 4))(x(size, 3, 1))})
+
+    with pytest.raises(InputError, match=r"layer `spread` .* is tied to the batch size"):
+        to_onnx(graph, {})
+    assert to_onnx(graph, {}, batch=2).dims["y"] == (2, 3, 4)
+
+
+def test_outputs_that_are_one_tensor_keep_their_names() -> None:
+    def graph(size: int) -> Graph:
+        inputs = x(size, 3)
+        with in_scope(Scope("one", "Negate")):
+            y = -inputs
+        return Graph({"one": y, "two": y, "three": inputs})
+
+    session = open_session(to_onnx(graph, {}).model.SerializeToString())
+    given = np.ones((2, 3), "float32")
+    one, two, three = session.run(["one", "two", "three"], {"x": given})
+    assert (one == -given).all()
+    assert (two == -given).all()
+    assert (three == given).all()
+
+
+def test_weights_must_fit(lenet: Net) -> None:
+    states = {**lenet.states, "fc1/bias": np.zeros(7, "float32")}
+    del states["conv1/kernel"]
+    with pytest.raises(InputError) as error:
+        to_onnx(lenet.graph, states)
+    assert {problem.message for problem in error.value.problems} == {
+        "the weights lack `conv1/kernel`",
+        "`fc1/bias` has another shape",
+    }
+
+
+def test_a_model_that_differs_is_not_written_and_its_layer_is_named(lenet: Net, tmp_path: Path) -> None:
+    other = Net(lenet.spec, {**lenet.states, "beside/bias": lenet.states["beside/bias"] + 1})
+    with pytest.raises(RunError, match="the first layer to differ is `beside`") as error:
+        export_verified(lenet.graph, lenet.states, tmp_path / "m", other.predict, all_values=other.layers)
+    assert "small_lenet.yaml:11:" in error.value.render()
+    assert not list(tmp_path.iterdir())
+
+
+def test_verify_reads_a_file(lenet: Net, tmp_path: Path) -> None:
+    export_onnx(lenet.graph, lenet.states, tmp_path / "m.onnx")
+    image = np.ones((2, 2, 8, 8), "float32")
+    assert verify_onnx(tmp_path / "m.onnx", lenet.predict, {"image": image, "label": np.zeros(2)}).worst < 1e-5
+    with pytest.raises(RunError, match="onnxruntime cannot run"):
+        verify_onnx(tmp_path / "m.onnx", lenet.predict, {"image": image[:, :1]})
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "difference", "scaled"),
+    [
+        ([1.0, 2.0], [1.0, 2.5], 0.5, 0.25),
+        ([0.1], [0.3], 0.2, 0.2),
+        ([np.nan, np.inf], [np.nan, np.inf], 0.0, 0.0),
+        ([np.nan], [1.0], np.inf, np.inf),
+        ([np.inf], [1.0], np.inf, np.inf),
+        ([1.0], [1.0, 1.0], np.inf, np.inf),
+        ([], [], 0.0, 0.0),
+    ],
+)
+def test_differences(ours: list[float], theirs: list[float], difference: float, scaled: float) -> None:
+    found = compare({"y": np.array(ours)}, {"y": np.array(theirs)})
+    assert found.max_abs["y"] == pytest.approx(difference)
+    assert found.scaled["y"] == pytest.approx(scaled)
+
+
+def test_a_missing_output_is_a_difference() -> None:
+    assert compare({"y": np.zeros(1)}, {}).worst == np.inf

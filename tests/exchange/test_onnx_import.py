@@ -1,0 +1,424 @@
+"""Models of others become nets that compute the same, and what can't become one is told in full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from netspec.errors import InputError
+from netspec.exchange.onnx_import import import_onnx
+from netspec.exchange.onnx_import.translate import rules
+from netspec.exchange.onnx_model import open_session
+from netspec.schema.load import load_net
+from tests.exchange.nets import Net
+
+random = np.random.default_rng(5)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return random.uniform(0.1, 1.0, shape).astype("float32")
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, "int64")
+
+
+def node(op_type: str, inputs: str, output: str = "y", **attributes: Any) -> onnx.NodeProto:
+    """A node from a text of operand names."""
+    return helper.make_node(op_type, inputs.split(" "), [output], name=attributes.pop("name", ""), **attributes)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    shape: Sequence[int | str] = ("N", 2, 6, 5),
+    opset: int = 13,
+    output: str = "y",
+    dtype: int = TensorProto.FLOAT,
+    **weights: Any,
+) -> onnx.ModelProto:
+    """A model that reads `x` and whose result is `output`."""
+    graph = helper.make_graph(
+        list(nodes),
+        "graph of others",
+        [helper.make_tensor_value_info("x", dtype, shape)],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    made.ir_version = 8
+    return made
+
+
+def imported(made: onnx.ModelProto, folder: Path, **options: Any) -> tuple[Net, str]:
+    """The net of a model, and its YAML."""
+    path = folder / "model.onnx"
+    path.write_bytes(made.SerializeToString())
+    found = import_onnx(path, **options)
+    (folder / "net.yaml").write_text(found.net)
+    return Net(load_net(folder / "net.yaml"), found.arrays), found.net
+
+
+def layers_of(text: str) -> list[str]:
+    return [line.strip(" -") for line in text.splitlines() if line.startswith("  - ")]
+
+
+W, B = floats(4, 2, 3, 3), floats(4)
+BN: dict[str, Any] = {name: floats(2) for name in ("g", "b", "m", "v")}
+
+MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
+    "conv": (
+        model([node("Conv", "x w b", "c", pads=[1, 1, 1, 1], strides=[2, 1]), node("Relu", "c")], w=W, b=B),
+        "{name: y, type: Conv2D, filters: 4, kernel_size: 3, strides: [2, 1], padding: 1, activation: relu}",
+    ),
+    "conv and a bias behind it": (
+        model(
+            [node("Conv", "x w", "c", auto_pad="SAME_UPPER", strides=[2, 2]), node("Add", "c k")],
+            w=W, k=floats(4, 1, 1),
+        ),
+        "{name: y, type: Conv2D, filters: 4, kernel_size: 3, strides: 2, padding: same}",
+    ),
+    "bias in front": (
+        model([node("Conv", "x w b", "c"), node("Add", "k c")], w=W, b=B, k=floats(1, 4, 1, 1)),
+        "{name: y, type: Conv2D, filters: 4, kernel_size: 3}",
+    ),
+    "same lower": (
+        model([node("Conv", "x w", auto_pad="SAME_LOWER", strides=[2, 2])], w=W),
+        "{name: y, type: Conv2D, filters: 4, kernel_size: 3, strides: 2, padding: [[1, 0], [1, 1]], use_bias: false}",
+    ),
+    "groups and dilation": (
+        model([node("Conv", "x w", group=2, dilations=[1, 2])], w=floats(4, 1, 3, 2)),
+        "{name: y, type: Conv2D, filters: 4, kernel_size: [3, 2], dilation_rate: [1, 2], groups: 2, use_bias: false}",
+    ),
+    "max pool": (
+        model([node("MaxPool", "x", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 0, 1, 0])]),
+        "{name: y, type: MaxPooling2D, pool_size: 3, strides: 2, padding: [1, 0]}",
+    ),
+    "rounded up": (
+        model([node("MaxPool", "x", kernel_shape=[3, 2], strides=[2, 2], ceil_mode=1)]),
+        "{name: y, type: MaxPooling2D, pool_size: [3, 2], strides: 2, padding: [[0, 1], [0, 1]]}",
+    ),
+    "strides of 1 by default": (
+        model([node("AveragePool", "x", kernel_shape=[2, 2], pads=[0, 1, 1, 0])]),
+        "{name: y, type: AveragePooling2D, strides: 1, padding: [[0, 1], [1, 0]]}",
+    ),
+    "global average": (
+        model([node("GlobalAveragePool", "x")]), "{name: y, type: GlobalAveragePooling2D, keepdims: true}"
+    ),
+    "mean of 13": (
+        model([node("ReduceMean", "x", axes=[-1, 2], keepdims=0)]), "{name: y, type: GlobalAveragePooling2D}"
+    ),
+    "mean of 18": (
+        model([node("ReduceMean", "x a", keepdims=0)], opset=18, a=ints(2, 3)),
+        "{name: y, type: GlobalAveragePooling2D}",
+    ),
+    "gemm": (
+        model([node("Gemm", "x w c", transB=1, alpha=0.5, beta=2.0)], ("N", 3), w=floats(4, 3), c=floats(1, 4)),
+        "{name: y, type: Dense, units: 4}",
+    ),
+    "gemm without bias": (
+        model([node("Gemm", "x w")], ("N", 3), w=floats(3, 4)), "{name: y, type: Dense, units: 4, use_bias: false}"
+    ),
+    "a reshaped kernel": (
+        model(
+            [node("Reshape", "w s", "k"), node("Reshape", "x t", "f"), node("MatMul", "f k", "d"), node("Add", "d b")],
+            (1, 2, 6, 5), opset=8, w=floats(2, 6, 5, 3), s=ints(60, 3), t=ints(1, 60), b=floats(1, 3),
+        ),
+        "{name: y, type: Dense, units: 3}",
+    ),
+    "dense and softmax": (
+        model([node("MatMul", "x w", "d"), node("Softmax", "d")], ("N", 4, 3), w=floats(3, 2)),
+        "{name: y, type: Dense, units: 2, activation: softmax, use_bias: false}",
+    ),
+    "softmax over channels": (
+        model([node("Conv", "x w b", "c"), node("Softmax", "c", axis=1)], w=W, b=B),
+        "{name: y, type: Conv2D, filters: 4, kernel_size: 3, activation: softmax}",
+    ),
+    "softmax over rows": (
+        model([node("LogSoftmax", "x", axis=2)]), "{name: y, type: Activation, activation: log_softmax, axis: 2}"
+    ),
+    "softmax before 13": (
+        model([node("Softmax", "x")], ("N", 4), opset=11), "{name: y, type: Activation, activation: softmax}"
+    ),
+    "flatten": (model([node("Flatten", "x")]), "{name: y, type: Flatten}"),
+    "reshape by -1": (model([node("Reshape", "x s")], s=ints(-1, 60)), "{name: y, type: Flatten}"),
+    "reshape": (
+        model([node("Reshape", "x s")], s=ints(0, 4, -1)), "{name: y, type: Reshape, target_shape: [4, 15]}"
+    ),
+    "a computed shape": (
+        model(
+            [
+                node("Shape", "x", "s"), node("Gather", "s zero", "n", axis=0), node("Unsqueeze", "n zeros", "u"),
+                node("Concat", "u rest", "t", axis=0), node("Reshape", "x t"),
+            ],
+            zero=np.array(0), zeros=ints(0), rest=ints(-1),
+        ),
+        "{name: y, type: Flatten}",
+    ),
+    "squeeze": (
+        model([node("Squeeze", "x a")], ("N", 1, 3, 2), a=ints(1)), "{name: y, type: Reshape, target_shape: [3, 2]}"
+    ),
+    "unsqueeze": (
+        model([node("Unsqueeze", "x", axes=[2])], ("N", 3), opset=11),
+        "{name: y, type: Reshape, target_shape: [3, 1]}",
+    ),
+    "batch normalization": (
+        model([node("BatchNormalization", "x g b m v", epsilon=0.01)], **BN),
+        "{name: y, type: BatchNormalization, momentum: 0.9, epsilon: 0.01}",
+    ),
+    "dropout before 12": (model([node("Dropout", "x", ratio=0.25)], opset=10), "{name: y, type: Dropout, rate: 0.25}"),
+    "dropout": (
+        model([node("Dropout", "x r")], r=np.float32(0.1)), "{name: y, type: Dropout, rate: 0.1}"
+    ),
+    "relu6": (
+        model([node("Clip", "x a b")], a=np.float32(0), b=np.float32(6)),
+        "{name: y, type: Activation, activation: relu6}"
+    ),
+    "relu6 before 11": (
+        model([node("Clip", "x", min=0.0, max=6.0)], opset=10), "{name: y, type: Activation, activation: relu6}"
+    ),
+    "hard sigmoid": (
+        model([node("HardSigmoid", "x", alpha=1 / 6)]), "{name: y, type: Activation, activation: hard_sigmoid}"
+    ),
+    "leaky": (
+        model([node("LeakyRelu", "x", alpha=0.2)]), "{name: y, type: Activation, activation: leaky_relu}"
+    ),
+    "silu from either side": (
+        model([node("Sigmoid", "x", "s"), node("Mul", "s x")]), "{name: y, type: Activation, activation: silu}"
+    ),
+    "identity": (model([node("Identity", "x")]), "{name: y, type: Activation, activation: linear}"),
+    "sum": (
+        model([node("Relu", "x", "a"), node("Tanh", "x", "b"), node("Sum", "a b x")]),
+        "{name: y, type: Add, from: [a, b, x]}",
+    ),
+    "concat": (
+        model([node("Relu", "x", "a"), node("Concat", "x a", axis=-1)]),
+        "{name: y, type: Concatenate, from: [x, a], axis: 3}"
+    ),
+    "embedding": (
+        model([node("Gather", "w x")], ("N", 5), dtype=TensorProto.INT64, w=floats(2, 3)),
+        "{name: y, type: Embedding, input_dim: 2, output_dim: 3}",
+    ),
+    "channels last normalization": (
+        model(
+            [
+                node("Transpose", "x", "t", perm=[0, 3, 1, 2]),
+                node("BatchNormalization", "t g b m v", "n"),
+                node("Transpose", "n", perm=[0, 2, 3, 1]),
+            ],
+            ("N", 3, 4, 2), **BN,
+        ),
+        "{name: y, type: BatchNormalization, axis: 3, momentum: 0.9, epsilon: 1e-05}",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_computes_what_onnxruntime_computes(name: str, tmp_path: Path) -> None:
+    made, line = MODELS[name]
+    net, text = imported(made, tmp_path)
+    assert layers_of(text)[-1] == line
+    (spec,) = net.spec.inputs.values()
+    size = made.graph.input[0].type.tensor_type.shape.dim[0].dim_value or 3
+    x = (
+        random.normal(size=(size, *spec.shape))
+        if spec.dtype == "float32"
+        else random.integers(0, 2, (size, *spec.shape))
+    )
+    x = x.astype(spec.dtype)
+    (expected,) = open_session(made.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(net.predict({"x": x})["y"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_layers_go_by_the_names_of_nodes_and_outputs(tmp_path: Path) -> None:
+    nodes = [
+        node("Relu", "x", "1", name="block 1/relu"), node("Tanh", "1", "true"), node("Sigmoid", "true", "σ"),
+        node("Sqrt", "four", "two"), node("Relu", "σ", name="true"),
+    ]  # fmt: skip
+    _, text = imported(model(nodes, ("N", 3), four=np.float32(4)), tmp_path)
+    assert layers_of(text) == [
+        "{name: block_1/relu, type: Activation, activation: relu}",
+        '{name: "true", type: Activation, activation: tanh}',
+        "{name: _, type: Activation, activation: sigmoid}",
+        "{name: y, type: Activation, activation: relu}",
+    ]
+
+
+UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
+    "operator": (model([node("Det", "x")]), "no layer for the operator Det (opset 13)"),
+    "foreign domain": (model([node("FusedGemm", "x", domain="com.microsoft")]), "com.microsoft.FusedGemm"),
+    "faked pattern": (model([node("Activation", "x", domain="netspec")]), "no such activation function"),
+    "1d convolution": (model([node("Conv", "x w")], ("N", 2, 9), w=floats(4, 2, 3)), "a convolution over 1 axes"),
+    "computed kernel": (model([node("Conv", "x x")]), "its kernel is computed, not a constant"),
+    "wrong kernel": (model([node("Conv", "x w")], w=floats(4, 3, 3, 3)), "needs weights of shapes"),
+    "window too large": (model([node("Conv", "x w")], w=floats(4, 2, 9, 9)), "the window is larger than the input"),
+    "counted padding": (
+        model([node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1)]),
+        "an average that counts padding",
+    ),
+    "second result": (
+        model([helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2]), node("Cast", "i", "z", to=1)]),
+        "its second result, `i`, is used",
+    ),
+    "slope": (model([node("LeakyRelu", "x", alpha=0.3)]), "`leaky_relu` has alpha = 0.2, this is 0.3"),
+    "softmax before 13": (model([node("Softmax", "x", axis=1)], opset=9), "several axes at once, here [2, 6, 5]"),
+    "over the batch": (model([node("Softmax", "x", axis=0)]), "it runs over the batch"),
+    "mixed samples": (model([node("Reshape", "x s")], s=ints(-1, 30)), "mixes the samples of a batch: [N, 2, 6, 5] →"),
+    "no such shape": (model([node("Reshape", "x s")], s=ints(0, 7)), "cannot take the shape [0, 7]"),
+    "a constant added": (model([node("Add", "x k")], k=floats(1)), "not the bias of the layer before it"),
+    "turned axes": (
+        model([node("Transpose", "x", "t", perm=[0, 3, 1, 2]), node("Conv", "t w")], w=floats(4, 5, 1, 1)),
+        "its operand has its axes in another order",
+    ),
+    "nonsense axes": (model([node("Transpose", "x", "t", perm=[9, 9]), node("Relu", "t")]), "in another order"),
+    "product": (model([node("MatMul", "x x")]), "a product of two computed tensors"),
+    "training": (
+        model([node("BatchNormalization", "x g b m v", training_mode=1)], opset=14, **BN), "the training form"
+    ),
+    "whole weights": (model([node("MatMul", "x w")], ("N", 3), w=np.ones((3, 2), "int32")), "its weights are int32"),
+    "a huge constant": (
+        model([node("ConstantOfShape", "s", "k"), node("Add", "x k")], s=ints(2**20, 2**20)), "elements are too many"
+    ),
+    "open size": (model([node("Relu", "x")], ("N", 2, "H", "W")), "the input `x` has no fixed size"),
+    "text": (model([node("Relu", "x")], dtype=TensorProto.COMPLEX64), "holds complex64"),
+    "output is an input": (model([node("Relu", "x", "z"), node("Shape", "x")]), "the output `y` is a constant"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_cannot_be_imported_is_told(name: str, tmp_path: Path) -> None:
+    made, says = UNSUPPORTED[name]
+    with pytest.raises(InputError) as error:
+        imported(made, tmp_path)
+    assert says in error.value.render()
+    assert "7919" not in error.value.render()
+
+
+def test_all_of_it_at_once(tmp_path: Path) -> None:
+    nodes = [
+        node("Det", "x", "a", name="first"),
+        node("Det", "a", "b"),
+        node("Softmax", "x", "c", axis=0),
+        node("Sum", "b c"),
+    ]
+    with pytest.raises(InputError) as error:
+        imported(model(nodes), tmp_path)
+    assert [problem.message.partition(": ")[2] for problem in error.value.problems] == [
+        "node `c` (Softmax, opset 13) can't be imported: it runs over the batch",
+        "netspec has no layer for the operator Det (opset 13)",
+    ]
+    assert error.value.problems[1].got == "2 nodes: b, first"
+
+
+def test_an_open_size_can_be_given(tmp_path: Path) -> None:
+    net, _ = imported(model([node("Relu", "x")], ("N", 2, "H", "W")), tmp_path, shapes={"x": (2, 3, 4)})
+    assert net.spec.inputs["x"].shape == (2, 3, 4)
+    with pytest.raises(InputError, match="a shape is given for `image`, which is no input"):
+        imported(model([node("Relu", "x")]), tmp_path, shapes={"image": (1,)})
+
+
+def test_what_should_be_known_is_noted(tmp_path: Path) -> None:
+    weights = floats(3, 2).astype("float64")
+    weights[0, 0] = np.nan
+    made = model([node("MatMul", "x my_w", "z"), node("Relu", "z", "a b")], (8, 3), output="a b", my_w=weights)
+    made.graph.input.append(helper.make_tensor_value_info("unused", TensorProto.FLOAT, ["N", 1]))
+    (tmp_path / "m").write_bytes(made.SerializeToString())
+    assert import_onnx(tmp_path / "m").notes == (
+        "the input `unused` is read by nothing and was left out",
+        "weights of float64 became float32",
+        "the weights `a_b/kernel` hold values that are not finite",
+        "the model is for batches of 8; the net takes any batch size",
+        "`a b` became `a_b`",
+    )
+
+
+def broken(change: str) -> bytes:
+    made = model([node("Conv", "x w"), node("Relu", "y", "z")], output="z", w=W)
+    nodes, weights = made.graph.node, made.graph.initializer[0]
+    match change:
+        case "circle":
+            nodes[0].input[0] = "z"
+        case "dangling":
+            nodes[0].input[0] = "nowhere"
+        case "twice":
+            nodes[1].output[0] = "y"
+        case "external":
+            weights.data_location = TensorProto.EXTERNAL
+            weights.external_data.add(key="location", value="../../etc/passwd")
+        case "short":
+            weights.raw_data = weights.raw_data[:-4]
+        case "negative":
+            weights.dims[0] = -4
+        case "huge":
+            weights.dims[0] = 2**60
+        case "type":
+            weights.data_type = 1234
+        case "old":
+            made.opset_import[0].version = 6
+        case "no output":
+            made.graph.output[0].name = "gone"
+        case "no opset":
+            del made.opset_import[:]
+        case "no nodes":
+            del nodes[:]
+    return bytes(made.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("circle", "run in a circle"),
+        ("dangling", "reads `nowhere`, which nothing makes"),
+        ("twice", "makes `y`, which exists already"),
+        ("external", "lie in another file"),
+        ("short", "the weights `w` are damaged"),
+        ("negative", "have the shape [-4, 2, 3, 3]"),
+        ("huge", "the weights `w` are damaged"),
+        ("type", "the weights `w` are damaged"),
+        ("old", "opset 6"),
+        ("no output", "the output `gone` is made by no node"),
+        ("no opset", "without nodes or opset"),
+        ("no nodes", "without nodes or opset"),
+    ],
+)
+def test_broken_models_are_refused(change: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(broken(change))
+    with pytest.raises(InputError) as error:
+        import_onnx(tmp_path / "m")
+    assert says in error.value.render()
+
+
+@pytest.mark.parametrize("content", [b"", b"\x08", b"\x08\x07garbage" * 50, b"\x89PNG", b"version https://git-lfs"])
+def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(content)
+    with pytest.raises(InputError, match="m"):
+        import_onnx(tmp_path / "m")
+
+
+SOUND = MODELS["a reshaped kernel"][0].SerializeToString()
+
+
+@given(st.data())
+def test_no_damage_ends_in_another_error(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """An ONNX file has no checksum: damage may go unseen, but it is told or it is imported, never a traceback."""
+    content = bytearray(SOUND)
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("fuzz") / "m.onnx"
+    path.write_bytes(content[: data.draw(st.integers(1, len(content)))] if data.draw(st.booleans()) else content)
+    with suppress(InputError):
+        import_onnx(path)
+
+
+def test_the_documentation_lists_what_is_read() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+    listed = text.partition("Operators that are read:\n\n")[2].partition("\n\nand ")[0].replace("\n", " ")
+    assert listed.split(", ") == sorted(op_type for domain, op_type in rules() if not domain)

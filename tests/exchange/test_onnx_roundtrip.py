@@ -1,0 +1,72 @@
+"""Net → ONNX → net gives the same net, for every layer that there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.exchange.onnx_export import export_onnx, to_onnx
+from netspec.exchange.onnx_import import import_onnx
+from netspec.schema.load import load_net
+from tests.exchange.nets import LENET, Net, net_data
+from tests.registry.cases import Case, cases
+
+
+def again(net: Net, folder: Path) -> tuple[Net, str]:
+    """The net after a round trip, and its YAML."""
+    export_onnx(net.graph, net.states, folder / "model.onnx", name=net.spec.name)
+    found = import_onnx(folder / "model.onnx")
+    (folder / "net.yaml").write_text(found.net)
+    return Net(load_net(folder / "net.yaml"), found.arrays), found.net
+
+
+def inputs_of(net: Net, size: int) -> dict[str, Any]:
+    random = np.random.default_rng(3)
+    return {
+        name: random.normal(size=(size, *one.shape)).astype("float32")
+        if one.dtype == "float32"
+        else random.integers(0, 2, (size, *one.shape)).astype(one.dtype)
+        for name, one in net.spec.inputs.items()
+    }
+
+
+def agree(before: Net, after: Net) -> None:
+    """The same numbers up to the order of additions: a constant folded in, a bias added elsewhere."""
+    inputs = inputs_of(before, 3)
+    expected = before.predict(inputs)
+    got = after.predict({name: array for name, array in inputs.items() if name in after.spec.inputs})
+    assert list(got) == list(expected)
+    for name, array in expected.items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", cases("layer"), ids=lambda case: case.id)
+def test_every_layer_comes_back(case: Case, tmp_path: Path) -> None:
+    inputs = {
+        f"x{index}": {"shape": list(shape[1:]), "dtype": dtype}
+        for index, (shape, dtype) in enumerate(zip(case.sample.shapes, case.sample.dtypes, strict=True))
+    }
+    names = list(inputs)
+    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in case.fields.items()}
+    # A layer behind it: one whose output is also the net's would be named after the output in any case.
+    end = {"name": "end", "type": "Activation", "activation": "tanh"}
+    layers: list[dict[str, Any]] = [{**fields, "name": "sample", "from": names}, end]
+    before = Net.of(net_data(*layers, inputs=inputs))
+    after, text = again(before, tmp_path)
+    agree(before, after)
+    types = {layer.name: getattr(layer, "type", "") for layer in after.spec.layers}
+    if "sample" in to_onnx(before.graph, before.states).graph.tensors:  # else it is nothing in inference, as Dropout
+        assert types["sample"] == case.type or (types["sample"], case.type) == ("Flatten", "Reshape"), text
+
+
+def test_a_net_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    before = Net.of(LENET)
+    after, text = again(before, tmp_path)
+    agree(before, after)
+    assert text.partition("\n")[2] == LENET.read_text()
+    assert after.states.keys() == before.states.keys()
+    for name, array in before.states.items():
+        np.testing.assert_array_equal(after.states[name], array)

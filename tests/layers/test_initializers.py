@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec.layers  # noqa: F401  registers the classes
+from netspec.layers.initializers import fans
+from netspec.schema.kinds import INITIALIZERS, REGULARIZERS
+from tests.layers.apply import layer
+
+SHAPE = (60, 40, 3, 3)
+FAN_IN, FAN_OUT = 40 * 9, 60 * 9
+
+# Keras's documentation: the variance, and the limit that no number passes (None: none).
+UNIFORM = {
+    "GlorotUniform": sqrt(6 / (FAN_IN + FAN_OUT)),
+    "HeUniform": sqrt(6 / FAN_IN),
+    "LecunUniform": sqrt(3 / FAN_IN),
+    "RandomUniform": 0.05,
+}
+NORMAL = {
+    "GlorotNormal": sqrt(2 / (FAN_IN + FAN_OUT)),
+    "HeNormal": sqrt(2 / FAN_IN),
+    "LecunNormal": sqrt(1 / FAN_IN),
+    "RandomNormal": 0.05,
+    "TruncatedNormal": 0.05 * 0.87962566,  # cut at two standard deviations
+    "VarianceScaling": sqrt(1 / FAN_IN),
+}
+REPEATED = {"Zeros": 0.0, "Ones": 1.0, "Constant": 0.0}
+UNBOUNDED = {"RandomNormal"}
+
+
+def draw(fields: str | dict[str, Any], shape: tuple[int, ...] = SHAPE, seed: int = 1, name: str = "w") -> np.ndarray:
+    spec: Any = INITIALIZERS.parse(fields)
+    made = spec.sample(seed, name, shape, "float64")
+    assert isinstance(made, np.ndarray)
+    return made
+
+
+def test_every_initializer_is_tested_here():
+    assert set(INITIALIZERS.names()) == {*UNIFORM, *NORMAL, *REPEATED}
+
+
+@pytest.mark.parametrize("name", INITIALIZERS.names())
+def test_is_documented_and_depends_on_seed_and_name_alone(name):
+    cls = INITIALIZERS[name]
+    assert cls.__doc__
+    assert [field for field, info in cls.model_fields.items() if field != "type" and not info.description] == []
+    first = draw(name)
+    np.testing.assert_array_equal(first, draw(name))
+    if name not in REPEATED:
+        assert (first != draw(name, seed=2)).mean() > 0.99
+        assert (first != draw(name, name="v")).mean() > 0.99
+
+
+@pytest.mark.parametrize(("name", "limit"), UNIFORM.items())
+def test_uniform_numbers_fill_their_interval(name, limit):
+    numbers = draw(name)
+    assert abs(numbers).max() <= limit
+    # 21600 numbers: the standard deviation of a uniform sample's is 0.3 % of it; five of them.
+    assert numbers.std() == pytest.approx(limit / sqrt(3), rel=0.015)
+    assert abs(numbers.mean()) < 5 * limit / sqrt(3 * numbers.size)
+
+
+@pytest.mark.parametrize(("name", "deviation"), NORMAL.items())
+def test_normal_numbers_have_their_deviation(name, deviation):
+    numbers = draw(name)
+    assert numbers.std() == pytest.approx(deviation, rel=0.025)
+    assert abs(numbers.mean()) < 5 * deviation / sqrt(numbers.size)
+    if name not in UNBOUNDED:
+        assert abs(numbers).max() <= 2 * deviation / 0.87962566 * (1 + 1e-8)
+
+
+@pytest.mark.parametrize(("name", "value"), REPEATED.items())
+def test_repeated_numbers(name, value):
+    np.testing.assert_array_equal(draw(name), np.full(SHAPE, value))
+
+
+def test_settings_count():
+    np.testing.assert_array_equal(draw({"type": "Constant", "value": 2.5}, (2,)), [2.5, 2.5])
+    numbers = draw({"type": "RandomUniform", "minval": 3.0, "maxval": 4.0})
+    assert 3 <= numbers.min() < numbers.max() <= 4
+    assert draw({"type": "RandomNormal", "mean": 5.0, "stddev": 0.1}).mean() == pytest.approx(5, abs=0.01)
+    scaled = draw({"type": "VarianceScaling", "scale": 2.0, "mode": "fan_out", "distribution": "uniform"})
+    assert scaled.std() == pytest.approx(sqrt(2 / FAN_OUT), rel=0.015)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((), (1, 1)), ((7,), (7, 7)), ((3, 5), (3, 5)), ((8, 4, 3, 3), (36, 72)), ((8, 4, 3), (12, 24))],
+)
+def test_fans_of_dense_and_convolution_kernels(shape, expected):
+    assert fans(shape) == expected
+
+
+def test_layers_draw_what_they_are_told():
+    made = layer(
+        {"type": "Dense", "units": 3, "kernel_initializer": "ones", "bias_initializer": "ones"}, np.ones((1, 2))
+    )
+    np.testing.assert_array_equal(made.y, [[3, 3, 3]])
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"type": "L1", "l1": 0.5}, 3.0),
+        ({"type": "L2", "l2": 0.5}, 7.0),
+        ({"type": "L1L2", "l1": 1.0, "l2": 2.0}, 34.0),
+    ],
+)
+def test_regularizers_are_their_formulas(fields, expected):
+    spec = {"type": "Dense", "units": 1, "use_bias": False, "kernel_regularizer": fields}
+    made = layer(spec, np.zeros((1, 3)), training=True, kernel=[[1], [-2], [3]])
+    made.outputs = tuple(made.net.penalties)
+    assert made.y == pytest.approx(expected, rel=1e-15)
+
+
+@pytest.mark.parametrize("name", REGULARIZERS.names())
+def test_regularizers_are_documented(name):
+    cls = REGULARIZERS[name]
+    assert cls.__doc__
+    assert [field for field, info in cls.model_fields.items() if field != "type" and not info.description] == []

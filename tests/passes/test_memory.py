@@ -1,0 +1,272 @@
+"""The memory plan: nothing that is still needed is ever written over, and the arena is close to what is alive."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.backends.device import NullDevice
+from netspec.compile import PASSES, make_plan
+from netspec.graph.graph import Graph, topological
+from netspec.graph.ops.elementwise import Relu
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.shape import Reshape, Transpose
+from netspec.graph.ops.source import Fill, Input, State
+from netspec.graph.plan import ALIGNMENT, Plan, Storage
+from netspec.graph.value import Value
+from netspec.passes.base import run_passes
+from netspec.passes.memory import plan_memory
+from netspec.passes.place import place
+from netspec.passes.schedule import schedule
+from tests.passes.graphs import graphs, typed
+
+
+def planned(graph: Graph, workspace: int = 0) -> Plan:
+    """The plan of a graph whose kernels all want so many bytes of workspace."""
+    graph = run_passes(graph, PASSES, check=True)
+    order, before_guard = schedule(graph)
+    scratch = {node: workspace for node in order if not node.op.traits.source and not node.op.traits.view}
+    return Plan(graph, order, before_guard, {}, plan_memory(graph, order, scratch, before_guard))
+
+
+def place_of(storage: Storage, size: int) -> tuple[str, int, int]:
+    """Which memory, from and to which byte."""
+    return (storage.kind, storage.offset, storage.offset + size)
+
+
+def overlap(one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
+    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
+
+
+def base(value: Value) -> Value:
+    """What the value is a view of."""
+    while value.op.traits.view:
+        value = value.inputs[0]
+    return value
+
+
+def check(plan: Plan) -> None:
+    """Run through the step with sets of what is still needed, worked out anew from the graph alone."""
+    memory, end = plan.memory, len(plan.order)
+    last = {} if plan.graph.guard is None else {base(plan.graph.guard): plan.before_guard - 1}
+    last.update(dict.fromkeys(map(base, replace(plan.graph, guard=None).roots()), end))
+    for index, node in enumerate(plan.order):
+        for value in node.inputs:
+            last[base(value)] = max(index, last.get(base(value), 0))
+    for value in [value for value in last if isinstance(value.op, Input)]:
+        last[value] = max(last[value], plan.before_guard - 1)  # whole for whoever looks for what is not finite
+    where = {value: place_of(storage, value.type.nbytes) for value, storage in memory.storage.items()}
+    needed = {value for value in last if isinstance(value.op, (Input, State)) or value.op.traits.source}
+    for index, node in enumerate(plan.order):
+        scratch = memory.workspace.get(node)
+        for value in () if node.op.traits.source or node.op.traits.view else node.outputs:
+            if value not in where:
+                assert value not in last
+                continue
+            if where[value][0].startswith("state:"):
+                assert index >= plan.before_guard, "a state is written before the guard"
+            for other in needed | set(node.outputs):
+                if other is value or other not in where or not overlap(where[value], where[other]):
+                    continue
+                assert last[other] <= index, f"{node} writes over {other}"
+                assert other not in node.outputs, f"two results of {node} share memory"
+                over = [one for one in node.inputs if one.type == value.type and where[one] == where[value]]
+                used = base(other) in map(base, node.inputs)
+                assert not used or (node.op.traits.inplace and over), f"{node} writes over what it reads"
+        if scratch is not None:
+            mine = place_of(scratch, scratch.size)
+            touched = [value for value in (*node.inputs, *node.outputs) if value in where]
+            assert not any(overlap(mine, where[value]) for value in (*needed, *touched) if value in where)
+        needed |= {value for value in node.outputs if value in last}
+        needed = {value for value in needed if last[value] > index}
+        for value in node.outputs:
+            if node.op.traits.view:
+                assert memory.storage[value] is memory.storage[base(value)]
+    copied = {name for _, name in memory.copies}
+    for name, value in plan.graph.updates.items():
+        assert (name in copied) != (memory.storage[value].kind == f"state:{name}")
+    for storage in {id(one): one for one in (*memory.storage.values(), *memory.workspace.values())}.values():
+        limit = {"arena": memory.arena_bytes, "constant": memory.constant_bytes}.get(storage.kind)
+        assert limit is None or (storage.offset % ALIGNMENT == 0 and storage.offset + storage.size <= limit)
+    assert max(memory.live_bytes, default=0) <= memory.lower_bound <= memory.arena_bytes
+
+
+@given(graph=graphs(), workspace=st.sampled_from([0, 1, 100]))
+def test_nothing_needed_is_written_over(graph: Graph, workspace: int) -> None:
+    check(planned(graph, workspace))
+
+
+@given(graph=graphs())
+def test_order_is_valid_with_the_guard_first_and_readers_before_updates(graph: Graph) -> None:
+    plan = planned(graph)
+    place_in = {node: index for index, node in enumerate(plan.order)}
+    assert set(place_in) == set(plan.graph.nodes())
+    assert all(place_in[value.node] < index for node, index in place_in.items() for value in node.inputs)
+    guard = [plan.graph.guard] if plan.graph.guard is not None else []
+    assert set(plan.order[: plan.before_guard]) == set(topological(guard))
+
+
+pieces = st.lists(
+    st.builds(
+        lambda size, first, length: Storage(size * ALIGNMENT, first, first + length, "arena"),
+        st.integers(0, 5), st.integers(0, 12), st.integers(0, 6),
+    ),
+    max_size=30,
+)  # fmt: skip
+
+
+@given(pieces=pieces)
+def test_places_do_not_overlap(pieces: list[Storage]) -> None:
+    total = place(pieces)
+    for index, one in enumerate(pieces):
+        assert one.offset + one.size <= total
+        for other in pieces[:index]:
+            if one.first <= other.last and other.first <= one.last:
+                assert one.offset + one.size <= other.offset or other.offset + other.size <= one.offset
+    alive = [sum(one.size for one in pieces if one.first <= step <= one.last) for step in range(20)]
+    assert max(alive) <= total
+
+
+def kinds(plan: Plan) -> dict[str, str]:
+    """Where the new value of each state is made."""
+    return {name: plan.memory.storage[value].kind for name, value in plan.graph.updates.items()}
+
+
+a, b = State("a", typed((2, 3)))(), State("b", typed((2, 3)))()
+
+
+def test_an_update_is_written_in_place_though_its_state_is_read_elsewhere() -> None:
+    """The readers run first: gradients by the input need the old weights."""
+    new = a * 2.0
+    graph = Graph({"y": ReduceSum()(Relu()(Reshape((6,))(a))), "z": a * 3.0}, {"a": new})
+    assert kinds(planned(graph)) == {"a": "state:a"}
+
+
+def test_each_of_two_updates_reads_the_other() -> None:
+    plan = planned(Graph({}, {"a": a + b, "b": a * b}))
+    assert sorted(kinds(plan).values()) in (["arena", "state:a"], ["arena", "state:b"])
+    check(plan)
+
+
+def test_only_an_op_that_can_do_it_writes_over_the_state_it_reads() -> None:
+    square = State("square", typed((3, 3)))()
+    flat = Reshape((9,))(square)
+    assert kinds(planned(Graph({}, {"square": square * 2.0}))) == {"square": "state:square"}
+    assert kinds(planned(Graph({}, {"square": MatMul()(square, square)}))) == {"square": "arena"}
+    assert kinds(planned(Graph({}, {"square": Transpose((1, 0))(square)}))) == {"square": "arena"}
+    assert kinds(planned(Graph({}, {"square": Relu()(Reshape((3, 3))(flat))}))) == {"square": "arena"}
+
+
+def test_a_swap_and_a_circle_of_three() -> None:
+    c = State("c", typed((2, 3)))()
+    for updates in ({"a": b, "b": a}, {"a": b, "b": c, "c": a}):
+        plan = planned(Graph({}, updates))
+        check(plan)
+        assert len(plan.memory.copies) == 1, "one old value has to be put aside, and no more"
+
+
+def test_one_value_updates_two_states() -> None:
+    new = a + b
+    plan = planned(Graph({}, {"a": new, "b": new}))
+    assert [name for _, name in plan.memory.copies] == ["b"]
+    assert kinds(plan)["a"] == "state:a"
+
+
+def test_no_state_is_written_before_the_guard() -> None:
+    new = a + 1.0
+    plan = planned(Graph({"loss": ReduceSum()(new)}, {"a": new}, guard=ReduceSum()(new)))
+    assert kinds(plan) == {"a": "arena"}
+    assert [name for _, name in plan.memory.copies] == ["a"]
+
+
+def test_inputs_outlive_the_part_before_the_guard() -> None:
+    """The replay that looks for what is not finite needs them, though their memory would be free earlier."""
+    x = Input("x", typed((2, 3)))()
+    y = Transpose((1, 0))(Transpose((1, 0))(Relu()(x * 2.0)))
+    plan = planned(Graph({}, {"a": a + 1.0}, guard=ReduceSum()(y)))
+    assert plan.memory.storage[x].last == plan.before_guard - 1
+    check(plan)
+
+
+def test_an_update_to_be_copied_is_not_taken_over() -> None:
+    """`new` cannot be written in place, since `a` is swapped with it; what is computed from it must leave it be."""
+    new = Relu()(b)
+    plan = planned(Graph({"y": Relu()(new * 2.0)}, {"a": new, "b": a}))
+    check(plan)
+
+
+def test_a_value_dies_into_the_next_in_place() -> None:
+    x = Input("x", typed((2, 3)))()
+    y = x + 1.0
+    for _ in range(10):
+        y = Relu()(y) * 2.0
+    plan = planned(Graph({"y": y}))
+    assert plan.memory.arena_bytes == 2 * ALIGNMENT, "the input, and one value that changes in place"
+
+
+def test_constants_are_kept_once() -> None:
+    x = Input("x", typed((2, 3)))()
+    plan = planned(Graph({"y": x * Fill(0.5, typed(()))() + Fill(0.5, typed(()))()}))
+    assert plan.memory.constant_bytes == ALIGNMENT
+
+
+def test_gradients_are_used_up_one_by_one() -> None:
+    """Ten gradients of equal size, each only for its own update: the plan holds a few of them, not ten."""
+    x = Input("x", typed((1000,)))()
+    updates: dict[str, Value] = {}
+    flow: Value = x
+    for number in range(10):
+        state = State(f"w{number}", typed((1000,)))()
+        flow = Relu()(flow * state)
+        updates[f"w{number}"] = state + flow * -0.1
+    plan = planned(Graph({}, updates))
+    assert not plan.memory.copies
+    assert plan.memory.arena_bytes <= 4 * 4032  # x, the flow, its successor, one update's change
+
+
+def test_nothing_is_allocated_to_plan_a_large_net() -> None:
+    huge = Input("x", typed((1 << 20, 1 << 20)))()
+    plan = make_plan(Graph({"y": Relu()(huge) * 2.0}), null_device())
+    assert plan.memory.arena_bytes >= 1 << 42
+
+
+def null_device() -> NullDevice:
+    device = NullDevice()
+    device.load_kernels()
+    return device
+
+
+def deep_net(length: int) -> tuple[Graph, int]:
+    """A chain with short cuts and updates, as a residual net has them: about `length` values."""
+    x = skipped = Input("x", typed((64, 8)))()
+    updates: dict[str, Value] = {}
+    for _ in range(length // 6):
+        state = State(f"w{len(updates)}", typed((64, 8)))()
+        x = Relu()(x * state)
+        x = Reshape((64, 8))(x + skipped)
+        updates[f"w{len(updates)}"] = state + x * 0.1
+        if len(updates) % 5 == 0:
+            skipped = x
+    graph = Graph({"y": x}, updates, guard=ReduceSum()(x))
+    return graph, len(graph.nodes())
+
+
+def test_planning_takes_well_under_a_second() -> None:
+    graph, nodes = deep_net(3000)
+    assert nodes >= 3000
+    began = time.process_time()
+    plan = planned(graph)
+    took = time.process_time() - began
+    assert not plan.memory.copies
+    assert took < 3.0, f"{took:.2f} s; it is about 0.15 s on a quiet machine, passes and the verifier included"
+
+
+def test_placing_many_long_lives() -> None:
+    many = [Storage(64 * (1 + i % 37), i, i + 1 + (i * 7919) % 300, "arena") for i in range(3000)]
+    began = time.process_time()
+    place(many)
+    assert time.process_time() - began < 3.0, "about 0.15 s on a quiet machine"

@@ -1,0 +1,178 @@
+"""Record what Keras (on PyTorch) answers to the samples of every layer, loss and metric that it has too.
+
+    KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record [--output DIRECTORY]
+
+In float64, as far as Keras keeps it. For each sample: values of all inputs and weights, the output, and the gradients
+of the sum of the output times fixed numbers. Of netspec only the random numbers are used; it computes nothing here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.registry.cases import Case, built, cases
+
+ANSWERS = Path(__file__).parent / "answers"
+
+KERAS_KERNEL = (2, 3, 1, 0)
+"""Axes of a convolution kernel here, (out, in, h, w), taken in Keras's order: (h, w, in, out)."""
+OUR_KERNEL = (3, 2, 0, 1)
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "AveragePooling2D": {"pool_size": 2},  # Keras has one for MaxPooling2D alone
+    "BatchNormalization": {"axis": 1},  # Keras has that of channels-last data, whatever the data
+    "Concatenate": {"axis": 1},
+    "Flatten": {"data_format": "channels_last"},  # Keras reorders channels-first data as if it were not
+}
+"""Where netspec's default is another than Keras's."""
+
+
+class Unlike(Exception):
+    """Keras has no such thing, and this is why."""
+
+
+def keras() -> Any:
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    module = import_module("keras")
+    module.config.set_image_data_format("channels_first")
+    module.config.set_floatx("float64")
+    return module
+
+
+def described(case: Case) -> str:
+    """What a recording is of: it is out of date when this changes."""
+    sample = case.sample
+    return json.dumps([case.fields, sample.shapes, sample.dtypes, sample.high, sample.ranges], default=list)
+
+
+def tensor(array: np.ndarray) -> Any:
+    """A leaf that collects its gradient where it is of floats."""
+    made = import_module("torch").tensor(array)
+    return made.requires_grad_(made.is_floating_point())
+
+
+def make(module: Any, fields: dict[str, Any], **more: Any) -> Any:
+    """Keras's object of the same type and fields."""
+    given = {key: value for key, value in fields.items() if key not in ("type", "name")}
+    for key, value in given.items():
+        if isinstance(value, dict):
+            given[key] = make(keras().regularizers, value)
+        if key == "target_shape" and isinstance(value, int):
+            given[key] = (value,)
+    return getattr(module, fields["type"])(**(given | more))
+
+
+def padded(fields: dict[str, Any], x: Any) -> tuple[dict[str, Any], Any]:
+    """Explicit padding, which Keras has not, as padding of the input."""
+    padding = fields.get("padding", "valid")
+    if fields["type"] == "AveragePooling2D" and padding != "valid":
+        raise Unlike("on PyTorch padding is averaged: copies of the border, unlike on TensorFlow")
+    if isinstance(padding, str):
+        return fields, x
+    (top, bottom), (left, right) = padding
+    fill = -np.inf if fields["type"] == "MaxPooling2D" else 0.0
+    x = import_module("torch").nn.functional.pad(x, (left, right, top, bottom), value=fill)
+    return {**fields, "padding": "valid"}, x
+
+
+def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
+    one, fields = built(case, training), dict(case.fields)
+    if case.type == "Dropout" and training and fields["rate"]:
+        raise Unlike("other random numbers")
+    if case.type == "Activation" and "axis" in fields:
+        raise Unlike("an activation over another axis than the last")
+    for name, value in DEFAULTS.get(case.type, {}).items():
+        fields.setdefault(name, value)
+    inputs = {name: tensor(one.feeds[name]) for name in one.feeds if name.startswith("x")}
+    operands = list(inputs.values())
+    fields, operands[0] = padded(fields, operands[0])
+    if len(operands) > 1:
+        operands = [x.double() for x in operands]  # whole numbers are added to floats as floats
+    made = make(keras().layers, fields)
+    shapes = [tuple(x.shape) for x in operands]
+    made.build(shapes if len(shapes) > 1 else shapes[0])
+    weights = {name: getattr(made, name.removeprefix("sample/")) for name in one.builder.states}
+    for name, weight in weights.items():
+        value = one.feeds[name]
+        weight.assign(value.transpose(KERAS_KERNEL) if value.ndim == 4 else value)
+    arguments = {"training": training} if case.type in ("BatchNormalization", "Dropout") else {}
+    y = made(operands if len(operands) > 1 else operands[0], **arguments)
+    total = (y * tensor(one.feeds["weights/0"])).sum()
+    for penalty in made.losses if training else ():
+        total = total + penalty
+    if total.requires_grad:
+        total.backward()
+    found = {"output": y.detach().numpy()}
+    found |= {f"gradient/{name}": x.grad.numpy() for name, x in inputs.items() if x.grad is not None}
+    for name, weight in weights.items():
+        if weight.value.grad is not None:
+            gradient = weight.value.grad.numpy()
+            found[f"gradient/{name}"] = gradient.transpose(OUR_KERNEL) if gradient.ndim == 4 else gradient
+        if name in one.builder.updates:
+            found[f"update/{name}"] = weight.value.detach().numpy()
+    return found
+
+
+def loss(case: Case, training: bool) -> dict[str, np.ndarray]:
+    one = built(case, training)
+    prediction, target = tensor(one.feeds["x0"]), tensor(one.feeds["x1"])
+    value = make(keras().losses, case.fields)(target, prediction)
+    value.backward()
+    return {"output": value.detach().numpy(), "gradient/x0": prediction.grad.numpy()}
+
+
+def metric(case: Case, training: bool) -> dict[str, np.ndarray]:
+    one, fields = built(case, training), dict(case.fields)
+    prediction, target = one.feeds["x0"], one.feeds["x1"]
+    axis = fields.pop("axis", -1)
+    if axis != -1:  # Keras's metrics know the last axis alone
+        prediction = np.moveaxis(prediction, axis, -1)
+        target = np.moveaxis(target, axis, -1) if target.ndim == prediction.ndim else target
+    made = make(keras().metrics, fields, dtype="float64")
+    made.update_state(target, prediction)
+    return {"output": np.asarray(float(made.result()))}
+
+
+KINDS: dict[str, Callable[[Case, bool], dict[str, np.ndarray]]] = {"layer": layer, "loss": loss, "metric": metric}
+
+
+def answers() -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Each file's name and content: one for each class."""
+    files: dict[str, dict[str, np.ndarray]] = {}
+    for case in cases(*KINDS):
+        for training in (True, False) if case.kind == "layer" else (False,):
+            prefix = f"{case.number}/{'training' if training else 'inference'}"
+            content = files.setdefault(f"{case.kind}_{case.type}", {})
+            content[f"{prefix}/of"] = np.array(described(case))
+            try:
+                found = KINDS[case.kind](case, training)
+            except Unlike as reason:
+                content[f"{prefix}/unlike"] = np.array(str(reason))
+                continue
+            for name, array in built(case, training).feeds.items():
+                if not name.startswith(("$", "second/")):
+                    content[f"{prefix}/feed/{name}"] = array
+            content |= {f"{prefix}/{name}": array for name, array in found.items()}
+    yield from files.items()
+
+
+def main() -> None:
+    """Write one `.npz` for each class."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=ANSWERS)
+    output: Path = parser.parse_args().output
+    output.mkdir(parents=True, exist_ok=True)
+    for name, content in answers():
+        np.savez_compressed(output / f"{name}.npz", **content)  # type: ignore[arg-type]  # names are no parameters of it
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""netspec against Keras on PyTorch: outputs, gradients and updates of states, as `record.py` wrote them down.
+
+`make test-peers` records them anew from the installed peers and runs this on that (NETSPEC_PEER_ANSWERS).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.interpret import evaluate
+from tests.peers.record import described
+from tests.registry.cases import Case, built, cases
+
+ANSWERS = Path(os.environ.get("NETSPEC_PEER_ANSWERS", Path(__file__).parent / "answers"))
+
+ALL = [
+    (case, training)
+    for case in cases("layer", "loss", "metric")
+    for training in ((True, False) if case.kind == "layer" else (False,))
+]
+
+
+def label(value: Case | bool) -> str:
+    return value.id if isinstance(value, Case) else "training" if value else "inference"
+
+
+@pytest.mark.parametrize(("case", "training"), ALL, ids=label)
+def test_agrees_with_keras(case: Case, training: bool) -> None:
+    prefix = f"{case.number}/{'training' if training else 'inference'}/"
+    path = ANSWERS / f"{case.kind}_{case.type}.npz"
+    again = "record the peers' answers: make test-peers, then tests/peers/record.py"
+    assert path.exists(), again
+    with np.load(path) as stored:
+        found = {name.removeprefix(prefix): stored[name] for name in stored.files if name.startswith(prefix)}
+    assert str(found.pop("of", "")) == described(case), again
+    if "unlike" in found:
+        pytest.skip(f"Keras is another: {found['unlike']}")
+    one = built(case, training)
+    feeds = {**one.feeds, **{name[5:]: array for name, array in found.items() if name.startswith("feed/")}}
+
+    def agree(got: np.ndarray, expected: np.ndarray) -> None:
+        # Keras on PyTorch rounds some steps to float32 (2⁻²⁴ = 6e-8) though it is told float64: means, products.
+        np.testing.assert_allclose(got, expected, rtol=2e-6, atol=2e-6)
+
+    outputs = evaluate(one.outputs, feeds)
+    agree(np.asarray(case.spec().result(*outputs)) if case.kind == "metric" else outputs[0], found["output"])
+    gradients = {name[9:]: array for name, array in found.items() if name.startswith("gradient/")}
+    if case.kind != "metric":
+        ours = dict(zip(one.wrt, one.gradients, strict=True))
+        assert gradients or not ours.keys() - {"weights/0"}
+        for name, got in zip(gradients, evaluate([ours[name] for name in gradients], feeds), strict=True):
+            agree(got, gradients[name])
+    updates = {name[7:]: array for name, array in found.items() if name.startswith("update/")}
+    assert set(updates) == set(one.builder.updates)
+    for name, array in updates.items():
+        agree(evaluate([one.builder.updates[name]], feeds)[0], array)

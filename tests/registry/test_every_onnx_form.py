@@ -1,0 +1,61 @@
+"""What is written in ONNX computes the same in ONNX Runtime: every layer with the batch left open, and every op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.exchange.onnx_export import to_onnx
+from netspec.exchange.onnx_model import open_session
+from netspec.graph.graph import Graph
+from netspec.graph.onnx_map import NoOnnx
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Value, in_scope
+from netspec.layers.base import Builder
+from tests.interpret import evaluate
+from tests.registry.cases import Case, built, cases
+from tests.registry.op_calls import Call, calls, name
+
+WRITTEN = [one for one in calls(DType.FLOAT32) if not isinstance(one.op.onnx, NoOnnx) and one.node.inputs]
+
+
+def agree(got: Any, expected: np.ndarray) -> None:
+    assert got.shape == expected.shape
+    # Both compute in float32 and add some hundred terms in different orders.
+    scale = max(1.0, float(np.abs(expected.astype(np.float64)).max(initial=0)))
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6 * scale)
+
+
+def inference(case: Case, size: int) -> Graph:
+    """The layer in its inference form, for another batch size than the sample's."""
+    net, spec, sample = Builder(False, DType.FLOAT32), case.spec(), case.sample
+    inputs: list[Value] = [
+        net.input(f"x{i}", TensorType((size, *shape[1:]), DType(dtype)))
+        for i, (shape, dtype) in enumerate(zip(sample.shapes, sample.dtypes, strict=True))
+    ]
+    with in_scope(net.enter(spec, "sample")):
+        return Graph({"y": spec.build(net, *inputs)})
+
+
+@pytest.mark.parametrize("case", cases("layer"), ids=lambda case: case.id)
+def test_layer_computes_the_same_for_any_batch(case: Case) -> None:
+    one = built(case, False, DType.FLOAT32)
+    states = {label: one.feeds[label] for label in one.builder.states}
+    model = to_onnx(lambda size: inference(case, size), states)
+    session = open_session(model.model.SerializeToString())
+    arrays = {f"x{i}": one.feeds[f"x{i}"] for i in range(len(case.sample.shapes))}
+    read = {put.name for put in session.get_inputs()}
+    for size in (case.sample.shapes[0][0], 1):
+        fed = {label: array[:size] for label, array in arrays.items()}
+        (got,) = session.run(None, {label: array for label, array in fed.items() if label in read})
+        agree(got, evaluate([inference(case, size).outputs["y"]], {**states, **fed})[0])
+
+
+@pytest.mark.parametrize("call", WRITTEN, ids=name)
+def test_op_computes_the_same(call: Call) -> None:
+    y = call.node.outputs[0]  # further results, such as the places of maxima, are ours alone
+    model = to_onnx(lambda _: Graph({"y": y}), {}, batch=1)
+    (got,) = open_session(model.model.SerializeToString()).run(None, call.feeds)
+    agree(got, evaluate([y], call.feeds)[0])
