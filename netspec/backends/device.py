@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn
 
@@ -15,14 +17,39 @@ from netspec.graph.plan import ALIGNMENT
 from netspec.graph.types import TensorType
 
 
+CPU_BACKENDS = ("reference", "numba", "onednn")
+"""Backends with kernels for the processor; a package `backends/NAME` whose module `kernels` registers them."""
+
+
+def missing_backends(names: Sequence[str]) -> dict[str, str]:
+    """The backends that cannot be used here, with the reason that each gives (`missing() -> str | None`).
+
+    The environment's NETSPEC_KERNELS, names between commas, leaves the others out.
+    """
+    wanted = os.environ.get("NETSPEC_KERNELS", "")
+    allowed = {name.strip() for name in wanted.split(",")} | {"reference"} if wanted else set(names)
+    found = {}
+    for name in names:
+        reason = import_module(f"netspec.backends.{name}").missing() if name in allowed else "NETSPEC_KERNELS omits it"
+        if reason is not None:
+            found[name] = reason
+    return found
+
+
 class Device:
     """Base of devices. An arena is opaque; a view of it is an array of the device's namespace."""
 
     name: ClassVar[str]
-    kernels: ClassVar[tuple[str, ...]]
-    """Backends whose kernels run here."""
+    backends: ClassVar[tuple[str, ...]]
+    """Backends that have kernels for such a device."""
     runs: ClassVar[bool] = True
     """False for a device that only plans."""
+
+    @cached_property
+    def kernels(self) -> tuple[str, ...]:
+        """Those of `backends` that can be used here."""
+        missing = missing_backends(self.backends)
+        return tuple(name for name in self.backends if name not in missing)
 
     def allocate(self, nbytes: int) -> Any:
         """Memory for so many bytes, all zero."""
@@ -50,7 +77,7 @@ class Device:
 
     def describe(self) -> dict[str, Any]:
         """What `netspec devices` says of it."""
-        return {"name": self.name, "kernels": list(self.kernels)}
+        return {"name": self.name, "kernels": list(self.kernels), "missing": missing_backends(self.backends)}
 
     def accepts(self, op: Op, types: Sequence[TensorType]) -> bool:
         """Whether a kernel above the reference takes the op on operands of these types."""
@@ -60,14 +87,14 @@ class Device:
     def load_kernels(self) -> None:
         """Import the kernels of this device's backends, so that they are registered."""
         for backend in self.kernels:
-            import_module(f"netspec.backends.{backend}")
+            import_module(f"netspec.backends.{backend}.kernels")
 
 
 class CpuDevice(Device):
     """The processor and its memory, through NumPy."""
 
     name = "cpu"
-    kernels = ("reference",)
+    backends = CPU_BACKENDS
     xp: Xp
 
     def __init__(self) -> None:
@@ -113,7 +140,7 @@ class NullDevice(Device):
     """Plans for the processor and allocates nothing: kernels are chosen and memory is planned, no step can run."""
 
     name = "null"
-    kernels = CpuDevice.kernels
+    backends = CPU_BACKENDS
     runs = False
 
     def allocate(self, nbytes: int) -> None:

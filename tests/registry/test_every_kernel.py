@@ -16,6 +16,7 @@ import pytest
 from netspec.backends.device import DEVICES, Device, open_device
 from netspec.errors import NetspecError
 from netspec.graph.kernel import Buffers, Kernel, Thunk, choose, kernels_for
+from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.plan import aligned
 from netspec.graph.types import DType, TensorType
 from tests.interpret import evaluate
@@ -63,17 +64,32 @@ def case_id(case: tuple[str, Kernel, Call]) -> str:
 every_kernel = pytest.mark.parametrize("case", accepting(), ids=case_id)
 
 
-def array(device: Device, kind: TensorType, host: Any = None) -> Any:
+def array(device: Device, kind: TensorType, host: Any = None, layout: Layout = PLAIN) -> Any:
     """An array on the device, of the given values or full of what no kernel would write by chance."""
-    made = device.view(device.allocate(aligned(max(kind.nbytes, 1))), 0, kind)
+    made = device.view(device.allocate(aligned(max(kind.nbytes, 1))), 0, kind, layout)
     if host is None:
         host = np.full(kind.shape, np.nan if kind.dtype.is_float else 101 if kind.dtype != DType.BOOL else True)
     device.upload(made, np.asarray(host).astype(str(kind.dtype)))
     return made
 
 
+def signatures(one: Kernel, made: Call) -> list[Signature]:
+    """How the kernel takes the call's operands, and gives its results: from plain operands, and from channels-last ones.
+
+    As in the layout pass the results of an elementwise op lie as its whole operands do, all of them alike.
+    """
+    found = []
+    for layout_of in (lambda _: PLAIN, lambda kind: Layout.channels_last(kind.rank) if kind.rank > 2 else PLAIN):
+        given = [layout_of(value.type) for value in made.node.inputs]
+        if made.op.traits.elementwise:
+            found.append(Signature(tuple(given), tuple(layout_of(value.type) for value in made.node.outputs)))
+        else:
+            found.append(one.layouts(made.node, given))
+    return list(dict.fromkeys(found))
+
+
 def bound(device: Device, one: Kernel, made: Call, inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], None]:
-    size = one.workspace(made.op, *(value.type for value in made.node.inputs))
+    size = max(one.workspace(made.node, lying) for lying in signatures(one, made))
     workspace = device.view(device.allocate(aligned(size)), 0, TensorType((size,), DType.UINT8)) if size else None
     thunk: Thunk = one.bind(made.node, Buffers(tuple(inputs), tuple(outputs), workspace))
     return thunk
@@ -94,8 +110,18 @@ def agree(got: Any, expected: np.ndarray) -> None:
 def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(case: tuple[str, Kernel, Call]) -> None:
     device, one, made = devices()[case[0]], case[1], case[2]
     expected = evaluate(made.node.outputs, made.feeds)
-    inputs = [array(device, value.type, x) for value, x in zip(made.node.inputs, made.operands, strict=True)]
-    outputs = [array(device, value.type) for value in made.node.outputs]
+    for signature in signatures(one, made):
+        runs_right(device, one, made, signature, expected)
+
+
+def runs_right(device: Device, one: Kernel, made: Call, lying: Signature, expected: Sequence[np.ndarray]) -> None:
+    inputs = [
+        array(device, value.type, x, layout)
+        for value, x, layout in zip(made.node.inputs, made.operands, lying.inputs, strict=True)
+    ]
+    outputs = [
+        array(device, value.type, None, layout) for value, layout in zip(made.node.outputs, lying.outputs, strict=True)
+    ]
     run = bound(device, one, made, inputs, outputs)
     run()
     first = [device.fetch(y) for y in outputs]

@@ -1,0 +1,98 @@
+"""The source of a kernel for an elementwise computation: its scalar code inside loops.
+
+One source serves all sizes: sizes and outer steps are arguments. What shapes the code is the number of loops, how each
+array steps in the innermost (1, 0, or otherwise), and which results are written over which operands: then both go by one
+pointer, so that the compiler sees that no iteration reads what another wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from netspec.backends.numba.loops import Loops
+from netspec.graph.types import DType
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result that is read: its number, its type, and the operand that it is written over."""
+
+    number: int
+    dtype: DType
+    over: int | None = None
+
+
+@dataclass(frozen=True)
+class ElementwiseSource:
+    """The text of a kernel body, and what arguments it takes."""
+
+    lines: tuple[str, ...]
+    names: tuple[str, ...]
+    """Code for one element, and the names of the results in it, from `trace.scalar_code`."""
+    operands: tuple[DType, ...]
+    results: tuple[Result, ...]
+    loops: Loops
+    """Steps are those of the operands, then of the results."""
+
+    @property
+    def depth(self) -> int:
+        """How many loops there are."""
+        return len(self.loops.sizes)
+
+    @cached_property
+    def pointers(self) -> list[int]:
+        """For each operand and result, the first array that lies at the same place."""
+        count = len(self.operands)
+        return [*range(count), *(count + k if one.over is None else one.over for k, one in enumerate(self.results))]
+
+    @cached_property
+    def arrays(self) -> list[int]:
+        """The arrays that are arguments."""
+        return sorted(set(self.pointers))
+
+    def inner(self, array: int) -> int:
+        """The step of an array in the innermost loop."""
+        return self.loops.steps[array][-1]
+
+    def numbers(self) -> dict[str, int]:
+        """The arguments that are no pointers, by name: sizes, inner steps that are neither 0 nor 1, outer steps."""
+        found = {f"n{axis}": self.loops.sizes[axis] for axis in range(1, self.depth)}
+        found |= {f"s{k}": self.inner(k) for k in self.arrays if self.inner(k) not in (0, 1)}
+        outer = range(self.depth - 1)
+        return found | {f"s{k}_{axis}": self.loops.steps[k][axis] for k in self.arrays for axis in outer}
+
+    def text(self) -> str:
+        """The source of the function `body`."""
+        arguments = [*(f"p{k}" for k in self.arrays), *self.numbers()]
+        text = [f"def body(first, last, {', '.join(arguments)}):"]
+        indent, span = "    ", "first, last"
+        if self.depth > 1:
+            text += [f"{indent}for row in range(first, last):", *(f"{indent}    {line}" for line in self._row())]
+            indent, span = indent + "    ", f"n{self.depth - 1}"
+        loads = [f"a{k} = {self._element(k)}{' != 0' if dtype == DType.BOOL else ''}" for k, dtype in enumerate(self.operands)]
+        repeated = [self.inner(k) == 0 for k in range(len(loads))]
+        text += [indent + load for load, same in zip(loads, repeated, strict=True) if same]
+        text.append(f"{indent}for i in range({span}):")
+        body = [load for load, same in zip(loads, repeated, strict=True) if not same] + [*self.lines]
+        for k, one in enumerate(self.results, len(self.operands)):
+            name = self.names[one.number]
+            body.append(f"{self._element(k)} = " + (f"uint8(1) if {name} else uint8(0)" if one.dtype == DType.BOOL else name))
+        return "\n".join(text + [f"{indent}    {line}" for line in body])
+
+    def _row(self) -> list[str]:
+        """Where row number `row` begins in each array."""
+        lines = ["rest = row"]
+        for axis in range(self.depth - 2, 0, -1):
+            lines += [f"i{axis} = rest % n{axis}", f"rest = rest // n{axis}"]
+        lines.append("i0 = rest")
+        for k in self.arrays:
+            lines.append(f"o{k} = " + " + ".join(f"i{axis} * s{k}_{axis}" for axis in range(self.depth - 1)))
+        return lines
+
+    def _element(self, array: int) -> str:
+        """An array's element in the innermost loop."""
+        k = self.pointers[array]
+        move = {0: "0", 1: "i"}.get(self.inner(k), f"i * s{k}")
+        return f"p{k}[{move}]" if self.depth == 1 else f"p{k}[o{k} + {move}]"

@@ -1,0 +1,82 @@
+"""Elementwise ops and groups of them: generated kernels, in any layout, in place where the plan says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from netspec.backends.numba import native
+from netspec.backends.numba.codegen import ElementwiseSource, Result
+from netspec.backends.numba.loops import collapsed
+from netspec.backends.numba.trace import scalar_code, why_untraceable
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.op import Op
+from netspec.graph.ops.reduce import Broadcast
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+
+LINES_AN_ELEMENT = 8
+"""So many operations on an element take about as long as it takes to load and store it."""
+
+
+@kernel(Op, backend="numba", rank=10)
+class Elementwise(Kernel):
+    """Every op with the trait `elementwise`, and `Broadcast`, by its own `forward`, compiled."""
+
+    def why_not(self, op: Op, *types: TensorType) -> str | None:
+        if not (op.traits.elementwise or isinstance(op, Broadcast)):
+            return "the op is not elementwise"
+        return why_untraceable(op, types)
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        return Signature(tuple(given), (PLAIN,) * len(node.outputs))
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        code = scalar_code(node.op, *(value.dtype for value in node.inputs))
+        return bound(code, buffers.inputs, buffers.outputs)
+
+
+def bound(code: tuple[tuple[str, ...], tuple[str, ...]], inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
+    """A call of compiled scalar code over arrays; inputs broadcast to the shape of the outputs."""
+    lines, names = code
+    read = [(number, array) for number, array in enumerate(outputs) if array is not None]
+    shape = read[0][1].shape
+    results = tuple(Result(number, _dtype(array), _written_over(array, inputs)) for number, array in read)
+    loops = collapsed(shape, [read[0][1], *inputs, *(array for _, array in read)])
+    loops = type(loops)(loops.sizes, loops.steps[1:])  # the first decided the order only
+    source = ElementwiseSource(lines, names, tuple(map(_dtype, inputs)), results, loops)
+    arrays = [*inputs, *(array for _, array in read)]
+    dtypes = [*source.operands, *(one.dtype for one in results)]
+    numbers = source.numbers()
+    arguments = (*(native.Pointer(dtypes[k]) for k in source.arrays), *(native.Size() for _ in numbers))
+    units = loops.size if source.depth == 1 else loops.size // loops.sizes[-1]
+    work = loops.size + loops.size * len(lines) // LINES_AN_ELEMENT
+    return native.of_source(source.text(), arguments).bind(
+        units, work, *(arrays[k] for k in source.arrays), *numbers.values()
+    )
+
+
+def copy(source: Any, target: Any) -> Thunk:
+    """A call that copies an array, which may broadcast, into another of the same element type."""
+    return bound(((), ("a0",)), [source], [target])
+
+
+def fill(value: float, target: Any) -> Thunk:
+    """A call that writes one number into all places of an array."""
+    dtype = _dtype(target)
+    text = f"{dtype}({value!r})" if dtype != DType.BOOL else repr(bool(value))
+    return bound(((), (text,)), [], [target])
+
+
+def _dtype(array: Any) -> DType:
+    return DType(str(array.dtype))
+
+
+def _written_over(array: Any, inputs: Sequence[Any]) -> int | None:
+    """The operand that lies exactly where a result lies."""
+    for index, one in enumerate(inputs):
+        if one.__array_interface__["data"] == array.__array_interface__["data"] and one.strides == array.strides:
+            if one.shape == array.shape and one.dtype == array.dtype:
+                return index
+    return None

@@ -1,0 +1,175 @@
+"""Elementary functions that compile to vector instructions; imported by generated modules only.
+
+For float32 they are written out here, exact to about 2 units in the last place; those of float64 are the C library's, called
+one element at a time. After S. Moshier's Cephes library (exp, log) and the usual identities for the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from netspec.backends.numba.intrinsics import bits, from_bits
+
+__all__ = [
+    "exp_float32", "exp_float64", "expm1_float32", "expm1_float64", "log1p_float32", "log1p_float64", "log_float32",
+    "log_float64", "pow_float32", "pow_float64", "sqrt_float32", "sqrt_float64", "tanh_float32", "tanh_float64",
+]  # fmt: skip
+
+F = np.float32
+I = np.int32  # noqa: E741  the integer type beside F
+
+ROUND, LOG2_E = F(12582912.0), F(1.44269504088896341)  # adding 1.5 · 2²³ rounds to a whole number
+LN2_HIGH, LN2_LOW = F(0.693359375), F(-2.12194440e-4)
+EXP_LEAST, EXP_MOST = F(-104.0), F(89.0)  # beyond: 0 and infinity
+EXPM1_LEAST, EXPM1_MOST = F(-18.0), F(89.0)
+TANH_MOST = F(9.5)  # beyond: 1
+E0, E1, E2 = F(1.9875691500e-4), F(1.3981999507e-3), F(8.3334519073e-3)
+E3, E4, E5 = F(4.1665795894e-2), F(1.6666665459e-1), F(5.0000001201e-1)
+L0, L1, L2 = F(7.0376836292e-2), F(-1.1514610310e-1), F(1.1676998740e-1)
+L3, L4, L5 = F(-1.2420140846e-1), F(1.4249322787e-1), F(-1.6668057665e-1)
+L6, L7, L8 = F(2.0000714765e-1), F(-2.4999993993e-1), F(3.3333331174e-1)
+NORMAL, TO_NORMAL, SQRT_HALF = F(1.17549435e-38), F(8388608.0), F(0.707106781186547524)
+ZERO, HALF, ONE, TWO, INFINITY, NAN = F(0), F(0.5), F(1), F(2), F(np.inf), F(np.nan)
+SHIFT, BIAS, ROUND_BITS = I(23), I(127), I(0x4B400000)
+MANTISSA, HALF_EXPONENT, SUBNORMAL = I(0x007FFFFF), I(0x3F000000), I(23)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile for inlining; products and sums may become one instruction, nothing else changes."""
+    return njit(forceinline=True, error_model="numpy", fastmath={"contract"})(function)
+
+
+@inlined
+def _reduced(x: Any) -> Any:
+    """n and r with x = n · ln 2 + r, |r| ≤ ½ ln 2."""
+    shifted = x * LOG2_E + ROUND
+    n = shifted - ROUND
+    return I(bits(shifted) - ROUND_BITS), (x - n * LN2_HIGH) - n * LN2_LOW
+
+
+@inlined
+def _power_of_2(n: Any) -> Any:
+    """2ⁿ for -126 ≤ n ≤ 127."""
+    return from_bits(I(I(n + BIAS) << SHIFT))
+
+
+@inlined
+def _expm1_near_0(r: Any) -> Any:
+    p = ((((E0 * r + E1) * r + E2) * r + E3) * r + E4) * r + E5
+    return p * (r * r) + r
+
+
+@inlined
+def exp_float32(x: Any) -> Any:
+    """eˣ. The power of 2 is taken in two factors: it reaches from the subnormal numbers to infinity."""
+    x = EXP_MOST if x > EXP_MOST else x
+    x = EXP_LEAST if x < EXP_LEAST else x
+    n, r = _reduced(x)
+    half = I(n >> I(1))
+    return (_expm1_near_0(r) + ONE) * _power_of_2(half) * _power_of_2(I(n - half))
+
+
+@inlined
+def expm1_float32(x: Any) -> Any:
+    """eˣ - 1, exact near 0. Halved on the way, so that 2¹²⁸ does not overflow before it must."""
+    x = EXPM1_MOST if x > EXPM1_MOST else x
+    x = EXPM1_LEAST if x < EXPM1_LEAST else x
+    n, r = _reduced(x)
+    scale = _power_of_2(I(n - I(1)))
+    return TWO * (scale * _expm1_near_0(r) + (scale - HALF))
+
+
+@inlined
+def tanh_float32(x: Any) -> Any:
+    """tanh x = (e²ˣ - 1) / (e²ˣ + 1)"""
+    y = abs(x)
+    y = TANH_MOST if y > TANH_MOST else y
+    t = expm1_float32(y + y)
+    t = t / (t + TWO)
+    return -t if x < ZERO else t
+
+
+@inlined
+def log_float32(x: Any) -> Any:
+    """ln x"""
+    small = x < NORMAL
+    word = bits(x * TO_NORMAL if small else x)
+    exponent = I(I(word >> SHIFT) - I(126)) - (SUBNORMAL if small else I(0))
+    m = from_bits(I(I(word & MANTISSA) | HALF_EXPONENT))  # ½ ≤ m < 1
+    low = m < SQRT_HALF
+    n = F(exponent) - (ONE if low else ZERO)
+    m = (m + m if low else m) - ONE
+    z = m * m
+    p = (((((((L0 * m + L1) * m + L2) * m + L3) * m + L4) * m + L5) * m + L6) * m + L7) * m + L8
+    y = m * z * p + n * LN2_LOW - HALF * z
+    y = m + y + n * LN2_HIGH
+    y = y if x < INFINITY else x  # infinity and NaN
+    y = y if x != ZERO else -INFINITY
+    return NAN if x < ZERO else y
+
+
+@inlined
+def log1p_float32(x: Any) -> Any:
+    """ln(1 + x), exact near 0: ln u for the rounded u = 1 + x, and what rounding took off."""
+    u = ONE + x
+    y = log_float32(u) + (x - (u - ONE)) / u
+    return x if x == INFINITY else -INFINITY if u == ZERO else y
+
+
+@inlined
+def pow_float32(x: Any, y: Any) -> Any:
+    """xʸ, by the C library."""
+    return F(math.pow(x, y))
+
+
+@inlined
+def sqrt_float32(x: Any) -> Any:
+    """√x"""
+    return F(math.sqrt(x))
+
+
+@inlined
+def exp_float64(x: Any) -> Any:
+    """eˣ"""
+    return math.exp(x)
+
+
+@inlined
+def expm1_float64(x: Any) -> Any:
+    """eˣ - 1"""
+    return math.expm1(x)
+
+
+@inlined
+def tanh_float64(x: Any) -> Any:
+    """tanh x"""
+    return math.tanh(x)
+
+
+@inlined
+def log_float64(x: Any) -> Any:
+    """ln x"""
+    return math.log(x)
+
+
+@inlined
+def log1p_float64(x: Any) -> Any:
+    """ln(1 + x)"""
+    return math.log1p(x)
+
+
+@inlined
+def pow_float64(x: Any, y: Any) -> Any:
+    """xʸ"""
+    return math.pow(x, y)
+
+
+@inlined
+def sqrt_float64(x: Any) -> Any:
+    """√x"""
+    return math.sqrt(x)

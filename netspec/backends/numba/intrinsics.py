@@ -1,0 +1,68 @@
+"""What numba lacks for code over raw memory: pointers from addresses, bits of floats, calls by address.
+
+Imported only when something is compiled. A kernel is called with one argument, an array of 64-bit words: `words[0]` and
+`words[1]` are the addresses of OpenMP's `omp_get_thread_num` and `omp_get_num_threads` (0 without OpenMP), `words[2]` the
+number of units of work; then come addresses, whole numbers, and bits of floats.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+WORD = ir.IntType(64)
+
+
+@intrinsic
+def pointer(typing_context: Any, address: Any, dtype: Any) -> Any:
+    """A pointer to elements of `dtype` (a numba type) from an address."""
+    target = types.CPointer(dtype.dtype)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(target))
+
+    return target(types.int64, dtype), generate
+
+
+@intrinsic
+def double(typing_context: Any, word: Any) -> Any:
+    """The float64 whose bits are `word`."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+@intrinsic
+def bits(typing_context: Any, x: Any) -> Any:
+    """The bits of a float32, as int32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
+@intrinsic
+def from_bits(typing_context: Any, word: Any) -> Any:
+    """The float32 with these bits, an int32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@intrinsic
+def call(typing_context: Any, address: Any) -> Any:
+    """Call the C function `int f(void)` at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        function = builder.inttoptr(args[0], ir.FunctionType(ir.IntType(32), []).as_pointer())
+        return builder.sext(builder.call(function, []), WORD)
+
+    return types.int64(types.int64), generate

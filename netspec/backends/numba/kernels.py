@@ -1,0 +1,5 @@
+"""All kernels of this backend: importing this module registers them."""
+
+from __future__ import annotations
+
+from netspec.backends.numba import elementwise as elementwise

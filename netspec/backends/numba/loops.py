@@ -1,0 +1,53 @@
+"""Loops over arrays that lie alike: as few dimensions as possible, in the order of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Sizes from the outermost loop to the innermost; for each array its step along each, in elements."""
+
+    sizes: tuple[int, ...]
+    steps: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """How many elements are visited."""
+        return prod(self.sizes)
+
+
+def steps_of(array: Any, shape: Sequence[int]) -> list[int]:
+    """The steps along the axes of `shape` of an array that broadcasts to it, in elements; 0 where it repeats."""
+    lead = len(shape) - array.ndim
+    own = [0 if size == 1 else step // array.itemsize for size, step in zip(array.shape, array.strides, strict=True)]
+    return [0] * lead + own
+
+
+def collapsed(shape: Sequence[int], arrays: Sequence[Any]) -> Loops:
+    """Loops over `shape` in the memory order of the first array; the others broadcast to it."""
+    steps = [steps_of(array, shape) for array in arrays]
+    axes = sorted((axis for axis, size in enumerate(shape) if size != 1), key=lambda axis: (-steps[0][axis], axis))
+    return merged([shape[axis] for axis in axes], [[one[axis] for axis in axes] for one in steps])
+
+
+def merged(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> Loops:
+    """The same loops, neighbours made one where all arrays go on from one to the next."""
+    made: list[int] = []
+    kept: list[list[int]] = [[] for _ in steps]
+    for axis, size in enumerate(sizes):
+        if made and all(one[-1] == own[axis] * size for one, own in zip(kept, steps, strict=True)):
+            made[-1] *= size
+            for one, own in zip(kept, steps, strict=True):
+                one[-1] = own[axis]
+        else:
+            made.append(size)
+            for one, own in zip(kept, steps, strict=True):
+                one.append(own[axis])
+    if not made:
+        made, kept = [1], [[0] for _ in steps]
+    return Loops(tuple(made), tuple(map(tuple, kept)))

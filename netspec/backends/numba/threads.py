@@ -1,0 +1,62 @@
+"""The OpenMP threads: one pool, that of GNU's libgomp, shared with every other library that uses it.
+
+A kernel is started on all threads by one call of `GOMP_parallel`, the function that compilers emit for
+`#pragma omp parallel`; each thread asks for its number and takes its share of the units of work. Where there is no
+libgomp, kernels run on the calling thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache, partial
+
+SERIAL_WORK = 16384
+"""So many elements are done before a second thread would have woken up."""
+
+
+@cache
+def openmp() -> ctypes.CDLL | None:
+    """libgomp, or None."""
+    try:
+        library = ctypes.CDLL("libgomp.so.1")
+    except OSError:
+        return None
+    library.GOMP_parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    library.GOMP_parallel.restype = None
+    return library
+
+
+def thread_count() -> int:
+    """How many threads a kernel may use: OMP_NUM_THREADS, or what was set since, or the number of cores."""
+    library = openmp()
+    return int(library.omp_get_max_threads()) if library is not None else 1
+
+
+@cache
+def queries() -> tuple[int, int]:
+    """Addresses of `omp_get_thread_num` and `omp_get_num_threads`; zeros without OpenMP."""
+    library = openmp()
+    if library is None:
+        return 0, 0
+    found = [ctypes.cast(one, ctypes.c_void_p).value for one in (library.omp_get_thread_num, library.omp_get_num_threads)]
+    return found[0] or 0, found[1] or 0
+
+
+_quick: Callable[[int], Callable[[ctypes.c_void_p], None]] = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+_long: Callable[[int], Callable[[ctypes.c_void_p], None]] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def starter(address: int, words: int, units: int, work: int) -> partial[None]:
+    """A call of the kernel at `address` with the words at the address `words`.
+
+    Small work keeps Python's lock, which costs less than to give it up; large work is shared out without it.
+    """
+    argument = ctypes.c_void_p(words)
+    if work < SERIAL_WORK:
+        return partial(_quick(address), argument)
+    threads = min(thread_count(), units)
+    library = openmp()
+    if library is None or threads < 2:
+        return partial(_long(address), argument)
+    return partial(library.GOMP_parallel, ctypes.c_void_p(address), argument, threads, 0)
