@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
+from time import perf_counter
 from typing import Any
 
 from netspec.backends.device import Device, NullDevice
@@ -105,6 +106,21 @@ class Program:
                 if not isfinite(self.guard):
                     raise NonFiniteLoss(*self._first_non_finite())
             self._call(self._nodes_after, self._after)
+
+    def timed(self) -> list[tuple[Node | None, float]]:
+        """One run as `run` does it, and the seconds that each node took; None stands for a state copied at the end.
+
+        The guard is not looked at. Looking at the clock adds some 50 ns to each node.
+        """
+        nodes: list[Node | None] = [*self._nodes_before, *self._nodes_after]
+        thunks = [*self._before, *self._after]
+        nodes += [None] * (len(thunks) - len(nodes))
+        times = [perf_counter()]
+        with self.device.running():
+            for thunk in thunks:
+                thunk()
+                times.append(perf_counter())
+        return [(node, end - start) for node, start, end in zip(nodes, times, times[1:], strict=False)]
 
     def _call(self, nodes: Sequence[Node], thunks: Sequence[Thunk]) -> None:
         thunk = None

@@ -25,6 +25,7 @@ COMMANDS = {
     "import": "netspec.cli.import_",
     "check": "netspec.cli.check",
     "plan": "netspec.cli.plan",
+    "time": "netspec.cli.time",
     "schema": "netspec.cli.schema",
     "zoo": "netspec.cli.zoo",
     "devices": "netspec.cli.devices",

@@ -48,6 +48,8 @@ MISTAKES = [
     ("plan", "nosuch.yaml"),
     ("plan", "net.yaml", "--batch-size", "-1"),
     ("plan", "net.yaml", "layers.hidden.units=1.5"),
+    ("time", "nosuch.yaml"),
+    ("time", "train.yaml", "--steps", "0"),
     ("schema", "nett"),
     ("zoo",),
     ("zoo", "lst"),

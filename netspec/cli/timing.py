@@ -1,0 +1,249 @@
+"""How long a net's step takes, in all and node by node, on made-up inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from netspec.backends.device import open_device
+from netspec.backends.program import NonFiniteLoss, Program
+from netspec.cli.roofline import Roofline, measure_roofline
+from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.errors import RunError
+from netspec.exchange.onnx_verify import random_inputs
+from netspec.graph.kernel import NoKernelError
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.graph.types import DType
+from netspec.graph.value import Node
+from netspec.schema.links import LayerLink, LossLink, resolve_names
+from netspec.schema.net import NetSpec
+from netspec.solvers.base import SolverSpec
+
+BUDGET = 2.0
+"""Seconds for each of the two series, whole steps and node by node, where the caller does not say how many steps."""
+LEAST, MOST = 5, 500
+"""Steps in a series, whatever the budget."""
+PHASES = ("forward", "backward", "update")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a part of the step takes."""
+
+    seconds: float
+    """Medians, summed up where there are several nodes."""
+    flops: int
+    bytes: int
+    """Of all operands and results, read and written."""
+    least_seconds: float
+    """What the same takes at the machine's measured rates, node by node."""
+
+    def rates(self, total_seconds: float) -> dict[str, float]:
+        """FLOP/s, bytes/s, the share of `total_seconds`, and how near the time is to what the machine could do."""
+        return {
+            "flops_per_second": _ratio(self.flops, self.seconds),
+            "bytes_per_second": _ratio(self.bytes, self.seconds),
+            "share": _ratio(self.seconds, total_seconds),
+            "of_roofline": _ratio(self.least_seconds, self.seconds),
+        }
+
+
+@dataclass(frozen=True)
+class NodeTime(Cost):
+    """One node of the program."""
+
+    op: str
+    layer: str
+    """The layer it stems from; of a node fused from several layers, the last; empty for what belongs to none."""
+    phase: str
+    """`forward`, `backward` or `update`."""
+    kernel: str
+    types: tuple[str, ...]
+    """Element type and shape of each result."""
+
+
+@dataclass(frozen=True)
+class LayerTime(Cost):
+    """All nodes of one layer (or loss, or of no layer)."""
+
+    name: str
+    type: str
+    phases: dict[str, float]
+    """Seconds by phase."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What `netspec time` says."""
+
+    name: str
+    purpose: str
+    """`train`, or `predict`."""
+    batch_size: int
+    precision: str
+    device: str
+    solver: str | None
+    compile_seconds: float
+    """From the checked spec to a program that can run."""
+    steps: int
+    """How many steps were measured whole, and as many again node by node."""
+    step_seconds: float
+    """Median of whole steps, inputs copied in; loading data is no part of it."""
+    fastest_step_seconds: float
+    flops: int
+    roofline: Roofline
+    types: dict[str, str]
+    """Type of each layer, loss and the solver, by name."""
+    nodes: tuple[NodeTime, ...]
+    """In the order of execution."""
+
+    @property
+    def nodes_seconds(self) -> float:
+        """Of all nodes; the rest of a step is copying inputs in and calling the nodes."""
+        return sum(node.seconds for node in self.nodes)
+
+    @property
+    def layers(self) -> list[LayerTime]:
+        """The nodes summed up, in the order of the net; what belongs to no layer is last."""
+        found = {name: [node for node in self.nodes if node.layer == name] for name in [*self.types, ""]}
+        return [self._layer(name, nodes) for name, nodes in found.items() if nodes]
+
+    def _layer(self, name: str, nodes: Sequence[NodeTime]) -> LayerTime:
+        return LayerTime(
+            seconds=sum(node.seconds for node in nodes),
+            flops=sum(node.flops for node in nodes),
+            bytes=sum(node.bytes for node in nodes),
+            least_seconds=sum(node.least_seconds for node in nodes),
+            name=name,
+            type=self.types.get(name, self.solver or ""),
+            phases={phase: sum(node.seconds for node in nodes if node.phase == phase) for phase in PHASES},
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain data, with rates, layers and shares."""
+        made = asdict(self)
+        del made["types"]
+        made["samples_per_second"] = self.batch_size / self.step_seconds
+        made["flops_per_second"] = self.flops / self.step_seconds
+        made["layers"] = [{**asdict(one), **one.rates(self.nodes_seconds)} for one in self.layers]
+        made["nodes"] = [{**asdict(one), **one.rates(self.nodes_seconds)} for one in self.nodes]
+        return made
+
+
+def time_net(
+    net: NetSpec,
+    batch_size: int,
+    *,
+    solver: SolverSpec | None = None,
+    dtype: DType = DType.FLOAT32,
+    device: str = "auto",
+    steps: int | None = None,
+) -> Timing:
+    """Time the training step of a net, or without a solver its prediction, on made-up inputs.
+
+    The learning rate is 0, so that weights stay what they were: made-up data could drive them anywhere. Raises
+    `InputError` where the net is wrong, `RunError` where it does not run.
+    """
+    start = perf_counter()
+    opened = open_device(device)
+    compiler = Compiler(net, solver=solver, dtype=dtype, device=opened)
+    purpose = Purpose.TRAIN if solver else Purpose.PREDICT
+    try:
+        program = compiler.program(purpose, batch_size)
+    except NoKernelError as error:
+        raise RunError(f"there is no kernel for a part of this net: {error}") from None
+    took = perf_counter() - start
+    write = writer(compiler, program)
+    whole, by_node = _measure(program, write, steps)
+    names = resolve_names(net)
+    links: list[LayerLink | LossLink] = [*names.layers, *names.losses]
+    roofline = measure_roofline(opened, dtype)
+    nodes = tuple(_nodes(program, by_node, roofline))
+    return Timing(
+        name=net.name,
+        purpose=str(purpose),
+        batch_size=batch_size,
+        precision=str(dtype),
+        device=opened.name,
+        solver=str(solver.type) if solver else None,
+        compile_seconds=took,
+        steps=len(whole),
+        step_seconds=median(whole),
+        fastest_step_seconds=min(whole),
+        flops=sum(node.flops for node in nodes),
+        roofline=roofline,
+        types={one.name: str(getattr(one.fields, "type", "")) for one in links},
+        nodes=nodes,
+    )
+
+
+def writer(compiler: Compiler, program: Program, seed: int = 0) -> Callable[[], None]:
+    """Copies made-up inputs into the program: normal numbers, and whole numbers within what the net takes."""
+    types = {name: value.type for name, value in program.inputs.items() if name in compiler.spec.inputs}
+    inputs = random_inputs(types, compiler.domains, seed)
+    inputs |= {LEARNING_RATE: np.array(0.0), STEP: np.array(1.0), RNG_INPUT: np.array([seed, 0, 0])}
+    return lambda: program.write(inputs)
+
+
+def _measure(
+    program: Program, write: Callable[[], None], steps: int | None
+) -> tuple[list[float], list[list[tuple[Node | None, float]]]]:
+    """Seconds of whole steps, and of steps node by node, in turn, after two steps that are not counted."""
+
+    def step() -> float:
+        start = perf_counter()
+        write()
+        program.run()
+        return perf_counter() - start
+
+    try:
+        step()
+        first = step()
+    except NonFiniteLoss:
+        raise RunError("the loss of made-up inputs is not finite: there is no step to time") from None
+    steps = steps or max(LEAST, min(MOST, int(BUDGET / max(first, 1e-6))))
+    whole, by_node = [], []
+    for _ in range(steps):
+        whole.append(step())
+        write()
+        by_node.append(program.timed())
+    return whole, by_node
+
+
+def _nodes(
+    program: Program, runs: Sequence[Sequence[tuple[Node | None, float]]], roofline: Roofline
+) -> Iterable[NodeTime]:
+    """Each node with the median of its times. States copied at the end of a step count as one node."""
+    stored, choices = program.plan.memory.storage, program.plan.choices
+    copied = [0.0] * len(runs)
+    for calls in zip(*runs, strict=True):
+        node, seconds = calls[0][0], [taken for _, taken in calls]
+        if node is None:
+            copied = [before + taken for before, taken in zip(copied, seconds, strict=True)]
+            continue
+        values = [*dict.fromkeys(node.inputs), *(value for value in node.outputs if value in stored)]
+        flops, nbytes = node.op.flops(*(value.type for value in node.inputs)), sum(one.type.nbytes for one in values)
+        yield NodeTime(
+            seconds=median(seconds),
+            flops=flops,
+            bytes=nbytes,
+            least_seconds=roofline.seconds(flops, nbytes),
+            op=node.op.name,
+            layer=node.scope.layer,
+            phase=node.scope.phase,
+            kernel=choices[node].label,
+            types=tuple(str(kind) for kind in node.types),
+        )
+    if program.plan.memory.copies:
+        nbytes = sum(2 * value.type.nbytes for value, _ in program.plan.memory.copies)
+        least = roofline.seconds(0, nbytes)
+        yield NodeTime(median(copied), 0, nbytes, least, "copies of states", "", "update", program.device.name, ())
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

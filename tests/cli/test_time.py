@@ -1,0 +1,135 @@
+"""`netspec time`: every node is timed, sums agree, nothing of the net's own data is needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netspec.cli import roofline
+from netspec.cli.roofline import Roofline, measure_roofline
+from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.schema.load import load_train
+from netspec.solvers.base import SolverSpec
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small matrices and copies, one call of each: the figures are not what is tested."""
+    monkeypatch.setattr(roofline, "MATRICES", (32,))
+    monkeypatch.setattr(roofline, "COPIED", 2**12)
+    monkeypatch.setattr(roofline, "BUDGET", 0.0)
+
+
+def test_json_adds_up(netspec, work):
+    (work / "blobs.npz").unlink()  # no data file is needed
+    found = netspec("time", "train.yaml", "--steps", "4", "--json").json
+    assert (found["name"], found["purpose"], found["solver"], found["batch_size"]) == ("blobs", "train", "SGD", 8)
+    assert found["steps"] == 4
+    assert 0 < found["fastest_step_seconds"] <= found["step_seconds"]
+    assert found["samples_per_second"] == pytest.approx(8 / found["step_seconds"])
+    nodes, layers = found["nodes"], found["layers"]
+    assert [one["name"] for one in layers[:3]] == ["hidden", "logits", "sparse_categorical_crossentropy"]
+    assert [one["type"] for one in layers[:2]] == ["Dense", "Dense"]
+    assert {one["phase"] for one in nodes} == {"forward", "backward", "update"}
+    for part in ("seconds", "flops", "bytes", "share", "least_seconds"):
+        assert sum(one[part] for one in layers) == pytest.approx(sum(one[part] for one in nodes))
+    assert sum(one["share"] for one in layers) == pytest.approx(1)
+    assert found["flops"] == sum(one["flops"] for one in nodes)
+    for one in layers:
+        assert one["seconds"] == pytest.approx(sum(one["phases"].values()))
+        assert one["of_roofline"] == pytest.approx(one["least_seconds"] / one["seconds"])
+
+
+def test_flops_and_nodes_are_those_of_the_plan(netspec, work):
+    program = netspec("plan", "train.yaml", "--json", "--kernels").json
+    found = netspec("time", "train.yaml", "--steps", "1", "--json").json
+    copies = [one for one in found["nodes"] if one["op"] == "copies of states"]
+    assert len(found["nodes"]) - len(copies) == program["programs"]["train"]["nodes"]
+    assert found["flops"] == program["programs"]["train"]["flops"]
+    planned = [(one["op"], one["layer"], one["phase"], one["kernel"]) for one in program["kernels"]["train"]]
+    timed = [(one["op"], one["layer"], one["phase"], one["kernel"]) for one in found["nodes"] if one not in copies]
+    assert timed == planned
+
+
+def test_what_a_net_file_is_timed_for(netspec, work):
+    training = netspec("time", "net.yaml", "--steps", "1", "--batch-size", "3", "--json").json
+    assert (training["purpose"], training["solver"], training["batch_size"]) == ("train", "SGD", 3)
+    prediction = netspec("time", "net.yaml", "--steps", "1", "--inference", "--json").json
+    assert (prediction["purpose"], prediction["solver"], prediction["batch_size"]) == ("predict", None, 1)
+    assert {one["phase"] for one in prediction["nodes"]} == {"forward"}
+    assert prediction["flops"] < training["flops"]
+    (work / "net.yaml").write_text("netspec: 1\ninputs: {x: {shape: [4]}}\nlayers: [{type: Dense, units: 4}]\n")
+    assert netspec("time", "net.yaml", "--steps", "1", "--json").json["purpose"] == "predict"
+
+
+def test_whole_numbers_stay_within_their_domains(netspec, work):
+    # Three words: any other index would be outside of the table, and the step would fail.
+    (work / "net.yaml").write_text(
+        "netspec: 1\ninputs: {word: {shape: [50], dtype: int32}}\n"
+        "layers: [{type: Embedding, input_dim: 3, output_dim: 2}]\n"
+    )
+    assert netspec("time", "net.yaml", "--steps", "1").status == 0
+
+
+def test_text(netspec, work):
+    out = netspec("time", "train.yaml", "--steps", "2", "--nodes").out
+    assert out.startswith("blobs: training step with SGD, a batch of 8, float32, on ")
+    head = next(line for line in out.splitlines() if line.startswith("layer "))
+    words = "layer type forward ms backward ms update ms share arithmetic traffic of roof"
+    assert head.split() == words.split()
+    assert "beside the nodes:" in out
+    assert "all nodes" in out
+    assert "reference:" in out or "numba:" in out
+    assert all(line == line.rstrip() for line in out.splitlines())
+    assert "operation" not in netspec("time", "train.yaml", "--steps", "1").out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--batch-size", "0"), "--batch-size must be 1 or more"),
+        (("--steps", "0"), "--steps must be 1 or more"),
+        (("--device", "null"), "the device `null` only plans"),
+        (("--device", "tpu"), "unknown device 'tpu'"),
+    ],
+)
+def test_mistakes(netspec, work, words, said):
+    found = netspec("time", "train.yaml", *words)
+    assert found.status == 2
+    assert said in found.err
+
+
+def test_a_timed_run_is_a_run(work):
+    """Node by node, the same numbers come out and the same states are written."""
+    spec = load_train(work / "train.yaml")
+    assert isinstance(spec.solver, SolverSpec)
+    random = np.random.default_rng(1)
+    inputs = {
+        "features": random.standard_normal((8, 3)),
+        "label": random.integers(0, 2, 8),
+        LEARNING_RATE: np.array(0.1),
+        STEP: np.array(1.0),
+        RNG_INPUT: np.array([0, 0, 0]),
+    }
+    made = []
+    for call in ("run", "timed"):
+        compiler = Compiler(spec.net, solver=spec.solver)
+        program = compiler.program(Purpose.TRAIN, 8)
+        program.write(inputs)
+        getattr(program, call)()
+        made.append({**program.read(), **compiler.states})
+    ran, timed = made
+    assert all(np.array_equal(ran[name], timed[name]) for name in ran)
+    assert not np.array_equal(ran["hidden/kernel"], Compiler(spec.net).states["hidden/kernel"])
+
+
+def test_roofline():
+    from netspec.backends.device import open_device
+
+    found = measure_roofline(open_device())
+    assert found.flops_per_second > 0
+    assert found.bytes_per_second > 0
+    roof = Roofline(flops_per_second=10.0, bytes_per_second=2.0)
+    assert roof.seconds(flops=100, nbytes=2) == 10.0  # bound by arithmetic
+    assert roof.seconds(flops=10, nbytes=20) == 10.0  # bound by memory
