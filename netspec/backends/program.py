@@ -13,7 +13,7 @@ from netspec.backends.states import States
 from netspec.errors import InputError
 from netspec.graph.kernel import Buffers, Choice, Thunk, choose
 from netspec.graph.ops.source import Input, State
-from netspec.graph.plan import Plan, Storage
+from netspec.graph.plan import Plan, Storage, signature
 from netspec.graph.value import Node, Value
 
 __all__ = ["NonFiniteLoss", "Program", "choose_kernels"]
@@ -74,7 +74,8 @@ class Program:
         scratch = self.plan.memory.workspace.get(node)
         workspace = None if scratch is None else self._arena[scratch.offset : scratch.offset + scratch.size]
         inputs = tuple(self._arrays[value] for value in node.inputs)
-        return choice.kernel.bind(node, Buffers(inputs, tuple(map(self._arrays.get, node.outputs)), workspace))
+        outputs = tuple(map(self._arrays.get, node.outputs))
+        return choice.kernel.bind(node, Buffers(inputs, outputs, signature(node, self.plan.layouts), workspace))
 
     def _copy(self, value: Value, name: str) -> Thunk:
         copy, source, target = self.device.copy, self._arrays[value], self.states.array(name)

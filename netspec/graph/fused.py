@@ -9,6 +9,7 @@ from typing import Any
 from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.op import Array, Op, Traits, Xp
 from netspec.graph.types import TensorType
+from netspec.graph.value import Value
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Step:
 class Fused(Op):
     """The elementwise ops of `body`, one after another, element by element; `results` says which of them come out.
 
-    All results have one shape; operands broadcast to it. Made after differentiation, so it has no gradient.
+    All results have one shape; operands broadcast to it.
     """
 
     arity: int
@@ -54,6 +55,12 @@ class Fused(Op):
         known = list(operands)
         for step in self.body:
             known.append(step.op.forward(xp, *(known[index] for index in step.operands)))
+        return tuple(known[index] for index in self.results)
+
+    def decompose(self, *inputs: Value) -> tuple[Value, ...]:
+        known = list(inputs)
+        for step in self.body:
+            known.append(step.op(*(known[index] for index in step.operands)))
         return tuple(known[index] for index in self.results)
 
     def flops(self, *types: TensorType) -> int:
@@ -100,6 +107,12 @@ class Anchored(Op):
         made = self.anchor.forward(xp, *arrays[: self.anchor_arity])
         extras = arrays[self.anchor_arity :]
         return self.epilogue(len(extras)).forward(xp, made, *extras)
+
+    def decompose(self, *inputs: Value) -> Value:
+        extras = inputs[self.anchor_arity :]
+        made = self.anchor(*inputs[: self.anchor_arity])
+        (result,) = self.epilogue(len(extras)).decompose(made, *extras)
+        return result
 
     def flops(self, *types: TensorType) -> int:
         own = types[: self.anchor_arity]

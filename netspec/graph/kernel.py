@@ -26,6 +26,8 @@ class Buffers:
     inputs: tuple[Any, ...]
     outputs: tuple[Any | None, ...]
     """None for a result that nobody reads: the kernel need not compute it."""
+    layouts: Signature
+    """How operands and results lie: what the kernel asked for."""
     workspace: Any | None = None
     """As many bytes as `Kernel.workspace` asked for; their content does not outlive the call."""
 

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 import netspec
+from netspec.graph.fused import Anchored, Fused, Step
 from netspec.graph.op import Op
-from netspec.graph.ops import elementwise, reduce, shape
+from netspec.graph.ops import elementwise, linear, reduce, shape
 from netspec.graph.ops.source import Constant, Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
+from netspec.layers.convolution import Conv
+from netspec.layers.window import Window
 from tests.interpret import environment
 from tests.registry.cases import all_built, generator, spread
 
@@ -54,7 +57,31 @@ def numbers(*sizes: int, low: float = -2.0, high: float = 2.0, offset: float = 0
     return spread(generator(f"{sizes}{offset}"), sizes, low, high, offset)
 
 
+_CONV = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
+_IMAGE, _KERNEL, _RESULT = numbers(2, 3, 5, 4), numbers(4, 3, 3, 3, offset=0.1), numbers(2, 4, 5, 4, offset=0.2)
+_BIAS, _RELU = Step(elementwise.Add(), (0, 1)), elementwise.Relu()
+
 SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
+    (Anchored(_CONV, 2, (_BIAS,)), (_IMAGE, _KERNEL, numbers(4, 1, 1))),
+    (Anchored(_CONV, 2, (_BIAS, Step(_RELU, (2,)))), (_IMAGE, _KERNEL, numbers(4, 1, 1))),
+    (
+        Anchored(_CONV, 2, (_BIAS, Step(elementwise.Add(), (2, 3)), Step(_RELU, (4,)))),
+        (_IMAGE, _KERNEL, numbers(4, 1, 1), _RESULT),
+    ),
+    (Anchored(_CONV, 2, (Step(elementwise.Sub(), (0, 1)), Step(elementwise.Tanh(), (2,)))), (_IMAGE, _KERNEL, _RESULT)),
+    (
+        Anchored(linear.MatMul(), 2, (_BIAS, Step(_RELU, (2,)))),
+        (numbers(5, 3), numbers(3, 4, offset=0.1), numbers(4)),
+    ),
+    (
+        Anchored(linear.MatMul(transpose_b=True), 2, (Step(elementwise.Mul(), (1, 0)), Step(elementwise.Sigmoid(), (2,)))),
+        (numbers(2, 5, 3), numbers(2, 4, 3, offset=0.1), numbers(2, 5, 4)),
+    ),
+    (
+        Fused(2, (Step(elementwise.Mul(), (0, 1)), Step(elementwise.Add(), (2, 1)), Step(elementwise.Tanh(), (3,))), (4,)),
+        (numbers(2, 3), numbers(2, 3, offset=0.1)),
+    ),
+    (shape.Reorder(), (numbers(2, 3, 4, 5),)),
     (elementwise.Sqrt(), (numbers(3, 2, low=0.5),)),
     (elementwise.Expm1(), (numbers(3, 2),)),
     (elementwise.Neg(), (numbers(3, 2),)),

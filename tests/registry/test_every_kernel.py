@@ -88,11 +88,21 @@ def signatures(one: Kernel, made: Call) -> list[Signature]:
     return list(dict.fromkeys(found))
 
 
-def bound(device: Device, one: Kernel, made: Call, inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], None]:
-    size = max(one.workspace(made.node, lying) for lying in signatures(one, made))
+def bound(
+    device: Device, one: Kernel, made: Call, lying: Signature, inputs: Sequence[Any], outputs: Sequence[Any]
+) -> Callable[[], None]:
+    size = one.workspace(made.node, lying)
     workspace = device.view(device.allocate(aligned(size)), 0, TensorType((size,), DType.UINT8)) if size else None
-    thunk: Thunk = one.bind(made.node, Buffers(tuple(inputs), tuple(outputs), workspace))
+    thunk: Thunk = one.bind(made.node, Buffers(tuple(inputs), tuple(outputs), lying, workspace))
     return thunk
+
+
+def operands(device: Device, made: Call, lying: Signature) -> list[Any]:
+    """The call's operands on the device, lying as the kernel wants them."""
+    return [
+        array(device, value.type, x, layout)
+        for value, x, layout in zip(made.node.inputs, made.operands, lying.inputs, strict=True)
+    ]
 
 
 def agree(got: Any, expected: np.ndarray) -> None:
@@ -115,14 +125,11 @@ def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(case:
 
 
 def runs_right(device: Device, one: Kernel, made: Call, lying: Signature, expected: Sequence[np.ndarray]) -> None:
-    inputs = [
-        array(device, value.type, x, layout)
-        for value, x, layout in zip(made.node.inputs, made.operands, lying.inputs, strict=True)
-    ]
+    inputs = operands(device, made, lying)
     outputs = [
         array(device, value.type, None, layout) for value, layout in zip(made.node.outputs, lying.outputs, strict=True)
     ]
-    run = bound(device, one, made, inputs, outputs)
+    run = bound(device, one, made, lying, inputs, outputs)
     run()
     first = [device.fetch(y) for y in outputs]
     for got, right in zip(first, expected, strict=True):
@@ -141,9 +148,13 @@ def test_computes_any_one_of_its_results(case: tuple[str, Kernel, Call]) -> None
     device, one, made = devices()[case[0]], case[1], case[2]
     expected = evaluate(made.node.outputs, made.feeds)
     for wanted, right in enumerate(expected):
-        inputs = [array(device, value.type, x) for value, x in zip(made.node.inputs, made.operands, strict=True)]
-        outputs = [array(device, value.type) if i == wanted else None for i, value in enumerate(made.node.outputs)]
-        bound(device, one, made, inputs, outputs)()
+        lying = signatures(one, made)[0]
+        inputs = operands(device, made, lying)
+        outputs = [
+            array(device, value.type, None, lying.outputs[i]) if i == wanted else None
+            for i, value in enumerate(made.node.outputs)
+        ]
+        bound(device, one, made, lying, inputs, outputs)()
         agree(device.fetch(outputs[wanted]), right)
 
 
@@ -155,8 +166,9 @@ def test_may_write_over_an_operand_where_the_op_says_so(case: tuple[str, Kernel,
     (right,) = evaluate(made.node.outputs, made.feeds)
     for index, operand in enumerate(made.node.inputs):
         if operand.type == made.node.outputs[0].type:
-            inputs = [array(device, value.type, x) for value, x in zip(made.node.inputs, made.operands, strict=True)]
-            bound(device, one, made, inputs, [inputs[index]])()
+            lying = signatures(one, made)[0]
+            inputs = operands(device, made, lying)
+            bound(device, one, made, lying, inputs, [inputs[index]])()
             agree(device.fetch(inputs[index]), right)
 
 

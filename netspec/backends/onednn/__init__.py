@@ -3,3 +3,12 @@
 `library` finds the shared library, `engine` is a processor it runs on, `memory` describes and holds arrays, `primitive`
 binds a computation to them, and the other files say how each family of primitives is made.
 """
+
+from __future__ import annotations
+
+
+def missing() -> str | None:
+    """Why its kernels cannot be used here; None if they can."""
+    from netspec.backends.onednn.library import why_missing
+
+    return why_missing() or None

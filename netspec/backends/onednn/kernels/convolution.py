@@ -1,0 +1,144 @@
+"""Convolutions and their gradients, channels-last, any number of spatial axes, with bias and post-ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from netspec.backends.onednn.attributes import Attributes
+from netspec.backends.onednn.constants import Arg, post_op_src
+from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, desc, engine
+from netspec.backends.onednn.kernels.epilogue import Epilogue, extra_desc, read_epilogue
+from netspec.backends.onednn.memory import MemoryDesc
+from netspec.backends.onednn.primitive import PrimitiveDesc
+from netspec.backends.onednn.sliding import (
+    convolution_backward_data,
+    convolution_backward_weights,
+    convolution_forward,
+)
+from netspec.graph.fused import Anchored
+from netspec.graph.kernel import kernel
+from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.types import TensorType
+from netspec.graph.value import Node
+from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
+
+NOTHING = Epilogue(None, ())
+
+
+def grouped(op: Conv, w: TensorType) -> tuple[int, ...]:
+    """The shape of the kernel as oneDNN wants it: with the groups as an axis of their own, if there are any."""
+    if op.groups == 1:
+        return w.shape
+    return (op.groups, w.shape[0] // op.groups, *w.shape[1:])
+
+
+def forward_desc(
+    op: Conv, x: TensorType, w: TensorType, y: TensorType, bias: bool = False, attributes: Attributes | None = None
+) -> PrimitiveDesc:
+    """The forward computation; also the hint of the gradients."""
+    weights = MemoryDesc.any(engine(), grouped(op, w))
+    bias_desc = MemoryDesc.strided(engine(), (y.shape[1],)) if bias else None
+    src, dst = (desc(kind, Layout.channels_last(kind.rank)) for kind in (x, y))
+    return convolution_forward(src, weights, bias_desc, dst, op.window, attributes=attributes)
+
+
+@kernel(Conv, Anchored, backend="onednn", rank=10)
+class Convolution(OneDnnKernel):
+    """y = x ∗ w, + bias, post-ops."""
+
+    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+        if isinstance(op, Anchored):
+            if not isinstance(op.anchor, Conv):
+                return f"the anchor is {op.anchor.name}"
+            read = self._epilogue(op, types)
+            return read if isinstance(read, str) else None
+        return None
+
+    def _epilogue(self, op: Conv | Anchored, types: Sequence[TensorType]) -> Epilogue | str:
+        if isinstance(op, Conv):
+            return NOTHING
+        made = op.anchor.infer(*types[:2])
+        assert isinstance(made, TensorType)
+        return read_epilogue(op, made, types[2:], channel=1)
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        result = node.types[0]
+        last = Layout.channels_last(result.rank)
+        extras = tuple(last if value.shape == result.shape else PLAIN for value in node.inputs[2:])
+        return Signature((last, PLAIN, *extras), (last,))
+
+    def describe(self, node: Node, layouts: Signature) -> Computation:
+        op, types, y = node.op, [value.type for value in node.inputs], node.types[0]
+        assert isinstance(op, (Conv, Anchored))
+        conv = op if isinstance(op, Conv) else op.anchor
+        assert isinstance(conv, Conv)
+        epilogue = self._epilogue(op, types)
+        assert isinstance(epilogue, Epilogue)
+        extras = {
+            index: extra_desc(kind, layout, y)
+            for index, (kind, layout) in enumerate(zip(types[2:], layouts.inputs[2:], strict=True), 1)
+        }
+        x, w = types[:2]
+        made = forward_desc(conv, x, w, y, epilogue.bias is not None, epilogue.attributes(extras))
+        arguments: dict[int, Place] = {
+            Arg.SRC: Place(0, desc(x, layouts.inputs[0])),
+            Arg.WEIGHTS: Place(1, desc(w, PLAIN, grouped(conv, w))),
+            Arg.DST: Place(0, desc(y, layouts.outputs[0]), output=True),
+        }
+        if epilogue.bias is not None:
+            arguments[Arg.BIAS] = Place(1 + epilogue.bias, MemoryDesc.strided(engine(), (y.shape[1],)))
+        for number, one in enumerate(epilogue.post_ops):
+            if isinstance(one, tuple):
+                arguments[post_op_src(number)] = Place(1 + one[1], extras[one[1]])
+        return Computation.of(made, arguments)
+
+
+@kernel(ConvInputGrad, backend="onednn", rank=10)
+class ConvolutionInputGradient(OneDnnKernel):
+    """dx from dy and w."""
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        last = Layout.channels_last(node.types[0].rank)
+        return Signature((last, PLAIN), (last,))
+
+    def describe(self, node: Node, layouts: Signature) -> Computation:
+        op, (dy, w), dx = node.op, (value.type for value in node.inputs), node.types[0]
+        assert isinstance(op, ConvInputGrad)
+        hint = forward_desc(op.conv, dx, w, dy)
+        weights = MemoryDesc.any(engine(), grouped(op.conv, w))
+        dx_desc, dy_desc = desc(dx, layouts.outputs[0]), desc(dy, layouts.inputs[0])
+        made = convolution_backward_data(dx_desc, weights, dy_desc, op.conv.window, hint)
+        return Computation.of(
+            made,
+            {
+                Arg.DIFF_DST: Place(0, dy_desc),
+                Arg.WEIGHTS: Place(1, desc(w, PLAIN, grouped(op.conv, w))),
+                Arg.DIFF_SRC: Place(0, dx_desc, output=True),
+            },
+        )
+
+
+@kernel(ConvWeightGrad, backend="onednn", rank=10)
+class ConvolutionWeightGradient(OneDnnKernel):
+    """dw from dy and x."""
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        last = Layout.channels_last(node.types[0].rank)
+        return Signature((last, last), (PLAIN,))
+
+    def describe(self, node: Node, layouts: Signature) -> Computation:
+        op, (dy, x), dw = node.op, (value.type for value in node.inputs), node.types[0]
+        assert isinstance(op, ConvWeightGrad)
+        hint = forward_desc(op.conv, x, dw, dy)
+        weights = MemoryDesc.any(engine(), grouped(op.conv, dw))
+        dy_desc, x_desc = desc(dy, layouts.inputs[0]), desc(x, layouts.inputs[1])
+        made = convolution_backward_weights(x_desc, weights, None, dy_desc, op.conv.window, hint)
+        return Computation.of(
+            made,
+            {
+                Arg.DIFF_DST: Place(0, dy_desc),
+                Arg.SRC: Place(1, x_desc),
+                Arg.DIFF_WEIGHTS: Place(0, desc(dw, PLAIN, grouped(op.conv, dw)), output=True),
+            },
+        )

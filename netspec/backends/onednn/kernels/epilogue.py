@@ -1,0 +1,92 @@
+"""Epilogues: the elementwise ops behind a convolution or a product as oneDNN's bias and post-ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netspec.backends.onednn.attributes import Attributes, Binary, Eltwise, PostOp
+from netspec.backends.onednn.constants import Algorithm
+from netspec.backends.onednn.kernels.base import engine
+from netspec.backends.onednn.memory import MemoryDesc
+from netspec.graph.fused import Anchored
+from netspec.graph.layout import Layout
+from netspec.graph.op import Op
+from netspec.graph.ops import elementwise
+from netspec.graph.types import TensorType
+
+UNARY: dict[type[Op], Callable[[Any], Eltwise]] = {
+    elementwise.Relu: lambda op: Eltwise(Algorithm.ELTWISE_RELU),
+    elementwise.Sigmoid: lambda op: Eltwise(Algorithm.ELTWISE_LOGISTIC),
+    elementwise.Tanh: lambda op: Eltwise(Algorithm.ELTWISE_TANH),
+    elementwise.Elu: lambda op: Eltwise(Algorithm.ELTWISE_ELU, op.alpha),
+    elementwise.Softplus: lambda op: Eltwise(Algorithm.ELTWISE_SOFT_RELU, 1.0),
+    elementwise.Abs: lambda op: Eltwise(Algorithm.ELTWISE_ABS),
+    elementwise.Exp: lambda op: Eltwise(Algorithm.ELTWISE_EXP),
+}
+COMMUTATIVE: dict[type[Op], Algorithm] = {
+    elementwise.Add: Algorithm.BINARY_ADD,
+    elementwise.Mul: Algorithm.BINARY_MUL,
+}
+ORDERED: dict[type[Op], Algorithm] = {
+    elementwise.Sub: Algorithm.BINARY_SUB,
+    elementwise.Div: Algorithm.BINARY_DIV,
+}
+"""Only with the carried value on the left."""
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What follows an anchor: a bias, then post-ops; extras are numbered as the body's operands, from 1."""
+
+    bias: int | None
+    post_ops: tuple[Eltwise | tuple[Algorithm, int], ...]
+
+    def attributes(self, descs: dict[int, MemoryDesc]) -> Attributes:
+        """The post-ops with the memory of each extra operand."""
+        made: list[PostOp] = []
+        for one in self.post_ops:
+            made.append(one if isinstance(one, Eltwise) else Binary(one[0], descs[one[1]]))
+        return Attributes(engine(), made)
+
+
+def read_epilogue(op: Anchored, result: TensorType, extras: Sequence[TensorType], channel: int) -> Epilogue | str:
+    """The body as bias and post-ops, or why it cannot be one. `channel` is the axis that a bias goes along."""
+    count = 1 + len(extras)
+    bias: int | None = None
+    post_ops: list[Eltwise | tuple[Algorithm, int]] = []
+    for number, step in enumerate(op.body):
+        carried = 0 if number == 0 else count + number - 1
+        kind = type(step.op)
+        if kind in UNARY and step.operands == (carried,):
+            post_ops.append(UNARY[kind](step.op))
+            continue
+        algorithm = COMMUTATIVE.get(kind) or (ORDERED.get(kind) if step.operands[:1] == (carried,) else None)
+        if algorithm is None or step.operands.count(carried) != 1 or len(step.operands) != 2:
+            return f"oneDNN has no post-op for {step.op.name}"
+        (other,) = (index for index in step.operands if index != carried)
+        if other >= count:
+            return f"{step.op.name} reads an earlier result again"
+        shape = padded(extras[other - 1], result.rank)
+        along = tuple(size if axis == channel else 1 for axis, size in enumerate(result.shape))
+        if number == 0 and kind is elementwise.Add and shape == along:
+            bias = other
+        elif shape in (along, result.shape, (1,) * result.rank):
+            post_ops.append((algorithm, other))
+        else:
+            return f"oneDNN does not broadcast {list(extras[other - 1].shape)} here"
+    return Epilogue(bias, tuple(post_ops))
+
+
+def padded(kind: TensorType, rank: int) -> tuple[int, ...]:
+    """The shape with leading ones up to the rank."""
+    return (1,) * (rank - kind.rank) + kind.shape
+
+
+def extra_desc(kind: TensorType, layout: Layout, result: TensorType) -> MemoryDesc:
+    """The memory of an extra operand, of the result's rank."""
+    shape = padded(kind, result.rank)
+    if shape == result.shape:
+        return MemoryDesc.strided(engine(), shape, layout.strides(kind))
+    return MemoryDesc.strided(engine(), shape)

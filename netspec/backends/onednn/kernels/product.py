@@ -1,0 +1,78 @@
+"""Matrix products, with bias and post-ops. Transposition is a matter of strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from netspec.backends.onednn.constants import Arg, post_op_src
+from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, engine
+from netspec.backends.onednn.kernels.epilogue import Epilogue, extra_desc, padded, read_epilogue
+from netspec.backends.onednn.memory import MemoryDesc, row_major
+from netspec.backends.onednn.products import matmul
+from netspec.graph.fused import Anchored
+from netspec.graph.kernel import kernel
+from netspec.graph.layout import PLAIN
+from netspec.graph.layout import Signature
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.types import TensorType
+from netspec.graph.value import Node
+
+NOTHING = Epilogue(None, ())
+
+
+def matrix(kind: TensorType, rank: int, transposed: bool) -> MemoryDesc:
+    """A plain operand with leading axes up to `rank`, its last two axes exchanged where `transposed`."""
+    shape = padded(kind, rank)
+    strides = row_major(shape)
+    if transposed:
+        shape = (*shape[:-2], shape[-1], shape[-2])
+        strides = (*strides[:-2], strides[-1], strides[-2])
+    return MemoryDesc.strided(engine(), shape, strides)
+
+
+@kernel(MatMul, Anchored, backend="onednn", rank=10)
+class Product(OneDnnKernel):
+    """y = a @ b, + bias, post-ops."""
+
+    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+        if isinstance(op, Anchored):
+            if not isinstance(op.anchor, MatMul):
+                return f"the anchor is {op.anchor.name}"
+            read = self._epilogue(op, types)
+            return read if isinstance(read, str) else None
+        return None
+
+    def _epilogue(self, op: MatMul | Anchored, types: Sequence[TensorType]) -> Epilogue | str:
+        if isinstance(op, MatMul):
+            return NOTHING
+        made = op.anchor.infer(*types[:2])
+        assert isinstance(made, TensorType)
+        return read_epilogue(op, made, types[2:], channel=made.rank - 1)
+
+    def describe(self, node: Node, layouts: Signature) -> Computation:
+        op, types, y = node.op, [value.type for value in node.inputs], node.types[0]
+        assert isinstance(op, (MatMul, Anchored))
+        product = op if isinstance(op, MatMul) else op.anchor
+        assert isinstance(product, MatMul)
+        epilogue = self._epilogue(op, types)
+        assert isinstance(epilogue, Epilogue)
+        extras = {index: extra_desc(kind, PLAIN, y) for index, kind in enumerate(types[2:], 1)}
+        a, b = (
+            matrix(kind, y.rank, turned)
+            for kind, turned in zip(types[:2], (product.transpose_a, product.transpose_b), strict=True)
+        )
+        dst = MemoryDesc.strided(engine(), y.shape)
+        bias = extras.get(epilogue.bias) if epilogue.bias is not None else None
+        made = matmul(a, b, bias, dst, attributes=epilogue.attributes(extras))
+        arguments: dict[int, Place] = {
+            Arg.SRC: Place(0, a),
+            Arg.WEIGHTS: Place(1, b),
+            Arg.DST: Place(0, dst, output=True),
+        }
+        if epilogue.bias is not None and bias is not None:
+            arguments[Arg.BIAS] = Place(1 + epilogue.bias, bias)
+        for number, one in enumerate(epilogue.post_ops):
+            if isinstance(one, tuple):
+                arguments[post_op_src(number)] = Place(1 + one[1], extras[one[1]])
+        return Computation.of(made, arguments)
