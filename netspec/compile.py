@@ -33,6 +33,7 @@ from netspec.passes.fuse import FuseElementwise
 from netspec.passes.layout import assign_layouts
 from netspec.passes.memory import plan_memory
 from netspec.passes.schedule import schedule
+from netspec.passes.simplify import Simplify
 from netspec.schema.links import LayerLink, LossLink, MetricLink, resolve_names
 from netspec.schema.net import InputSpec, NetSpec
 from netspec.solvers.base import Param, SolverSpec
@@ -49,7 +50,7 @@ REGULARIZATION = "regularization"
 KEPT_FORMS = 8
 """How many pairs of purpose and batch size stay compiled: a training and its evaluation need five."""
 
-PASSES = (Fold(), CommonSubexpressions(), Detach())
+PASSES = (Fold(), Simplify(), CommonSubexpressions(), Detach())
 
 
 class Purpose(StrEnum):
@@ -352,8 +353,6 @@ def make_plan(graph: Graph, device: Device) -> Plan:
     graph, layouts = assign_layouts(graph, lambda node: choose(node, device.kernels).kernel)
     order, before_guard = schedule(graph)
     choices = choose_kernels(order, device)
-    workspace = {
-        node: choice.kernel.workspace(node, signature(node, layouts)) for node, choice in choices.items()
-    }
+    workspace = {node: choice.kernel.workspace(node, signature(node, layouts)) for node, choice in choices.items()}
     memory = plan_memory(graph, order, workspace, before_guard, layouts)
     return Plan(graph, order, before_guard, choices, layouts, memory)

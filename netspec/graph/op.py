@@ -93,6 +93,10 @@ class Op:
         """The same computation by simpler ops: the gradient of an op without `vjp` goes through it."""
         raise NotImplementedError(f"{self.name} is not made of others")
 
+    def simplified(self, *inputs: Any, **_: Any) -> Value | None:
+        """A value of the same type that is cheaper and equal, or None: x + 0 is x. The pass `simplify` asks for it."""
+        return None
+
     def flops(self, *types: Any, **_: Any) -> int:
         """Floating-point operations of one call; by default one for each element of the first result."""
         inferred = self.infer(*types)

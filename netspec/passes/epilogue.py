@@ -80,6 +80,8 @@ class FuseEpilogues(Pass):
         (node, *_) = readers
         if not node.op.traits.elementwise or node.types[0] != value.type or len(node.outputs) != 1:
             return None
+        if node.scope.phase != chain[0].scope.phase:
+            return None  # the update of a weight is better one elementwise pass than half of it behind a product
         op, operands = _anchored([*chain, node])
         return node if self.accepts(op, [one.type for one in operands]) else None
 
@@ -94,8 +96,6 @@ def _anchored(chain: Sequence[Node]) -> tuple[Anchored, list[Value]]:
     body: list[Step] = []
     for number, (previous, node) in enumerate(zip(chain, following, strict=False)):
         carried = 0 if number == 0 else count + number - 1
-        operands = tuple(
-            carried if value is previous.outputs[0] else 1 + extras.index(value) for value in node.inputs
-        )
+        operands = tuple(carried if value is previous.outputs[0] else 1 + extras.index(value) for value in node.inputs)
         body.append(Step(node.op, operands))
     return Anchored(anchor.op, len(anchor.inputs), tuple(body)), [*anchor.inputs, *extras]

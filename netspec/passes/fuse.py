@@ -79,7 +79,7 @@ def _grouped(nodes: Sequence[Node], graph: Graph) -> list[_Group]:
         group = _Group([node], 1 << position[node], bits, _external(node, ()))
         for value in node.inputs:
             other = group_of.get(value.node)
-            if other is None or other in (group,) or other.members[0].types[0].shape != node.types[0].shape:
+            if other is None or other is group or other.members[0].types[0].shape != node.types[0].shape:
                 continue
             if (node in guarded) != (other.members[0] in guarded):
                 continue  # what the guard needs runs before it, the rest after
@@ -156,9 +156,7 @@ def _replaced(graph: Graph, nodes: Sequence[Node], groups: Sequence[Made]) -> Gr
     return graph.mapped(new)
 
 
-def _as_op(
-    group: _Group, read: dict[Value, list[Node]], kept: set[Value]
-) -> tuple[Fused, list[Value], list[Value]]:
+def _as_op(group: _Group, read: dict[Value, list[Node]], kept: set[Value]) -> tuple[Fused, list[Value], list[Value]]:
     """The op that a group becomes, its operands, and the results that are read outside."""
     inside = set(group.members)
     members = sorted(group.members, key=lambda node: node.serial)

@@ -48,9 +48,7 @@ def assign_layouts(graph: Graph, kernel_of: KernelOf) -> tuple[Graph, dict[Value
     return Graph(states.outputs, updates, states.guard), layouts
 
 
-def _signature(
-    node: Node, given: Sequence[Layout], kernel_of: KernelOf, inputs: dict[Node, Layout]
-) -> Signature:
+def _signature(node: Node, given: Sequence[Layout], kernel_of: KernelOf, inputs: dict[Node, Layout]) -> Signature:
     traits = node.op.traits
     if traits.source:
         return Signature((), (inputs.get(node, PLAIN),))

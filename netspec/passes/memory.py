@@ -76,9 +76,7 @@ def _in_a_row(pieces: Iterable[Storage]) -> int:
 class _Planner:
     """Decides which values share a storage."""
 
-    def __init__(
-        self, graph: Graph, order: Sequence[Node], before_guard: int, layouts: Mapping[Value, Layout]
-    ) -> None:
+    def __init__(self, graph: Graph, order: Sequence[Node], before_guard: int, layouts: Mapping[Value, Layout]) -> None:
         self.graph, self.order, self.before_guard, self.layouts = graph, order, before_guard, layouts
         self.end = len(order)
         self.storage: dict[Value, Storage] = {}

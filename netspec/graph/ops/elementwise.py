@@ -32,6 +32,25 @@ def _lift(left: Operand, right: Operand) -> tuple[Value, Value]:
     raise TypeError("one operand must be a value of the graph")
 
 
+def repeats(x: Value, number: float) -> bool:
+    """Whether `x` is a constant that repeats the number. (Minus zero is zero here.)"""
+    return isinstance(x.op, Fill) and x.op.value == number
+
+
+def unless_larger(x: Value, other: Value) -> Value | None:
+    """`x`, if broadcasting it with `other` leaves it as it is."""
+    return x if broadcast_shapes(x.shape, other.shape) == x.shape else None
+
+
+def with_scalars(op: Op, *inputs: Value) -> Value | None:
+    """The op with repeated constants shrunk to scalars, where the result keeps its shape; None if there are none."""
+    small = [scalar(one.op.value, one.dtype) if isinstance(one.op, Fill) and one.shape != () else one for one in inputs]
+    if all(new is old for new, old in zip(small, inputs, strict=True)):
+        return None
+    same = broadcast_shapes(*(one.shape for one in small)) == broadcast_shapes(*(one.shape for one in inputs))
+    return op(*small) if same else None
+
+
 def scalar(value: float, dtype: DType) -> Value:
     """A constant of rank 0."""
     return Fill(value if dtype.is_float else int(value), TensorType((), dtype))()
@@ -60,6 +79,13 @@ class Add(Binary):
     def forward(self, xp: Xp, a: Array, b: Array) -> Array:
         return a + b
 
+    def simplified(self, a: Value, b: Value) -> Value | None:
+        if repeats(b, 0.0):
+            return unless_larger(a, b)
+        if repeats(a, 0.0):
+            return unless_larger(b, a)
+        return with_scalars(self, a, b)
+
     def vjp(self, y: Value, dy: Value) -> Grads:
         a, b = y.inputs
         return sum_to(dy, a.shape), sum_to(dy, b.shape)
@@ -73,6 +99,13 @@ class Sub(Binary):
 
     def forward(self, xp: Xp, a: Array, b: Array) -> Array:
         return a - b
+
+    def simplified(self, a: Value, b: Value) -> Value | None:
+        if repeats(b, 0.0):
+            return unless_larger(a, b)
+        if repeats(a, 0.0) and unless_larger(b, a) is not None:
+            return -b
+        return with_scalars(self, a, b)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         a, b = y.inputs
@@ -88,6 +121,13 @@ class Mul(Binary):
     def forward(self, xp: Xp, a: Array, b: Array) -> Array:
         return a * b
 
+    def simplified(self, a: Value, b: Value) -> Value | None:
+        if repeats(b, 1.0):
+            return unless_larger(a, b)
+        if repeats(a, 1.0):
+            return unless_larger(b, a)
+        return with_scalars(self, a, b)
+
     def vjp(self, y: Value, dy: Value) -> Grads:
         a, b = y.inputs
         return sum_to(dy * b, a.shape), sum_to(dy * a, b.shape)
@@ -101,6 +141,9 @@ class Div(Binary):
 
     def forward(self, xp: Xp, a: Array, b: Array) -> Array:
         return a / b
+
+    def simplified(self, a: Value, b: Value) -> Value | None:
+        return unless_larger(a, b) if repeats(b, 1.0) else with_scalars(self, a, b)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         a, b = y.inputs
@@ -151,6 +194,9 @@ class Pow(Op):
 
     def forward(self, xp: Xp, x: Array) -> Array:
         return x**self.exponent
+
+    def simplified(self, x: Value) -> Value | None:
+        return x if self.exponent == 1 else x * x if self.exponent == 2 else None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         (x,) = y.inputs
@@ -225,6 +271,9 @@ class Where(Op):
     def forward(self, xp: Xp, condition: Array, a: Array, b: Array) -> Array:
         return xp.where(condition, a, b)
 
+    def simplified(self, condition: Value, a: Value, b: Value) -> Value | None:
+        return with_scalars(self, condition, a, b)
+
     def vjp(self, y: Value, dy: Value) -> Grads:
         condition, a, b = y.inputs
         zero = scalar(0.0, dy.dtype)
@@ -244,6 +293,9 @@ class Cast(Op):
 
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.astype(str(self.dtype))
+
+    def simplified(self, x: Value) -> Value | None:
+        return x if x.dtype == self.dtype else None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         (x,) = y.inputs
@@ -278,6 +330,9 @@ class Neg(Op):
 
     def forward(self, xp: Xp, x: Array) -> Array:
         return -x
+
+    def simplified(self, x: Value) -> Value | None:
+        return x.inputs[0] if isinstance(x.op, Neg) else None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (-dy,)

@@ -68,6 +68,11 @@ class ReduceSum(Reduction):
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.sum(axis=self.axes, keepdims=self.keepdims, dtype=x.dtype)
 
+    def simplified(self, x: Value) -> Value | None:
+        return (
+            reshape_to(x, self.infer(x.type).shape) if all(x.shape[axis] == 1 for axis in self.over(x.type)) else None
+        )
+
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (self.expand(dy, y.inputs[0]),)
 
@@ -135,6 +140,9 @@ class Broadcast(Op):
 
     def forward(self, xp: Xp, x: Array) -> Array:
         return xp.broadcast_to(x, self.shape)
+
+    def simplified(self, x: Value) -> Value | None:
+        return x if x.shape == self.shape else None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (sum_to(dy, y.inputs[0].shape),)

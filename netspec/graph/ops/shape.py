@@ -32,6 +32,11 @@ class Reshape(Op):
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.reshape(self.shape)
 
+    def simplified(self, x: Value) -> Value | None:
+        if x.shape == self.shape:
+            return x
+        return Reshape(self.shape)(x.inputs[0]) if isinstance(x.op, Reshape) else None
+
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (Reshape(y.inputs[0].shape)(dy),)
 
@@ -98,6 +103,9 @@ class Transpose(Op):
 
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.transpose(self.permutation)
+
+    def simplified(self, x: Value) -> Value | None:
+        return x if self.permutation == tuple(range(len(self.permutation))) else None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         inverse = sorted(range(len(self.permutation)), key=self.permutation.__getitem__)

@@ -45,9 +45,9 @@ class Epilogue:
 
     def attributes(self, descs: dict[int, MemoryDesc]) -> Attributes:
         """The post-ops with the memory of each extra operand."""
-        made: list[PostOp] = []
-        for one in self.post_ops:
-            made.append(one if isinstance(one, Eltwise) else Binary(one[0], descs[one[1]]))
+        made: list[PostOp] = [
+            one if isinstance(one, Eltwise) else Binary(one[0], descs[one[1]]) for one in self.post_ops
+        ]
         return Attributes(engine(), made)
 
 

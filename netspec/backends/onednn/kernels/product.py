@@ -12,8 +12,7 @@ from netspec.backends.onednn.memory import MemoryDesc, row_major
 from netspec.backends.onednn.products import matmul
 from netspec.graph.fused import Anchored
 from netspec.graph.kernel import kernel
-from netspec.graph.layout import PLAIN
-from netspec.graph.layout import Signature
+from netspec.graph.layout import PLAIN, Signature
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
