@@ -162,6 +162,9 @@ class _Loading:
         path = self.evaluator.text(named, scope, place, "net")
         if self._failed(place):
             return None
+        if not isinstance(path, str):  # an expression with another value: told as any other wrong type
+            tree["net"] = path
+            return None
         try:
             net = read_yaml(_beside(path, place))
             _kind(net, "net")

@@ -63,7 +63,7 @@ def _change(draw: st.DrawFn, holder: Any, step: Any, root: Any, known: list[Path
         case "remove":
             del holder[step]
         case "replace":
-            holder[step] = draw(st.sampled_from(SCALARS))
+            holder[step] = deepcopy(draw(st.sampled_from(SCALARS)))
         case "double" if isinstance(holder, list):
             holder.insert(step, deepcopy(holder[step]))
         case "rename" | "double" if isinstance(holder, dict):

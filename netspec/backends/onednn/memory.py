@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from math import prod
 from typing import Any, Protocol, Self
 
 from netspec.backends.onednn.constants import DataType, FormatKind, Query, Tag
@@ -62,7 +63,9 @@ class MemoryDesc(Handle):
 
     @classmethod
     def of(cls, engine: Engine, array: Array, dtype: DataType | None = None) -> Self:
-        """The layout that a NumPy array has."""
+        """The layout that a NumPy array has. Raises `ValueError` for strides that are negative or within an element."""
+        if any(stride < 0 or stride % array.itemsize for stride in array.strides):
+            raise ValueError(f"an array with strides of {array.strides} bytes")
         dtype = dtype or DTYPES[str(array.dtype)]
         strides = tuple(stride // array.itemsize for stride in array.strides)
         return cls.strided(engine, tuple(array.shape), strides, dtype)
@@ -92,8 +95,22 @@ class MemoryDesc(Handle):
 
     @property
     def nbytes(self) -> int:
-        """Bytes from the first to the last element, padding included; 0 for a layout that is not chosen yet."""
+        """Bytes that memory of this layout takes, padding included; 0 for a layout that is not chosen yet."""
         return int(self.engine.library.functions.dnnl_memory_desc_get_size(self.pointer))
+
+    @property
+    def extent(self) -> int:
+        """Bytes from the start of the memory to the end of the last element, which may be fewer than `nbytes`."""
+        offset = self._offset
+        if self.format_kind is not FormatKind.BLOCKED or (self.blocks and not offset):
+            return self.nbytes
+        if 0 in self.shape:
+            return 0
+        counts = list(self.padded_shape)
+        for axis, size in self.blocks:
+            counts[axis] //= size
+        last = offset + sum((n - 1) * stride for n, stride in zip(counts, self.strides, strict=True))
+        return self.dtype.itemsize * (last + prod(size for _, size in self.blocks))
 
     @property
     def rank(self) -> int:
@@ -136,6 +153,13 @@ class MemoryDesc(Handle):
     def plain(self) -> bool:
         """A layout that strides alone describe: a NumPy array can view it."""
         return self.format_kind is FormatKind.BLOCKED and not self.blocks
+
+    @property
+    def _offset(self) -> int:
+        """Elements between the start of the memory and the first one: of a part of another layout."""
+        result = ctypes.c_int64()
+        self.engine.call("memory_desc_query", self, Query.OFFSET, ctypes.byref(result))
+        return result.value
 
     def _number(self, what: Query) -> int:
         result = ctypes.c_int()
@@ -182,8 +206,8 @@ class Memory(Handle):
     def __init__(self, desc: MemoryDesc, array: Array) -> None:
         """`array` is any array of enough bytes: where the layout is a blocked one, its shape means nothing."""
         held = extent(array)
-        if held < desc.nbytes:
-            raise ValueError(f"{desc} needs {desc.nbytes} bytes, and the array has {held}")
+        if held < desc.extent:
+            raise ValueError(f"{desc} needs {desc.extent} bytes, and the array has {held}")
         address = Pointer(array.__array_interface__["data"][0])
         made = Pointer()
         desc.engine.call("memory_create", ctypes.byref(made), desc, desc.engine, address)
@@ -197,9 +221,7 @@ class Memory(Handle):
 
 
 def extent(array: Array) -> int:
-    """Bytes from the start of an array to the end of its last element. Raises `ValueError` for negative strides."""
+    """Bytes from the first element of an array to the end of its last."""
     if 0 in array.shape:
         return 0
-    if any(stride < 0 for stride in array.strides):
-        raise ValueError("an array with negative strides")
     return array.itemsize + sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from netspec.backends.onednn.attributes import Attributes, Binary
 from netspec.backends.onednn.constants import Arg, Query, Status, multiple_src, post_op_src
 from netspec.backends.onednn.memory import Memory, MemoryDesc, same
 from netspec.backends.onednn.native import Engine, Handle, OneDnnError, Pointer
+
+Arguments: TypeAlias = Mapping[int, Memory] | Mapping[Arg, Memory]
 
 
 class PrimitiveDesc(Handle):
@@ -132,7 +134,7 @@ class Primitive(Handle):
         super().__init__(desc.engine, "primitive", made)
         self.desc = desc
 
-    def bind(self, arguments: Mapping[int, Memory]) -> Callable[[], None]:
+    def bind(self, arguments: Arguments) -> Callable[[], None]:
         """A thunk that runs the primitive on these memories and does nothing else; it keeps all of them alive.
 
         Raises `ValueError` for an argument that is missing, unknown, or not laid out as `desc[argument]` says: the
@@ -152,7 +154,7 @@ class Primitive(Handle):
 
         return run
 
-    def _check(self, arguments: Mapping[int, Memory]) -> None:
+    def _check(self, arguments: Arguments) -> None:
         missing = set(self.desc.arguments) - {int(one) for one in arguments}
         if missing:
             raise ValueError(f"{self.desc.implementation}: {_names(missing)} missing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from netspec.backends.onednn.memory import Memory, MemoryDesc
 from netspec.backends.onednn.native import Engine
 from netspec.backends.onednn.pointwise import reorder
 from netspec.backends.onednn.primitive import PrimitiveDesc
+from netspec.graph.op import Array
 
 LAYOUTS = ["plain", "channels_last", "any"]
 NUMPY = {DataType.F32: np.float32, DataType.BF16: np.uint16, DataType.S32: np.int32, DataType.U8: np.uint8}
@@ -40,18 +42,23 @@ def buffer(desc: MemoryDesc) -> Memory:
     return Memory(desc, np.full(desc.nbytes, 0xFF, np.uint8))
 
 
+def stored(memory: Memory, dtype: Any) -> Array:
+    """The elements in the order in which they lie in memory."""
+    return np.asarray(memory.array).reshape(-1).view(dtype)
+
+
 def copy(source: Memory, target: Memory) -> None:
     """Reorder `source` into the layout and type of `target`."""
     desc = reorder(source.desc, target.desc)
     execute(desc, {Arg.SRC: source, Arg.DST: target})
 
 
-def execute(desc: PrimitiveDesc, arguments: Mapping[int, Memory]) -> None:
-    scratch = {Arg.SCRATCHPAD: buffer(desc[Arg.SCRATCHPAD])} if desc.scratchpad_bytes else {}
+def execute(desc: PrimitiveDesc, arguments: Mapping[Any, Memory]) -> None:
+    scratch: dict[Any, Memory] = {Arg.SCRATCHPAD: buffer(desc[Arg.SCRATCHPAD])} if desc.scratchpad_bytes else {}
     desc.primitive().bind({**arguments, **scratch})()
 
 
-def to_plain(memory: Memory) -> np.ndarray:
+def to_plain(memory: Memory) -> Array:
     """A C-ordered NumPy array of what a memory holds; bfloat16 becomes float32."""
     dtype = memory.desc.dtype
     wanted = DataType.F32 if dtype is DataType.BF16 else dtype
@@ -63,7 +70,7 @@ def to_plain(memory: Memory) -> np.ndarray:
 class Run:
     """One primitive run twice on the same operands, bitwise equal: `result[Arg.DST]` is a plain array."""
 
-    def __init__(self, desc: PrimitiveDesc, operands: Mapping[int, np.ndarray | Memory]) -> None:
+    def __init__(self, desc: PrimitiveDesc, operands: Mapping[Any, Any]) -> None:
         engine = desc.engine
         told = desc.count(Query.INPUTS) + desc.count(Query.OUTPUTS)
         assert len(set(desc.arguments) - {Arg.SCRATCHPAD}) == told
@@ -82,25 +89,25 @@ class Run:
         thunk()
         after = self._bytes()
         for argument, memory in self.memories.items():
-            memory.array.reshape(-1).view(np.uint8)[:] = before[argument]
+            stored(memory, np.uint8)[:] = before[argument]
         thunk()
         again = self._bytes()
         for argument in set(self.memories) - {Arg.SCRATCHPAD}:
             assert np.array_equal(after[argument], again[argument]), "the second run differs from the first"
 
-    def _bytes(self) -> dict[int, np.ndarray]:
-        return {argument: memory.array.reshape(-1).view(np.uint8).copy() for argument, memory in self.memories.items()}
+    def _bytes(self) -> dict[int, Array]:
+        return {argument: stored(memory, np.uint8).copy() for argument, memory in self.memories.items()}
 
-    def __getitem__(self, argument: int) -> np.ndarray:
+    def __getitem__(self, argument: int) -> Array:
         return to_plain(self.memories[argument])
 
 
-def uniform(*shape: int, seed: int = 0) -> np.ndarray:
+def uniform(*shape: int, seed: int = 0) -> Array:
     """Numbers in [-1, 1), so that every product of two is at most 1 and a sum of n of them has an error bound in n."""
     return np.random.default_rng((seed, *shape)).uniform(-1, 1, shape).astype(np.float32)
 
 
-def assert_close(actual: np.ndarray, expected: np.ndarray, terms: int = 8) -> None:
+def assert_close(actual: Array, expected: Array, terms: int = 8) -> None:
     """Equal within the rounding of a float32 sum of `terms` terms of size 1.
 
     Partial sums of n random signs stay near √n; each is rounded by at most 2⁻²⁴ of it, and n such errors of random sign

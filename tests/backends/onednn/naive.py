@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from netspec.graph.op import Array
 from netspec.layers.window import Window
 
 
-def taps(x: np.ndarray, window: Window, fill: float = 0.0) -> np.ndarray:
+def taps(x: Array, window: Window, fill: float = 0.0) -> Array:
     """(N, C, spatial…) → (N, C, out…, window…): what each position of the window sees."""
     x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *window.pads], constant_values=fill)
     reach = [(size - 1) * dilation + 1 for size, dilation in zip(window.size, window.dilation, strict=True)]
@@ -18,7 +19,7 @@ def taps(x: np.ndarray, window: Window, fill: float = 0.0) -> np.ndarray:
     return seen[(slice(None), slice(None), *steps)]
 
 
-def convolution(x: np.ndarray, w: np.ndarray, window: Window, groups: int = 1) -> np.ndarray:
+def convolution(x: Array, w: Array, window: Window, groups: int = 1) -> Array:
     """x: (N, C, spatial…), w: (M, C/groups, kernel…) → (N, M, out…)."""
     seen = taps(x, window)
     rank = len(window.size)
@@ -30,28 +31,21 @@ def convolution(x: np.ndarray, w: np.ndarray, window: Window, groups: int = 1) -
     return np.concatenate(results, axis=1)
 
 
-def convolution_input_gradient(
-    dy: np.ndarray, w: np.ndarray, shape: tuple[int, ...], window: Window, groups: int = 1
-) -> np.ndarray:
+def convolution_input_gradient(dy: Array, w: Array, shape: tuple[int, ...], window: Window, groups: int = 1) -> Array:
     """dy · J, where row i of J is the convolution of the i-th unit vector. Also a transposed convolution of dy."""
     size = int(np.prod(shape[1:]))
     jacobian = convolution(np.eye(size).reshape(size, *shape[1:]), w, window, groups).reshape(size, -1)
     return (dy.astype(np.float64).reshape(len(dy), -1) @ jacobian.T).reshape(shape)
 
 
-def convolution_weight_gradient(
-    x: np.ndarray, dy: np.ndarray, shape: tuple[int, ...], window: Window, groups: int = 1
-) -> np.ndarray:
-    """The convolution is linear in its weights: one unit vector after another."""
-    gradient = np.empty(shape)
-    for index in np.ndindex(shape):
-        unit = np.zeros(shape)
-        unit[index] = 1
-        gradient[index] = np.sum(convolution(x, unit, window, groups) * dy)
-    return gradient
+def convolution_weight_gradient(x: Array, dy: Array, shape: tuple[int, ...], window: Window, groups: int = 1) -> Array:
+    """Each weight sees one tap of its input channel at every position: the sum of tap · dy over batch and positions."""
+    seen, axes = taps(x, window), [0, *range(2, dy.ndim)]
+    pairs = zip(np.split(dy.astype(np.float64), groups, axis=1), np.split(seen, groups, axis=1), strict=True)
+    return np.concatenate([np.tensordot(part, view, axes=(axes, axes)) for part, view in pairs]).reshape(shape)
 
 
-def numerical_gradient(function, x: np.ndarray, dy: np.ndarray, step: float = 1e-5) -> np.ndarray:
+def numerical_gradient(function, x: Array, dy: Array, step: float = 1e-5) -> Array:
     """d/dx of Σ dy · f(x), by central differences in float64; `function` must be smooth at x. Error about step²."""
     x = x.astype(np.float64)
     gradient = np.empty_like(x)

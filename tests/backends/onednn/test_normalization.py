@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from netspec.backends.onednn import normalization
 from netspec.backends.onednn.constants import Algorithm, Arg, NormalizationFlags
+from netspec.graph.op import Array
 from tests.backends.onednn.harness import LAYOUTS, Run, assert_close, describe, uniform
 from tests.backends.onednn.naive import numerical_gradient
 
@@ -16,7 +19,9 @@ SCALE_SHIFT = NormalizationFlags.USE_SCALE | NormalizationFlags.USE_SHIFT
 GRADIENT_TERMS = 64
 
 
-def normalize(x, scale, shift, axes, mean=None, variance=None):
+def normalize(
+    x: Array, scale: Array, shift: Array, axes: Any, mean: Array | None = None, variance: Array | None = None
+) -> Array:
     x = x.astype(np.float64)
     mean = x.mean(axes, keepdims=True) if mean is None else mean
     variance = x.var(axes, keepdims=True) if variance is None else variance
@@ -35,7 +40,7 @@ def test_batch_normalization(engine, shape, layout):
     run = Run(forward, {Arg.SRC: x, Arg.SCALE: scale, Arg.SHIFT: shift})
     wide = x.astype(np.float64)
 
-    def expected(values):
+    def expected(values: Array) -> Array:
         return normalize(values, scale.reshape(channel), shift.reshape(channel), axes)
 
     assert_close(run[Arg.DST], expected(x), 32)
@@ -146,11 +151,11 @@ def test_layer_normalization_takes_scale_and_shift_one_by_one(engine):
         assert_close(run[Arg.DST], normalize(x, 1, 1 if Arg.SHIFT in ones else 0, -1), 32)
 
 
-def response(x: np.ndarray, algorithm: Algorithm, size: int) -> np.ndarray:
+def response(x: Array, algorithm: Algorithm, size: int) -> Array:
     """Across channels: Σ over `size` channels; within: over size × size pixels."""
     half = size // 2
     wide = x.astype(np.float64)
-    axes = [1] if algorithm is Algorithm.LRN_ACROSS_CHANNELS else [2, 3]
+    axes: tuple[int, ...] = (1,) if algorithm is Algorithm.LRN_ACROSS_CHANNELS else (2, 3)
     padded = np.pad(wide**2, [(half, half) if axis in axes else (0, 0) for axis in range(4)])
     seen = np.lib.stride_tricks.sliding_window_view(padded, [size] * len(axes), axis=axes)
     total = seen.sum(tuple(range(4, seen.ndim)))

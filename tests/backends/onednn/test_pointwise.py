@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import erf
 
 import numpy as np
@@ -10,15 +11,16 @@ import pytest
 from netspec.backends.onednn import pointwise
 from netspec.backends.onednn.constants import Algorithm, Arg, DataType, Tag, multiple_src
 from netspec.backends.onednn.memory import Memory, MemoryDesc
-from tests.backends.onednn.harness import LAYOUTS, Run, assert_close, buffer, copy, describe, to_plain, uniform
+from netspec.graph.op import Array
+from tests.backends.onednn.harness import LAYOUTS, Run, assert_close, buffer, copy, describe, stored, to_plain, uniform
 from tests.backends.onednn.naive import numerical_gradient
 
 
-def sigmoid(x):
+def sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
-ELTWISE = {
+ELTWISE: dict[Algorithm, tuple[Callable[[Array], Array], Algorithm | None, float, float]] = {
     # algorithm: (function, its one that computes the gradient from the result, α, β)
     Algorithm.ELTWISE_RELU: (lambda x: np.where(x > 0, x, 0.1 * x), Algorithm.ELTWISE_RELU_USE_DST, 0.1, 0),
     Algorithm.ELTWISE_TANH: (np.tanh, Algorithm.ELTWISE_TANH_USE_DST, 0, 0),
@@ -84,7 +86,7 @@ def test_eltwise_in_place(engine):
     np.testing.assert_array_equal(x, expected)
 
 
-BINARY = {
+BINARY: dict[Algorithm, Callable[..., Array]] = {
     Algorithm.BINARY_ADD: np.add, Algorithm.BINARY_MUL: np.multiply, Algorithm.BINARY_MAX: np.maximum,
     Algorithm.BINARY_MIN: np.minimum, Algorithm.BINARY_DIV: np.divide, Algorithm.BINARY_SUB: np.subtract,
     Algorithm.BINARY_GE: np.greater_equal, Algorithm.BINARY_GT: np.greater, Algorithm.BINARY_LE: np.less_equal,
@@ -103,7 +105,7 @@ def test_binary(engine, algorithm, other):
     np.testing.assert_allclose(run[Arg.DST], BINARY[algorithm](a, b).astype(np.float32), rtol=2.0**-22)
 
 
-REDUCTIONS = {
+REDUCTIONS: dict[Algorithm, Callable[..., Array]] = {
     Algorithm.REDUCTION_MAX: np.max, Algorithm.REDUCTION_MIN: np.min, Algorithm.REDUCTION_SUM: np.sum,
     Algorithm.REDUCTION_MUL: np.prod, Algorithm.REDUCTION_MEAN: np.mean,
     Algorithm.REDUCTION_NORM_LP_SUM: lambda x, axes, keepdims: np.sqrt((x**2).sum(axes, keepdims=keepdims) + 0.25),
@@ -160,27 +162,27 @@ def test_reorder_between_layouts_and_types(engine, tag):
     size = {Tag.ABCD_B8: 8, Tag.ABCD_B16: 16}[tag]
     assert blocked.desc.blocks == ((1, size),)
     padded = np.pad(x, [(0, 0), (0, -19 % size), (0, 0), (0, 0)])
-    stored = padded.reshape(2, -1, size, 3, 5).transpose(0, 1, 3, 4, 2)
-    np.testing.assert_array_equal(blocked.array.view(np.float32), stored.reshape(-1))
+    tiles = padded.reshape(2, -1, size, 3, 5).transpose(0, 1, 3, 4, 2)
+    np.testing.assert_array_equal(stored(blocked, np.float32), tiles.reshape(-1))
     np.testing.assert_array_equal(to_plain(blocked), x)
 
     half = buffer(MemoryDesc.strided(engine, x.shape, dtype=DataType.BF16))
     copy(Memory.of(engine, x), half)
     bits = x.view(np.uint32)
     rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # to the nearest, ties to even
-    np.testing.assert_array_equal(half.array.view(np.uint16), rounded.astype(np.uint16).reshape(-1))
+    np.testing.assert_array_equal(stored(half, np.uint16), rounded.astype(np.uint16).reshape(-1))
 
 
 @pytest.mark.parametrize(("shape", "sizes"), [((2, 3, 5), (9,)), ((2, 3, 4, 5), (7, 10)), ((1, 2, 3, 2, 4), (3, 5, 2))])
 @pytest.mark.parametrize("layout", ["plain", "channels_last"])
 @pytest.mark.parametrize("algorithm", [Algorithm.RESAMPLING_NEAREST, Algorithm.RESAMPLING_LINEAR])
 def test_resampling(engine, shape, sizes, layout, algorithm):
-    def resample(x):
+    def resample(x: Array) -> Array:
         for axis, size in enumerate(sizes, start=2):
             x = np.moveaxis(np.tensordot(weights(x.shape[axis], size), x, axes=(1, axis)), 0, axis)
         return x
 
-    def weights(old, new):
+    def weights(old: int, new: int) -> Array:
         """Row i: what each old element gives to the new element i, whose center is at (i + ½) · old/new − ½.
 
         Of two elements equally near, the latter is taken.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from netspec.backends.onednn import recurrent
 from netspec.backends.onednn.constants import Arg, Direction
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.backends.onednn.recurrent import RecurrentDescs
+from netspec.graph.op import Array
 from tests.backends.onednn.harness import Run, assert_close, describe, uniform
 from tests.backends.onednn.naive import numerical_gradient
 
@@ -19,17 +20,17 @@ STEPS, BATCH, UNITS = 4, 2, 3
 TERMS = 128
 
 
-def sigmoid(x):
+def sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
-def lstm_step(x, h, c, w, u, b):
+def lstm_step(x: Array, h: Array, c: Array, w: Array, u: Array, b: Array) -> tuple[Array, Array]:
     i, f, g, o = (x @ w[:, k] + h @ u[:, k] + b[k] for k in range(4))
     c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
     return sigmoid(o) * np.tanh(c), c
 
 
-def gru_step(x, h, c, w, u, b, *, reset_after):
+def gru_step(x: Array, h: Array, c: Array, w: Array, u: Array, b: Array, *, reset_after: bool) -> tuple[Array, Array]:
     update, reset = (sigmoid(x @ w[:, k] + h @ u[:, k] + b[k]) for k in range(2))
     if reset_after:
         candidate = np.tanh(x @ w[:, 2] + b[2] + reset * (h @ u[:, 2] + b[3]))
@@ -49,13 +50,12 @@ class Cell:
 
 
 def gru(reset_after: bool) -> Cell:
-    options = {"reset_after": reset_after}
     return Cell(
-        lambda *operands: gru_step(*operands, **options),
+        lambda *operands: gru_step(*operands, reset_after=reset_after),
         3,
         4 if reset_after else 3,
-        lambda *descs: recurrent.gru_forward(*descs, **options),
-        lambda *descs: recurrent.gru_backward(*descs, **options),
+        lambda *descs: recurrent.gru_forward(*descs, reset_after=reset_after),
+        lambda *descs: recurrent.gru_backward(*descs, reset_after=reset_after),
         states=1,
     )
 
@@ -67,8 +67,9 @@ CELLS = {
 }
 
 
-def unroll(cell: Cell, direction: Direction, x, w, u, b, h, c):
+def unroll(cell: Cell, direction: Direction, operands: Sequence[Array]) -> tuple[Array, Array, Array]:
     """(T, N, C) and parameters (L, D, …) → outputs (T, N, H or 2H), last states (L, D, N, H)."""
+    x, w, u, b, h, c = operands
     last_h, last_c = np.zeros(h.shape), np.zeros(c.shape)
     for layer in range(len(w)):
         results = []
@@ -107,7 +108,7 @@ def test_a_sequence(engine, name, direction, layers):
     b = uniform(layers, ways, cell.biases, UNITS, seed=3)
     h, c = uniform(layers, ways, BATCH, UNITS, seed=4), uniform(layers, ways, BATCH, UNITS, seed=5)
     wide = [one.astype(np.float64) for one in (x, w, u, b, h, c)]
-    y, last_h, last_c = unroll(cell, direction, *wide)
+    y, last_h, last_c = unroll(cell, direction, wide)
 
     state = describe(engine, h.shape)
     descs = RecurrentDescs(
@@ -148,9 +149,9 @@ def test_a_sequence(engine, name, direction, layers):
         given |= {Arg.DST_ITER_C: run[Arg.DST_ITER_C], Arg.DIFF_DST_ITER_C: dc}
     run = Run(backward, given)
 
-    def objective(place: int) -> Callable[[np.ndarray], np.ndarray]:
-        def value(array: np.ndarray) -> np.ndarray:
-            outputs, h_end, c_end = unroll(cell, direction, *[*wide[:place], array, *wide[place + 1 :]])
+    def objective(place: int) -> Callable[[Array], Array]:
+        def value(array: Array) -> Array:
+            outputs, h_end, c_end = unroll(cell, direction, [*wide[:place], array, *wide[place + 1 :]])
             total = np.sum(outputs * dy) + np.sum(h_end * dh)
             return total + np.sum(c_end * dc) if cell.states == 2 else total
 
@@ -168,10 +169,10 @@ def test_a_sequence(engine, name, direction, layers):
 def test_zero_states_need_no_memory(engine):
     cell = CELLS["lstm"]
     x, w, u = uniform(3, 2, 5), uniform(1, 1, 5, 4, 3, seed=1), uniform(1, 1, 3, 4, 3, seed=2)
-    b, zero = uniform(1, 1, 4, 3, seed=3), np.zeros((1, 1, 2, 3))
-    descs = RecurrentDescs(*(describe(engine, one.shape) for one in (x, w, u, b)), describe(engine, (3, 2, 3)))
+    b, y, zero = uniform(1, 1, 4, 3, seed=3), np.empty((3, 2, 3)), np.zeros((1, 1, 2, 3))
+    descs = RecurrentDescs(*[describe(engine, one.shape) for one in (x, w, u, b, y)])
     desc = recurrent.lstm_forward(descs, training=False)
     assert Arg.SRC_ITER not in desc.arguments
     run = Run(desc, {Arg.SRC_LAYER: x, Arg.WEIGHTS_LAYER: w, Arg.WEIGHTS_ITER: u, Arg.BIAS: b})
     wide = [one.astype(np.float64) for one in (x, w, u, b)]
-    assert_close(run[Arg.DST_LAYER], unroll(cell, Direction.LEFT_TO_RIGHT, *wide, zero, zero)[0], TERMS)
+    assert_close(run[Arg.DST_LAYER], unroll(cell, Direction.LEFT_TO_RIGHT, [*wide, zero, zero])[0], TERMS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ from netspec.backends.onednn.attributes import Attributes, Eltwise, Sum
 from netspec.backends.onednn.constants import Algorithm, Arg, DataType, FormatKind
 from netspec.backends.onednn.memory import Memory
 from netspec.backends.onednn.native import OneDnnError
+from netspec.backends.onednn.primitive import PrimitiveDesc
+from netspec.graph.op import Array
 from netspec.layers.window import Window
 from tests.backends.onednn import naive
 from tests.backends.onednn.harness import LAYOUTS, Run, assert_close, buffer, copy, describe, to_plain, uniform
@@ -30,7 +34,7 @@ case = pytest.mark.parametrize(("shape", "filters", "groups", "window"), CASES.v
 in_each_layout = pytest.mark.parametrize("layout", LAYOUTS)
 
 
-def split_groups(w: np.ndarray, groups: int) -> np.ndarray:
+def split_groups(w: Array, groups: int) -> Array:
     """(M, C/groups, kernel…) → (groups, M/groups, C/groups, kernel…): a view of the same memory."""
     return w if groups == 1 else w.reshape(groups, len(w) // groups, *w.shape[1:])
 
@@ -50,15 +54,15 @@ class Convolution:
         self.weights = describe(engine, kernel, "plain" if layout == "plain" else "any", dtype)
         self.bias = describe(engine, (filters,))
 
-    def forward(self, **options):
+    def forward(self, **options: Any) -> PrimitiveDesc:
         return sliding.convolution_forward(self.src, self.weights, self.bias, self.dst, self.window, **options)
 
     @property
-    def operands(self):
+    def operands(self) -> dict[int, Array]:
         return {Arg.SRC: self.x, Arg.WEIGHTS: split_groups(self.w, self.groups), Arg.BIAS: self.b}
 
     @property
-    def biased(self) -> np.ndarray:
+    def biased(self) -> Array:
         return self.y + self.b.reshape(-1, *[1] * len(self.window.size))
 
 
@@ -122,6 +126,18 @@ def test_every_implementation_computes_the_same(engine):
     assert len({desc.implementation, *(one.implementation for one in others)}) > 1
     for one in others:
         assert_close(Run(one, conv.operands)[Arg.DST], conv.biased, conv.terms + 1)
+
+
+def test_two_threads_agree_with_the_formula_and_with_themselves(engine):
+    window = Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
+    conv = Convolution(engine, (4, 16, 5, 5), 8, 1, window)
+    with engine.library.using_threads(2):
+        forward = conv.forward()
+        update = sliding.convolution_backward_weights(conv.src, conv.weights, conv.bias, conv.dst, window, forward)
+        assert_close(Run(forward, conv.operands)[Arg.DST], conv.biased, conv.terms + 1)
+        runs = [Run(update, {Arg.SRC: conv.x, Arg.DIFF_DST: conv.dy})[Arg.DIFF_WEIGHTS] for _ in range(3)]
+    assert_close(runs[0], naive.convolution_weight_gradient(conv.x, conv.dy, conv.w.shape, window), conv.dy[:, 0].size)
+    assert all(np.array_equal(runs[0], run) for run in runs)
 
 
 def test_bfloat16_rounds_operands_and_sums_in_float32(engine):
@@ -213,7 +229,7 @@ def test_max_pooling_remembers_where_each_maximum_was(engine, shape, window, lay
 @in_each_layout
 @pytest.mark.parametrize("algorithm", [Algorithm.POOLING_AVG_INCLUDE_PADDING, Algorithm.POOLING_AVG_EXCLUDE_PADDING])
 def test_average_pooling(engine, shape, window, layout, algorithm):
-    def average(values: np.ndarray) -> np.ndarray:
+    def average(values: Array) -> Array:
         seen = naive.taps(values, window)
         axes = tuple(range(len(shape), seen.ndim))
         inside = naive.taps(np.ones_like(values), window).sum(axes)

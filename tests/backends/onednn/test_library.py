@@ -1,0 +1,146 @@
+"""Which library is loaded, and what is said where none can be. Most of it needs no library."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from netspec.backends.onednn import library
+from netspec.backends.onednn.library import FILE, SETTING, Library, load, open_library, wheel_paths, why_missing
+
+
+@pytest.fixture
+def afresh():
+    """Nothing found before counts, and nothing found here counts afterwards."""
+    library._search.cache_clear()
+    yield
+    library._search.cache_clear()
+
+
+def test_off_masks_the_library(monkeypatch):
+    monkeypatch.setenv(SETTING, "off")
+    assert open_library() is None
+    assert why_missing() == f"{SETTING}=off"
+
+
+def test_a_path_that_does_not_load_is_told_and_nothing_else_is_tried(monkeypatch, tmp_path):
+    wrong = tmp_path / FILE
+    wrong.write_bytes(b"not a library")
+    monkeypatch.setenv(SETTING, str(wrong))
+    assert open_library() is None
+    assert why_missing().startswith(f"{wrong} cannot be loaded: ")
+
+
+def test_another_library_is_told_from_onednn(monkeypatch):
+    monkeypatch.setenv(SETTING, _ctypes.__file__)
+    assert open_library() is None
+    assert "is not oneDNN with OpenMP" in why_missing()
+
+
+def test_without_a_wheel_the_message_says_what_to_install(monkeypatch, afresh):
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv(SETTING, raising=False)
+    monkeypatch.setattr(library, "load", lambda path: f"{path} cannot be loaded: no such file")
+    monkeypatch.setattr(library, "wheel_paths", list)
+    assert open_library() is None
+    assert "pip install onednn-cpu-gomp" in why_missing()
+
+
+def test_other_platforms_have_no_wheel(monkeypatch, afresh):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.delenv(SETTING, raising=False)
+    assert open_library() is None
+    assert why_missing() == f"there is no wheel of oneDNN for darwin; {SETTING}=path names a library"
+
+
+@pytest.mark.parametrize(
+    ("system", "wheel", "chosen"),
+    [
+        ((3, 5, 0), (3, 2, 0), "system"),
+        ((3, 2, 0), (3, 2, 0), "system"),
+        ((3, 2, 0), (3, 2, 1), "wheel"),
+        (None, (3, 2, 0), "wheel"),
+        ((3, 4, 0), None, "system"),
+    ],
+)
+def test_a_system_library_is_taken_unless_it_is_older(monkeypatch, tmp_path, afresh, system, wheel, chosen):
+    bundled = tmp_path / FILE
+    bundled.touch()
+    versions = {FILE: system, str(bundled): wheel}
+
+    def fake(path: str) -> Library | str:
+        version = versions[path]
+        place = "system" if path == FILE else "wheel"
+        return Library(place, version, ctypes.CDLL(None)) if version else f"{path} is damaged"
+
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv(SETTING, raising=False)
+    monkeypatch.setattr(library, "load", fake)
+    monkeypatch.setattr(library, "wheel_paths", lambda: [bundled])
+    found = open_library()
+    assert found is not None
+    assert found.path == chosen
+    assert why_missing() == ""
+
+
+def test_a_damaged_wheel_is_told(monkeypatch, tmp_path, afresh):
+    (tmp_path / FILE).write_bytes(b"")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv(SETTING, raising=False)
+    monkeypatch.setattr(library, "wheel_paths", lambda: [tmp_path / FILE])
+    monkeypatch.setattr(library, "FILE", "libdnnl-none.so.3")
+    assert open_library() is None
+    assert why_missing().startswith(f"{tmp_path / FILE} cannot be loaded: ")
+
+
+def test_the_wheel_is_sought_beside_every_site_packages(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "lib" / "python3.11" / "site-packages")])
+    assert tmp_path / "lib" / FILE in wheel_paths()
+    assert Path(sys.prefix) / "lib" / FILE == wheel_paths()[0]
+
+
+def test_version_and_runtime_must_fit(engine, monkeypatch):
+    path = engine.library.path
+    monkeypatch.setattr(library, "OLDEST", (3, 99))
+    assert "version 3.99 or a later 3.x is needed" in str(load(path))
+    monkeypatch.setattr(library, "OLDEST", (2, 0))
+    monkeypatch.setattr(library, "MAJOR", 4)
+    assert "or a later 4.x is needed" in str(load(path))
+    monkeypatch.setattr(library, "MAJOR", 3)
+    monkeypatch.setattr(library, "OPENMP", 8)
+    assert "without OpenMP (runtime 2)" in str(load(path))
+
+
+def test_the_same_file_is_the_same_library(engine, monkeypatch):
+    monkeypatch.setenv(SETTING, engine.library.path)
+    found = open_library()
+    assert found == engine.library
+    assert hash(found) == hash(engine.library)
+    assert Path(engine.library.path).is_absolute()
+
+
+def test_it_says_which_instructions_it_uses(engine, monkeypatch):
+    assert engine.library.instruction_set in library.INSTRUCTION_SETS.values()
+    monkeypatch.setattr(library, "INSTRUCTION_SETS", {})
+    assert engine.library.instruction_set.startswith("0x")
+
+
+def test_threads_are_set_for_the_calling_thread(engine):
+    found = engine.library
+    before = found.threads
+    seen = []
+    with found.using_threads(3):
+        assert found.threads == 3
+        other = threading.Thread(target=lambda: seen.append(found.threads))
+        other.start()
+        other.join()
+    assert found.threads == before
+    assert seen != [3] or os.cpu_count() == 3
+    with pytest.raises(ValueError, match="0 threads"):
+        found.set_threads(0)
