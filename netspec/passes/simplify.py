@@ -13,7 +13,6 @@ class Simplify(Pass):
     """Replace nodes by what they equal, down to what no rule simplifies."""
 
     name: ClassVar[str] = "simplify"
-    needs: ClassVar[frozenset[str]] = frozenset({"fold"})
     exact: ClassVar[bool] = False  # a zero may change its sign
 
     def run(self, graph: Graph) -> Graph:

@@ -40,13 +40,17 @@ def cse(graph: Graph) -> Graph:
 @given(graph=graphs())
 def test_results_stay_the_same(one: Pass | None, graph: Graph) -> None:
     passes = PASSES if one is None else (one,)
-    assert all(each.exact for each in passes)
     inputs, _, states = feeds(graph)
     with np.errstate(all="ignore"):
         expected = run(graph, inputs, states)
         got = run(run_passes(graph, passes, check=True), inputs, states)
-    same_bits(got[0], expected[0])
-    same_bits(got[1], expected[1])
+    if all(each.exact for each in passes):
+        same_bits(got[0], expected[0])
+        same_bits(got[1], expected[1])
+    for mine, right in zip(got, expected, strict=True):  # of passes that are not exact, equal numbers: -0.0 is 0.0
+        assert mine.keys() == right.keys()
+        for name, array in mine.items():
+            np.testing.assert_array_equal(array, right[name])
 
 
 @given(graph=graphs())
