@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from netspec.graph.types import DType
+
 
 @dataclass(frozen=True)
 class Loops:
@@ -51,3 +53,10 @@ def merged(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> Loops:
     if not made:
         made, kept = [1], [[0] for _ in steps]
     return Loops(tuple(made), tuple(map(tuple, kept)))
+
+
+def like(array: Any, dtype: DType) -> Any:
+    """A new array of the shape and the order of `array`."""
+    import numpy as np
+
+    return np.empty_like(array, dtype=str(dtype))

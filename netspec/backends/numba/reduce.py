@@ -1,0 +1,246 @@
+"""Sums, means and maxima over any axes.
+
+An operand is seen as four nested loops, kept · reduced · kept · reduced, of which any may have size 1. Long reductions are cut
+into pieces by size alone, never by the number of threads; the pieces are reduced one by one, and then together in their
+order: the result is the same on any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from netspec.backends.numba import native
+from netspec.backends.numba.loops import merged
+from netspec.backends.numba.native import Literal, Number, Pointer, Size
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.ops.reduce import ReduceMax, ReduceMean, Reduction, ReduceSum
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+
+PIECE = 8192
+"""Elements of a piece: long enough to be worth a call, short enough for float32 sums to keep their digits."""
+PIECES = 64
+"""Most pieces that rows are cut into: each makes a row of its own."""
+BLOCK = 1024
+"""Columns that one thread reduces at a time: they stay in the fastest cache."""
+
+
+def sum_rows(
+    first: int, last: int, x: Any, y: Any, factor: float, xr1: int, kept1: int, outer: int, length: int, pieces: int,
+    piece: int, xk0: int, xr0: int, xk1: int, yk0: int, yp: int, yk1: int,
+) -> None:  # fmt: skip
+    """y[k0, r0 · pieces + p, k1] = factor · Σ of piece p of x[k0, r0, k1, :]."""
+    for unit in range(first, last):
+        p, rest = unit % pieces, unit // pieces
+        k1, rest = rest % kept1, rest // kept1
+        r0, k0 = rest % outer, rest // outer
+        start, stop = p * piece, min((p + 1) * piece, length)
+        at = k0 * xk0 + r0 * xr0 + k1 * xk1
+        total = x[at + start * xr1]
+        for r in range(start + 1, stop):
+            total += x[at + r * xr1]
+        y[k0 * yk0 + (r0 * pieces + p) * yp + k1 * yk1] = factor * total
+
+
+def max_rows(
+    first: int, last: int, x: Any, y: Any, factor: float, xr1: int, kept1: int, outer: int, length: int, pieces: int,
+    piece: int, xk0: int, xr0: int, xk1: int, yk0: int, yp: int, yk1: int,
+) -> None:  # fmt: skip
+    """As `sum_rows`, of maxima; NaN is greater than all."""
+    for unit in range(first, last):
+        p, rest = unit % pieces, unit // pieces
+        k1, rest = rest % kept1, rest // kept1
+        r0, k0 = rest % outer, rest // outer
+        start, stop = p * piece, min((p + 1) * piece, length)
+        at = k0 * xk0 + r0 * xr0 + k1 * xk1
+        best = x[at + start * xr1]
+        for r in range(start + 1, stop):
+            v = x[at + r * xr1]
+            best = v if v > best or v != v else best  # noqa: PLR0124
+        y[k0 * yk0 + (r0 * pieces + p) * yp + k1 * yk1] = best
+
+
+def sum_columns(
+    first: int, last: int, x: Any, y: Any, factor: float, xk1: int, yk1: int, kept1: int, block: int, length: int,
+    pieces: int, piece: int, xk0: int, xr0: int, yk0: int, yp: int,
+) -> None:  # fmt: skip
+    """y[k0, p, k1] = factor · Σ of x[k0, r0, k1] over the r0 in piece p, a block of k1 at a time."""
+    blocks = (kept1 + block - 1) // block
+    for unit in range(first, last):
+        left, rest = unit % blocks * block, unit // blocks
+        p, k0 = rest % pieces, rest // pieces
+        right = min(left + block, kept1)
+        to = k0 * yk0 + p * yp
+        for r in range(p * piece, min((p + 1) * piece, length)):
+            at = k0 * xk0 + r * xr0
+            if r == p * piece:
+                for k in range(left, right):
+                    y[to + k * yk1] = x[at + k * xk1]
+            else:
+                for k in range(left, right):
+                    y[to + k * yk1] += x[at + k * xk1]
+        for k in range(left, right):
+            y[to + k * yk1] *= factor
+
+
+def max_columns(
+    first: int, last: int, x: Any, y: Any, factor: float, xk1: int, yk1: int, kept1: int, block: int, length: int,
+    pieces: int, piece: int, xk0: int, xr0: int, yk0: int, yp: int,
+) -> None:  # fmt: skip
+    """As `sum_columns`, of maxima; NaN is greater than all."""
+    blocks = (kept1 + block - 1) // block
+    for unit in range(first, last):
+        left, rest = unit % blocks * block, unit // blocks
+        p, k0 = rest % pieces, rest // pieces
+        right = min(left + block, kept1)
+        to = k0 * yk0 + p * yp
+        for r in range(p * piece, min((p + 1) * piece, length)):
+            at = k0 * xk0 + r * xr0
+            for k in range(left, right):
+                v, best = x[at + k * xk1], y[to + k * yk1]
+                y[to + k * yk1] = v if r == p * piece or v > best or v != v else best  # noqa: PLR0124
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Sizes and steps of the four loops: kept, reduced, kept, reduced."""
+
+    sizes: tuple[int, int, int, int]
+    x: tuple[int, int, int, int]
+    y: tuple[int, int, int, int]
+
+    @classmethod
+    def of(cls, shape: Sequence[int], x: Sequence[int], y: Sequence[int], reduced: Sequence[int]) -> Nest | None:
+        """The loops of a reduction from the steps of the operand and of the result along the operand's axes.
+
+        None where the axes are too scattered. The result's steps are 0 along `reduced` axes.
+        """
+        order = sorted((axis for axis in range(len(shape)) if shape[axis] != 1), key=lambda axis: (-x[axis], axis))
+        taken = [0 if axis in reduced else 1 for axis in order]
+        steps = [[one[axis] for axis in order] for one in (x, y)]
+        loops = merged([shape[axis] for axis in order], [*steps, taken])
+        slots: list[tuple[int, int, int]] = [(1, 0, 0)] * 4
+        slot = 3
+        for size, own, to in reversed(list(zip(loops.sizes, *loops.steps[:2], strict=True))):
+            slot -= (slot % 2 == 1) != (to == 0)
+            if slot < 0:
+                return None
+            slots[slot] = size, own, to
+            slot -= 1
+        return cls(*(tuple(one[k] for one in slots) for k in range(3)))  # type: ignore[arg-type]  # four of each
+
+    def pieces(self) -> tuple[int, int, int]:
+        """How the reduction is cut: how many pieces, the length of one, and how many partial results there are."""
+        k0, r0, k1, r1 = self.sizes
+        if r1 > 1:
+            units = k0 * r0 * k1
+            piece = r1 if units > 1 else PIECE
+            count = -(-r1 // piece)
+            return count, piece, r0 * count
+        piece = max(-(-PIECE // k1), -(-r0 // PIECES))
+        count = -(-r0 // piece)
+        return count, piece, count
+
+
+BODIES = {ReduceSum: (sum_rows, sum_columns), ReduceMean: (sum_rows, sum_columns), ReduceMax: (max_rows, max_columns)}
+
+
+@kernel(ReduceSum, ReduceMean, ReduceMax, backend="numba", rank=5)
+class Reduce(Kernel):
+    """Sums, means and maxima over axes that leave at most four loops."""
+
+    def why_not(self, op: Reduction, x: TensorType) -> str | None:
+        if x.dtype not in (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64):
+            return f"no reduction of {x.dtype}"
+        if isinstance(op, ReduceMean) and not x.dtype.is_float:
+            return "no mean of whole numbers"
+        return "the axes are too scattered" if nest(op, x, PLAIN) is None else None
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        fits = nest(node.op, node.inputs[0].type, given[0]) is not None  # type: ignore[arg-type]  # a Reduction
+        return Signature((given[0] if fits else PLAIN,), (PLAIN,))
+
+    def workspace(self, node: Node, layouts: Signature) -> int:
+        found = nest(node.op, node.inputs[0].type, layouts.inputs[0])  # type: ignore[arg-type]  # a Reduction
+        assert found is not None
+        parts = found.pieces()[2]
+        return parts * node.types[0].nbytes if parts > 1 else 0
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, x, y = node.op, buffers.inputs[0], buffers.outputs[0]
+        assert isinstance(op, Reduction)
+        kind = node.inputs[0].type
+        found = Nest.of(kind.shape, [step // x.itemsize for step in x.strides], _result_steps(op, kind), op.over(kind))
+        assert found is not None
+        rows, columns = BODIES[type(op)]
+        count = prod(kind.shape[axis] for axis in op.over(kind))
+        factor = 1.0 / count if isinstance(op, ReduceMean) else 1.0
+        k0, _, k1, _ = found.sizes
+        _, _, parts = found.pieces()
+        if parts == 1:
+            return _stage(found, (rows, columns), kind.dtype, x, y, factor, (found.y[0], 0, found.y[2]))
+        partial = buffers.workspace[: parts * y.nbytes].view(str(kind.dtype))  # type: ignore[index]  # as was asked for
+        steps = (parts * k1, k1, 1)
+        first = _stage(found, (rows, columns), kind.dtype, x, partial, 1.0, steps)
+        together = Nest((k0, parts, k1, 1), (steps[0], steps[1], 1, 0), (found.y[0], 0, found.y[2], 0))
+        second = _columns(together, columns, kind.dtype, partial, y, factor, (found.y[0], 0, found.y[2]), 1, parts)
+
+        def run() -> None:
+            first()
+            second()
+
+        return run
+
+
+def nest(op: Reduction, x: TensorType, layout: Layout) -> Nest | None:
+    """The loops over an operand in a layout; the result is plain."""
+    return Nest.of(x.shape, layout.strides(x), _result_steps(op, x), op.over(x))
+
+
+def _result_steps(op: Reduction, x: TensorType) -> list[int]:
+    """The plain result's steps along the operand's axes."""
+    axes = op.over(x)
+    kept = x.with_shape(*(1 if axis in axes else size for axis, size in enumerate(x.shape)))
+    return [0 if axis in axes else step for axis, step in enumerate(PLAIN.strides(kept))]
+
+
+def _stage(
+    found: Nest, bodies: Any, dtype: DType, x: Any, y: Any, factor: float, steps: tuple[int, int, int]
+) -> Thunk:
+    """Reduce each piece; `steps` are those of y along k0, pieces, and k1."""
+    pieces, piece, _ = found.pieces()
+    rows, columns = bodies
+    if found.sizes[3] == 1:
+        return _columns(found, columns, dtype, x, y, factor, steps, pieces, piece)
+    k0, r0, k1, r1 = found.sizes
+    unit = found.x[3] == 1
+    arguments = (*_arguments(dtype, [found.x[3]]), *(Size(),) * 11)
+    inner = [] if unit else [found.x[3]]
+    numbers = (k1, r0, r1, pieces, piece, *found.x[:3], *steps)
+    work = k0 * r0 * k1 * r1
+    return native.of_function(rows, arguments, native.REASSOCIATE).bind(
+        k0 * r0 * k1 * pieces, work, x, y, factor, *inner, *numbers
+    )
+
+
+def _columns(
+    found: Nest, body: Any, dtype: DType, x: Any, y: Any, factor: float, steps: tuple[int, int, int], pieces: int,
+    piece: int,
+) -> Thunk:  # fmt: skip
+    k0, r0, k1, _ = found.sizes
+    inner = [found.x[2], steps[2]]
+    arguments = (*_arguments(dtype, inner), *(Size(),) * 9)
+    numbers = (k1, BLOCK, r0, pieces, piece, found.x[0], found.x[1], *steps[:2])
+    units = k0 * pieces * -(-k1 // BLOCK)
+    return native.of_function(body, arguments, native.REASSOCIATE).bind(
+        units, k0 * r0 * k1, x, y, factor, *(step for step in inner if step != 1), *numbers
+    )
+
+
+def _arguments(dtype: DType, inner: Sequence[int]) -> list[native.Argument]:
+    """Operand, result, factor, and the steps of the innermost loop."""
+    return [Pointer(dtype), Pointer(dtype), Number(dtype), *(Literal(1) if step == 1 else Size() for step in inner)]
