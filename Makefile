@@ -8,6 +8,8 @@ ARGS   ?=
 BIN     := $(VENV)/bin
 RUNTIME := $(VENV)/.netspec-runtime
 DEV     := $(VENV)/.netspec-dev
+BENCH   := $(VENV)-bench
+PEERS   := $(BENCH)/.netspec-bench
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input
 SOURCES := netspec tests benchmarks
 
@@ -48,8 +50,9 @@ format: $(DEV) ## let ruff mend what it can
 type: $(DEV) ## mypy --strict
 	$(BIN)/mypy
 
-bench: $(DEV) ## every benchmarks/bench_*.py; ARGS goes to each
-	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script $(ARGS); done
+bench: $(PEERS) ## every benchmarks/bench_*.py beside its peers, which go into .venv-bench; ARGS goes to each
+	@set -e; for script in benchmarks/bench_*.py; do name=$$(basename $$script .py); echo "== $$name"; \
+		$(BENCH)/bin/python -m benchmarks.$$name $(ARGS); done
 
 lock: ## resolve pyproject.toml anew into requirements/*.txt; needs uv
 	UV="$(UV)" requirements/lock $(ARGS)
@@ -57,8 +60,8 @@ lock: ## resolve pyproject.toml anew into requirements/*.txt; needs uv
 wheel: $(RUNTIME) ## dist/netspec-*.whl, with the model zoo inside
 	$(BIN)/python -m hatchling build -t wheel
 
-clean: ## remove .venv, caches and built packages; run directories stay
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove .venv, .venv-bench, caches and built packages; run directories stay
+	rm -rf $(VENV) $(BENCH) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment. Stamps make a second `make` quick; a changed lock or pyproject.toml makes it install again.
@@ -78,4 +81,14 @@ $(RUNTIME): requirements/build.txt requirements/runtime.txt pyproject.toml | $(B
 $(DEV): requirements/dev.txt $(RUNTIME)
 	@echo "Installing the tools that test and check netspec …"
 	@$(PIP) install --quiet -r requirements/dev.txt
+	@touch $@
+
+$(PEERS): requirements/build.txt requirements/runtime.txt requirements/bench.txt pyproject.toml
+	@$(PYTHON) -c '$(IS_NEW_ENOUGH)' || $(call NEWER_PYTHON,$(PYTHON))
+	@echo "Installing netspec and what it is measured against into $(BENCH) (1.2 GB on disk) …"
+	@$(PYTHON) -m venv $(BENCH)
+	@$(BENCH)/bin/python -m pip --disable-pip-version-check --no-input install --quiet \
+		-r requirements/build.txt -r requirements/runtime.txt -r requirements/bench.txt
+	@$(BENCH)/bin/python -m pip --disable-pip-version-check --no-input install --quiet \
+		--no-build-isolation --no-deps --editable .
 	@touch $@

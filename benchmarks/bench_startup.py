@@ -3,7 +3,7 @@
 Each command runs in a process of its own, as a user's does. Prints the median of some runs and its share of the
 time the project allows itself; exits 1 if a command fails.
 
-    python benchmarks/bench_startup.py [runs]
+    python -m benchmarks.bench_startup [--quick] [--json]
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-ROOT = Path(__file__).parents[1]
+from benchmarks import report
+from benchmarks.alternate import ROOT, BenchmarkError
+
 NETSPEC = Path(sys.executable).with_name("netspec")
 LIMITS = {  # command → seconds it may take
     ("--help",): 0.3,
@@ -29,21 +31,25 @@ def seconds(command: list[str]) -> float:
     return perf_counter() - start
 
 
-def main(runs: int = 9) -> int:
+def main() -> None:
     """Measure every command after one run that warms the file cache."""
-    bare = median(seconds([sys.executable, "-c", ""]) for _ in range(runs))
-    print(f"{'python alone':<48} {bare:6.3f} s")
+    options = report.parser(__doc__ or "").parse_args()
+    runs = 3 if options.quick else 9
+    found = {"python alone": median(seconds([sys.executable, "-c", ""]) for _ in range(runs))}
+    limits = {}
     for words, limit in LIMITS.items():
-        command = [str(NETSPEC), *words]
+        command, name = [str(NETSPEC), *words], f"netspec {' '.join(words)}"
         try:
             seconds(command)
-            took = median(seconds(command) for _ in range(runs))
+            found[name], limits[name] = median(seconds(command) for _ in range(runs)), limit
         except (OSError, subprocess.CalledProcessError) as error:
-            print(f"netspec {' '.join(words)}: {error}", file=sys.stderr)
-            return 1
-        print(f"{'netspec ' + ' '.join(words):<48} {took:6.3f} s   {took / limit:4.2f} of the {limit} s allowed")
-    return 0
+            raise BenchmarkError(f"{name}: {error}") from None
+    if options.json:
+        report.print_json({"machine": report.machine(), "startup": found, "limits": limits})
+        return
+    rows = [[name, f"{took:.3f}", f"{limits[name]}" if name in limits else ""] for name, took in found.items()]
+    report.print_table(["command", "s", "allowed"], rows)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(report.run(main))

@@ -1,0 +1,90 @@
+"""Predictions of netspec against ONNX Runtime's, on the nets that netspec exported.
+
+    python -m benchmarks.bench_inference [--quick] [--nets lenet,resnet50] [--batch-sizes 1,32] [--json]
+
+ONNX Runtime has all its optimizations, fixed sizes, as many threads, and inputs and outputs bound in place; netspec's
+time holds the copies of batch and results. Before a net is timed the results must agree. The ratio is ONNX Runtime's
+median divided by netspec's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from typing import Any
+
+from benchmarks import report
+from benchmarks.alternate import BenchmarkError, Workers, alternate
+from benchmarks.catalogue import Net
+
+TOLERANCE = 1e-3
+"""Largest difference of any output, relative to the largest magnitude among them: float32 over some fifty layers."""
+
+
+def main() -> None:
+    """Measure the chosen nets at every batch size."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--batch-sizes", default="1,32", help="numbers between commas (default: 1,32)")
+    options = parser.parse_args()
+    report.need("onnxruntime")
+    nets = report.chosen_nets(options)
+    about = report.machine("onnxruntime", "numpy", "numba", "onednn-cpu-gomp")
+    found = [measure(net, int(size), options) for net in nets for size in options.batch_sizes.split(",")]
+    if options.json:
+        report.print_json({"machine": about, "threads": options.threads, "inference": found})
+        return
+    print(f"{about['processor']}, {options.threads} threads; load before {about['load'][0]}; {about['when']}\n")
+    columns = ["net (batch)", "netspec ms", "onnxruntime ms", "netspec MB", "onnxruntime MB", "by fastest", "ratio"]
+    report.print_table(columns, map(_row, found))
+    for size in sorted({one["batch_size"] for one in found}):
+        mean = report.geometric_mean(one["ratio"] for one in found if one["batch_size"] == size)
+        print(f"\ngeometric mean of the ratios, batch {size}: {mean:.2f}", end="")
+    print(f"\ngeometric mean of all ratios: {report.geometric_mean(one['ratio'] for one in found):.2f}")
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    return [
+        f"{one['net']} ({one['batch_size']})",
+        report.milliseconds(one["seconds"]["netspec"]),
+        report.milliseconds(one["seconds"]["onnxruntime"]),
+        report.megabytes(one["memory"]["netspec"]),
+        report.megabytes(one["memory"]["onnxruntime"]),
+        f"{one['ratio_of_fastest']:.2f}",
+        f"{one['ratio']:.2f}",
+    ]
+
+
+def measure(net: Net, batch_size: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Export, compare, then time one net. Raises `BenchmarkError` where the results differ."""
+    threads, quick = options.threads, options.quick
+    wanted: dict[str, Any] = {"kind": "prediction", "net": net.name, "batch_size": batch_size}
+    with tempfile.TemporaryDirectory() as folder, Workers() as exporting, Workers() as workers:
+        exporting.start(threads, subject="netspec", **wanted).ask("save", folder=folder)
+        peer = workers.start(threads, subject="onnxruntime", folder=folder, **wanted)
+        difference = peer.ask("difference", folder=folder)["difference"]
+        if not difference <= TOLERANCE:
+            raise BenchmarkError(f"{net.name}: the outputs differ by {difference:.1e} of the largest")
+        report.say(f"{net.name}, batch {batch_size}: outputs agree to {difference:.1e}; now timing")
+        workers.start(threads, subject="netspec", **wanted)  # a fresh one: exporting takes memory
+        times = alternate(workers.by_name, rounds=3 if quick else 7, seconds=0.2 if quick else 0.7, least=5)
+        facts = {name: worker.facts for name, worker in workers.by_name.items()}
+        memory = {name: worker.ask("memory") for name, worker in workers.by_name.items()}
+    medians = {name: one.median for name, one in times.items()}
+    fastest = {name: one.fastest for name, one in times.items()}
+    return {
+        "net": net.name,
+        "batch_size": batch_size,
+        "difference": difference,
+        "seconds": medians,
+        "fastest_seconds": fastest,
+        "steps": {name: len(one.seconds) for name, one in times.items()},
+        "compile_seconds": {name: one["compile_seconds"] for name, one in facts.items()},
+        "memory": {name: one["peak"] - one["baseline"] for name, one in memory.items()},
+        "ratio_of_fastest": fastest["onnxruntime"] / fastest["netspec"],
+        "ratio": medians["onnxruntime"] / medians["netspec"],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(report.run(main))

@@ -1,0 +1,88 @@
+"""The nets that are measured, and the numbers they are fed: the same for netspec and for its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FOLDER = Path(__file__).parent / "nets"
+LENET = Path(__file__).parents[1] / "model_zoo" / "lenet_mnist" / "net.yaml"
+
+
+@dataclass(frozen=True)
+class Net:
+    """One net: its file, and the batch it is trained with."""
+
+    name: str
+    batch_size: int
+    shape: tuple[int, ...]
+    """Of one image, or row of features."""
+    classes: int = 1000
+    dropout: bool = False
+    """Whether it has dropout, at the rate `vars.dropout`."""
+    light: bool = False
+    """Whether `--quick` measures it."""
+
+    @property
+    def file(self) -> Path:
+        """The net file."""
+        return LENET if self.name == "lenet" else FOLDER / f"{self.name}.yaml"
+
+
+NETS = {
+    net.name: net
+    for net in (
+        Net("mlp", 64, (784,), 10, light=True),
+        Net("lenet", 64, (1, 28, 28), 10, light=True),
+        Net("cifar10_quick", 100, (3, 32, 32), 10),
+        Net("resnet20", 128, (3, 32, 32), 10, light=True),
+        Net("alexnet", 32, (3, 224, 224), dropout=True),
+        Net("googlenet", 16, (3, 224, 224), dropout=True),
+        Net("vgg_a", 8, (3, 224, 224), dropout=True),
+        Net("overfeat", 16, (3, 231, 231), dropout=True),
+        Net("resnet50", 8, (3, 224, 224)),
+        Net("mobilenet_v1", 16, (3, 224, 224)),
+    )
+}
+"""In the order of the table. The LSTM character model and the Transformer encoder wait for their layers."""
+
+LEARNING_RATE = 2.0**-7
+"""Of steps that are compared: a power of two, so that gradients can be read off the first step without rounding."""
+STILL = 1e-6
+"""Learning rate of the steps that are timed: so many on one batch would drive the weights anywhere."""
+MOMENTUM = 0.9
+
+
+def made_up_batch(net: Net, batch_size: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Images (normal numbers) and labels."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    images = random.standard_normal((batch_size, *net.shape), dtype=np.float32)
+    return images, random.integers(0, net.classes, batch_size)
+
+
+def made_up_weights(parts: Iterable[tuple[str, tuple[int, ...]]]) -> list[NDArray[Any]]:
+    """First values of parameters, given as pairs of a kind (`kernel`, `bias`, `gamma`, `beta`) and netspec's shape.
+
+    Kernels are those of He et al. 2015, so that signals neither fade nor grow; nothing is 0 or 1 throughout, so that a
+    mistake in any of them shows.
+    """
+    import numpy as np
+
+    made = []
+    for index, (kind, shape) in enumerate(parts):
+        values = np.random.default_rng(index).standard_normal(shape, dtype=np.float32)
+        if kind == "kernel":
+            inputs = shape[0] if len(shape) == 2 else int(np.prod(shape[1:]))
+            values *= np.float32(sqrt(2 / inputs))
+        else:
+            values = values * np.float32(0.1) + np.float32(kind == "gamma")
+        made.append(values)
+    return made

@@ -1,0 +1,105 @@
+"""netspec as a subject of measurement: one net's training step, or its prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks import catalogue
+from benchmarks.catalogue import Net
+from netspec.cli.specs import load_spec
+from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.exchange.onnx_export import to_onnx
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.schema.net import NetSpec
+from netspec.solvers.base import slot_label
+from netspec.solvers.sgd import SGD
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def _load(net: Net, *, dropout: bool) -> NetSpec:
+    spec = load_spec(net.file, ["vars.dropout=0"] if net.dropout and not dropout else [])
+    assert isinstance(spec, NetSpec)
+    return spec
+
+
+def _set_weights(compiler: Compiler) -> None:
+    names = compiler.names("parameter")
+    parts = [(name.rsplit("/", 1)[1], compiler.info[name].value.shape) for name in names]
+    for name, values in zip(names, catalogue.made_up_weights(parts), strict=True):
+        compiler.states.assign(name, values)
+
+
+class NetspecTraining:
+    """Forward, backward and an update by SGD with momentum: the program that `netspec train` runs."""
+
+    def __init__(self, net: Net, *, compared: bool) -> None:
+        start = perf_counter()
+        spec = _load(net, dropout=not compared)
+        solver = SGD(type="SGD", momentum=catalogue.MOMENTUM)
+        self.compiler = Compiler(spec, solver=solver)
+        self.program = self.compiler.program(Purpose.TRAIN, net.batch_size)
+        self.compile_seconds = perf_counter() - start
+        self.flops = sum(node.op.flops(*(one.type for one in node.inputs)) for node in self.program.plan.choices)
+        image, label = spec.inputs
+        images, labels = catalogue.made_up_batch(net, net.batch_size)
+        rate = catalogue.LEARNING_RATE if compared else catalogue.STILL
+        self.inputs = {image: images, label: labels.astype(np.int32)}
+        self.inputs |= {LEARNING_RATE: np.array(rate), STEP: np.array(1.0), RNG_INPUT: np.array([0, 0, 0])}
+        _set_weights(self.compiler)
+        self.step()
+
+    def step(self) -> None:
+        """One training step, the batch copied in."""
+        self.program.write(self.inputs)
+        self.program.run()
+
+    def compare(self, folder: Path, steps: int) -> list[float]:
+        """The losses of the first steps; the gradients of the first of them go into the folder."""
+        self.compiler.reset()
+        _set_weights(self.compiler)
+        self.step()
+        losses = [self.program.guard]
+        for index, name in enumerate(self.compiler.names("parameter")):
+            # The first step is -rate · gradient, and the rate a power of two.
+            gradient = self.compiler.states[slot_label(name, "velocity")] / np.float32(-catalogue.LEARNING_RATE)
+            np.save(folder / f"{index}.npy", gradient)
+        for _ in range(steps - 1):
+            self.step()
+            losses.append(self.program.guard)
+        return losses
+
+
+class NetspecPrediction:
+    """The net's outputs: the program that `netspec predict` runs."""
+
+    def __init__(self, net: Net, batch_size: int) -> None:
+        start = perf_counter()
+        spec = _load(net, dropout=True)
+        self.compiler = Compiler(spec)
+        self.program = self.compiler.program(Purpose.PREDICT, batch_size)
+        self.compile_seconds = perf_counter() - start
+        self.batch_size = batch_size
+        self.inputs: dict[str, Any] = {next(iter(spec.inputs)): catalogue.made_up_batch(net, batch_size)[0]}
+        _set_weights(self.compiler)
+        self.step()
+
+    def step(self) -> dict[str, NDArray[Any]]:
+        """One prediction, the batch copied in and the results copied out."""
+        return self.program(self.inputs)
+
+    def save(self, folder: Path) -> None:
+        """Write the net for this batch size as `net.onnx`, its inputs and its outputs."""
+        names = self.compiler.names("parameter", "statistic")
+        states = {name: self.compiler.states[name] for name in names}
+        to_onnx(lambda size: self.compiler.graph(Purpose.PREDICT, size), states, batch=self.batch_size).save(
+            folder / "net.onnx"
+        )
+        np.savez(folder / "inputs.npz", **self.inputs)
+        outputs: dict[str, Any] = self.step()
+        np.savez(folder / "outputs.npz", **outputs)

@@ -1,0 +1,137 @@
+"""A process that holds one subject and measures it when told to.
+
+Each subject has a process of its own, and only one of them works at a time. In one process the thread pools of several
+libraries would spin beside each other, and the peak of memory would be that of all (see docs/performance.md).
+
+    python -m benchmarks.worker '{"kind": "training", "subject": "eager", "net": "lenet", "compared": false}'
+
+It answers every line of JSON on standard input with one on standard output.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+
+class Host:
+    """A subject, and what can be asked of it."""
+
+    def __init__(self, wanted: dict[str, Any]) -> None:
+        self.wanted = wanted
+        _import_of(wanted)
+        self.baseline = resident_bytes()
+        self.subject: Any = open_subject(wanted)
+
+    def ready(self) -> dict[str, Any]:
+        """What is known once the subject has run its first step."""
+        return {"compile_seconds": self.subject.compile_seconds, "flops": getattr(self.subject, "flops", None)}
+
+    def measure(self, seconds: float, least: int) -> dict[str, Any]:
+        """Times of steps for so many seconds, and of so many steps at least; one before them is not counted."""
+        step = self.subject.step
+        gc.collect()
+        gc.disable()
+        step()
+        times: list[float] = []
+        end = perf_counter() + seconds
+        while len(times) < least or perf_counter() < end:
+            start = perf_counter()
+            step()
+            times.append(perf_counter() - start)
+        gc.enable()
+        return {"times": times}
+
+    def compare(self, folder: str, steps: int) -> dict[str, Any]:
+        """Losses of the first steps; gradients are written to the folder."""
+        return {"losses": self.subject.compare(Path(folder), steps)}
+
+    def save(self, folder: str) -> dict[str, Any]:
+        """The net as an ONNX file, with inputs and outputs."""
+        self.subject.save(Path(folder))
+        return {}
+
+    def difference(self, folder: str) -> dict[str, Any]:
+        """From the outputs in the folder."""
+        return {"difference": self.subject.largest_difference(Path(folder))}
+
+    def memory(self) -> dict[str, Any]:
+        """The most that was resident, and what was before the net was made."""
+        return {"peak": peak_bytes(), "baseline": self.baseline}
+
+
+def _import_of(wanted: dict[str, Any]) -> None:
+    """Import the library, so that its code is no part of the net's memory."""
+    if wanted["subject"] == "netspec":
+        import benchmarks.netspec_subject
+    elif wanted["subject"] == "onnxruntime":
+        import benchmarks.onnxruntime_subject
+    else:
+        import benchmarks.torch_subject  # noqa: F401
+
+
+def open_subject(wanted: dict[str, Any]) -> Any:
+    """Make the subject that is wanted."""
+    from benchmarks.catalogue import NETS
+
+    name, net = wanted["subject"], NETS[wanted["net"]]
+    if wanted["kind"] == "prediction":
+        if name == "netspec":
+            from benchmarks.netspec_subject import NetspecPrediction
+
+            return NetspecPrediction(net, wanted["batch_size"])
+        from benchmarks.onnxruntime_subject import OnnxRuntimePrediction
+
+        return OnnxRuntimePrediction(Path(wanted["folder"]), wanted["threads"])
+    if name == "netspec":
+        from benchmarks.netspec_subject import NetspecTraining
+
+        return NetspecTraining(net, compared=wanted["compared"])
+    import torch
+
+    from benchmarks.torch_subject import TorchTraining
+
+    torch.set_num_threads(wanted["threads"])
+    return TorchTraining(net, name, compared=wanted["compared"])
+
+
+def peak_bytes() -> int:
+    """The most memory that was resident at once. `ru_maxrss` would count what the parent had when it forked."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        return _kilobytes(status, "VmHWM") * 1024
+    scale = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+
+
+def resident_bytes() -> int:
+    """What is resident now; where that is not known, the most that was."""
+    status = Path("/proc/self/status")
+    return _kilobytes(status, "VmRSS") * 1024 if status.is_file() else peak_bytes()
+
+
+def _kilobytes(status: Path, key: str) -> int:
+    line = next(line for line in status.read_text().splitlines() if line.startswith(key))
+    return int(line.split()[1])
+
+
+def main() -> int:
+    """Serve one host until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever a library prints is no answer
+    host = Host(json.loads(sys.argv[1]))
+    print(json.dumps(host.ready()), file=answers)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        print(json.dumps(getattr(host, asked.pop("do"))(**asked)), file=answers)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
