@@ -1,0 +1,150 @@
+"""Ops that move elements: copies of whole arrays or parts of them, in any order of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from netspec.backends.numba import native
+from netspec.backends.numba.elementwise import copy, fill
+from netspec.backends.numba.loops import Loops, collapsed
+from netspec.backends.numba.native import Pointer, Size
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.ops.shape import Concat, PadAxis, Reorder, Slice, Transpose
+from netspec.graph.types import DType
+from netspec.graph.value import Node
+
+TILE = 16
+"""Rows and columns turned at a time: as many as a cache line holds elements."""
+
+
+def turn(
+    first: int, last: int, x: Any, y: Any, tile: int, rows: int, columns: int, inner: int,
+    x0: int, x1: int, xc: int, y0: int, y1: int, yr: int,
+) -> None:  # fmt: skip
+    """y[i, j, r, c] = x[i, j, c, r], a band of rows r at a time; in x the rows lie side by side, in y the columns."""
+    bands = (rows + tile - 1) // tile
+    for unit in range(first, last):
+        place = unit // bands
+        a = place // inner * x0 + place % inner * x1
+        b = place // inner * y0 + place % inner * y1
+        top = unit % bands * tile
+        bottom = min(top + tile, rows)
+        for left in range(0, columns, tile):
+            right = min(left + tile, columns)
+            for r in range(top, bottom):
+                for c in range(left, right):
+                    y[b + r * yr + c] = x[a + r + c * xc]
+
+
+def reordered(source: Any, target: Any) -> Thunk:
+    """A call that copies an array into one of the same shape that lies in another order."""
+    loops = collapsed(target.shape, [target, source])
+    y, x = loops.steps
+    side = next((axis for axis in range(len(x) - 1) if x[axis] == 1), None)
+    if side is None or y[-1] != 1 or len(x) > 4:
+        return copy(source, target)
+    outer = [axis for axis in range(len(x) - 1) if axis != side]
+    (n0, x0, y0), (n1, x1, y1) = [(1, 0, 0)] * (2 - len(outer)) + [(loops.sizes[k], x[k], y[k]) for k in outer]
+    return _turned(source, target, loops, side, (n0, n1), (x0, x1, x[-1], y0, y1, y[side]))
+
+
+def _turned(
+    source: Any, target: Any, loops: Loops, side: int, outer: tuple[int, int], steps: Sequence[int]
+) -> Thunk:
+    dtype = DType(str(target.dtype))
+    rows, columns = loops.sizes[side], loops.sizes[-1]
+    arguments = (Pointer(dtype), Pointer(dtype), native.Literal(TILE), *(Size(),) * 9)
+    units = outer[0] * outer[1] * -(-rows // TILE)
+    return native.of_function(turn, arguments).bind(
+        units, loops.size, source, target, rows, columns, outer[1], *steps
+    )
+
+
+def in_turn(calls: Sequence[Thunk]) -> Thunk:
+    """All of the calls, one after another, as one."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def run() -> None:
+        for one in calls:
+            one()
+
+    return run
+
+
+class Following(Kernel):
+    """Base of kernels whose results lie as their first operand does, plain or channels-last."""
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        last = Layout.channels_last(len(node.inputs[0].shape))
+        chosen = last if given[0] == last else PLAIN
+        return Signature((chosen,) * len(given), (chosen,) * len(node.outputs))
+
+
+def _part(array: Any, axis: int, start: int, stop: int) -> Any:
+    return array[(slice(None),) * axis + (slice(start, stop),)]
+
+
+@kernel(Concat, backend="numba", rank=5)
+class ConcatKernel(Following):
+    """Each operand copied to its place."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (y,) = node.op, buffers.outputs
+        assert isinstance(op, Concat)
+        axis, start, calls = op.axis % y.ndim, 0, []
+        for x in buffers.inputs:
+            calls.append(copy(x, _part(y, axis, start, start + x.shape[axis])))
+            start += x.shape[axis]
+        return in_turn(calls)
+
+
+@kernel(Slice, backend="numba", rank=5)
+class SliceKernel(Following):
+    """A part copied out."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op = node.op
+        assert isinstance(op, Slice)
+        return copy(_part(buffers.inputs[0], op.axis, op.start, op.stop), buffers.outputs[0])
+
+
+@kernel(PadAxis, backend="numba", rank=5)
+class PadAxisKernel(Following):
+    """The operand copied between zeros."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (x,), (y,) = node.op, buffers.inputs, buffers.outputs
+        assert isinstance(op, PadAxis)
+        end = op.before + x.shape[op.axis]
+        calls = [copy(x, _part(y, op.axis, op.before, end))]
+        for start, stop in ((0, op.before), (end, end + op.after)):
+            if start < stop:
+                calls.append(fill(0, _part(y, op.axis, start, stop)))
+        return in_turn(calls)
+
+
+@kernel(Transpose, backend="numba", rank=5)
+class TransposeKernel(Kernel):
+    """Axes in another order: the operand may lie anyhow."""
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        return Signature(tuple(given), (PLAIN,))
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op = node.op
+        assert isinstance(op, Transpose)
+        return reordered(buffers.inputs[0].transpose(op.permutation), buffers.outputs[0])
+
+
+@kernel(Reorder, backend="numba", rank=5)
+class ReorderKernel(Kernel):
+    """The same elements in another order in memory."""
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        return Signature(tuple(given), (PLAIN,))
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        return reordered(buffers.inputs[0], buffers.outputs[0])

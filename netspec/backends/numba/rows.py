@@ -1,0 +1,69 @@
+"""Rows by number: looking them up, and adding them up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netspec.backends.numba import native
+from netspec.backends.numba.native import Constant, Pointer, Size
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.ops.linear import Gather, ScatterRows
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+
+
+def gather(
+    first: int, last: int, table: Any, index: Any, y: Any, zero: float, rows: int, width: int
+) -> None:
+    """y[i] = table[index[i]]. A number out of range, which the loader refuses, gives zeros, never foreign memory."""
+    for i in range(first, last):
+        row = index[i] + rows if index[i] < 0 else index[i]
+        if 0 <= row < rows:
+            for k in range(width):
+                y[i * width + k] = table[row * width + k]
+        else:
+            for k in range(width):
+                y[i * width + k] = zero
+
+
+def scatter(
+    first: int, last: int, values: Any, index: Any, y: Any, zero: float, rows: int, width: int, count: int
+) -> None:
+    """y[r] = Σ of the values whose index is r, for rows from `first` to before `last`: each row has one thread."""
+    for place in range(first * width, last * width):
+        y[place] = zero
+    for i in range(count):
+        row = index[i] + rows if index[i] < 0 else index[i]
+        if first <= row < last:
+            for k in range(width):
+                y[row * width + k] += values[i * width + k]
+
+
+class Rows(Kernel):
+    """Base of both: numbers of the float types, any whole indices."""
+
+    def why_not(self, op: Any, values: TensorType, index: TensorType) -> str | None:
+        return f"no rows of {values.dtype}" if values.dtype == DType.BOOL else None
+
+
+@kernel(Gather, backend="numba", rank=5)
+class GatherKernel(Rows):
+    """Rows of a table."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        (table, index), (y,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
+        kinds = Pointer(dtype), Pointer(node.inputs[1].dtype), Pointer(dtype), Constant(0.0, dtype), Size(), Size()
+        width = table.size // len(table)
+        return native.of_function(gather, kinds).bind(index.size, y.size, table, index, y, len(table), width)
+
+
+@kernel(ScatterRows, backend="numba", rank=5)
+class ScatterRowsKernel(Rows):
+    """Rows added up in the order of their operands, whatever the number of threads."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        (values, index), (y,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
+        arrays = Pointer(dtype), Pointer(node.inputs[1].dtype), Pointer(dtype)
+        body = native.of_function(scatter, (*arrays, Constant(0.0, dtype), *(Size(),) * 3))
+        width = y.size // len(y)
+        return body.bind(len(y), y.size + values.size, values, index, y, len(y), width, index.size)

@@ -1,0 +1,233 @@
+"""Ops along one axis: softmax and its logarithm, cross-entropy, the place of the maximum, one-hot vectors.
+
+Every thread has whole vectors to itself. Vectors are those along the axis, one for each place of the other axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from netspec.backends.numba import native
+from netspec.backends.numba.loops import collapsed
+from netspec.backends.numba.native import Constant, Function, Literal, Pointer, Size
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.ops.reduce import ArgMax
+from netspec.graph.ops.shape import OneHot
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+from netspec.layers.activations import LogSoftmax, Softmax
+from netspec.layers.crossentropy import SoftmaxCrossEntropyLoss
+
+WORK = 8
+"""An exponential takes about as long as so many loads and stores."""
+
+
+def softmax(
+    first: int, last: int, x: Any, y: Any, exp: Any, zero: float, one: float,
+    xc: int, yc: int, count: int, inner: int, x0: int, x1: int, y0: int, y1: int,
+) -> None:  # fmt: skip
+    """y = eˣ / Σ eˣ. A NaN makes its whole vector NaN, by way of the sum."""
+    for unit in range(first, last):
+        a, b = unit // inner * x0 + unit % inner * x1, unit // inner * y0 + unit % inner * y1
+        most = x[a]
+        for c in range(1, count):
+            most = max(most, x[a + c * xc])
+        total = zero
+        for c in range(count):
+            e = exp(x[a + c * xc] - most)
+            y[b + c * yc] = e
+            total += e
+        scale = one / total
+        for c in range(count):
+            y[b + c * yc] *= scale
+
+
+def log_softmax(
+    first: int, last: int, x: Any, y: Any, exp: Any, log: Any, zero: float,
+    xc: int, yc: int, count: int, inner: int, x0: int, x1: int, y0: int, y1: int,
+) -> None:  # fmt: skip
+    """y = x - ln Σ eˣ"""
+    for unit in range(first, last):
+        a, b = unit // inner * x0 + unit % inner * x1, unit // inner * y0 + unit % inner * y1
+        most = x[a]
+        for c in range(1, count):
+            most = max(most, x[a + c * xc])
+        total = zero
+        for c in range(count):
+            total += exp(x[a + c * xc] - most)
+        shift = most + log(total)
+        for c in range(count):
+            y[b + c * yc] = x[a + c * xc] - shift
+
+
+def cross_entropy(
+    first: int, last: int, x: Any, label: Any, loss: Any, y: Any, exp: Any, log: Any, zero: float, keep: int,
+    xc: int, yc: int, count: int, inner: int, x0: int, x1: int, l0: int, l1: int, s0: int, s1: int, y0: int, y1: int,
+) -> None:  # fmt: skip
+    """loss = ln Σ eˣ - x[label], 0 without such a class; y = x - ln Σ eˣ if `keep`."""
+    for unit in range(first, last):
+        i, j = unit // inner, unit % inner
+        a, b = i * x0 + j * x1, i * y0 + j * y1
+        most = x[a]
+        for c in range(1, count):
+            most = max(most, x[a + c * xc])
+        total = zero
+        for c in range(count):
+            total += exp(x[a + c * xc] - most)
+        # Two small terms, subtracted one after the other: large scores of one size leave their difference exact.
+        rest = log(total)
+        if keep:
+            for c in range(count):
+                y[b + c * yc] = (x[a + c * xc] - most) - rest
+        right = label[i * l0 + j * l1]
+        loss[i * s0 + j * s1] = rest - (x[a + right * xc] - most) if 0 <= right < count else zero
+
+
+def arg_max(
+    first: int, last: int, x: Any, y: Any, xc: int, count: int, inner: int, x0: int, x1: int, y0: int, y1: int
+) -> None:
+    """The first place of the maximum, or of a NaN."""
+    for unit in range(first, last):
+        a = unit // inner * x0 + unit % inner * x1
+        best, place = x[a], 0
+        for c in range(1, count):
+            v = x[a + c * xc]
+            if v > best or (v != v and best == best):  # noqa: PLR0124  NaN is greater than all
+                best, place = v, c
+        y[unit // inner * y0 + unit % inner * y1] = place
+
+
+def one_hot(
+    first: int, last: int, index: Any, y: Any, zero: float, one: float,
+    yc: int, count: int, inner: int, x0: int, x1: int, y0: int, y1: int,
+) -> None:  # fmt: skip
+    """1 at the index, 0 elsewhere."""
+    for unit in range(first, last):
+        right = index[unit // inner * x0 + unit % inner * x1]
+        to = unit // inner * y0 + unit % inner * y1
+        for c in range(count):
+            y[to + c * yc] = one if c == right else zero
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The vectors along an axis of some arrays: at most two loops over their places."""
+
+    count: int
+    """Places, in all."""
+    inner: int
+    steps: tuple[tuple[int, int], ...]
+    """Of each array, from place to place in the outer and in the inner loop."""
+
+    @classmethod
+    def of(cls, places: Sequence[int], arrays: Sequence[Any]) -> Vectors | None:
+        """From arrays whose axes are `places` alone; None if there are more loops."""
+        loops = collapsed(places, arrays)
+        if len(loops.sizes) > 2:
+            return None
+        outer = len(loops.sizes) == 1
+        inner = 1 if outer else loops.sizes[1]
+        return cls(prod(places), inner, tuple((one[0], 0) if outer else (one[0], one[1]) for one in loops.steps))
+
+
+def without(array: Any, axis: int) -> Any:
+    """The places of the vectors along an axis, as an array."""
+    return array[(slice(None),) * (axis % array.ndim) + (0,)]
+
+
+class AlongAxis(Kernel):
+    """Base of these kernels: plain operands, or channels-last ones whose axis is that of the channels."""
+
+    def axis(self, node: Node) -> int:
+        """The axis, counted from the front."""
+        axis: int = node.op.axis  # type: ignore[attr-defined]  # all of these ops have it
+        return axis % len(node.inputs[0].shape)
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        x = node.inputs[0]
+        last = Layout.channels_last(len(x.shape))
+        taken = last if given[0] == last and self.axis(node) == 1 else PLAIN
+        lying = [taken if value.shape == x.shape else PLAIN for value in (*node.inputs, *node.outputs)]
+        return Signature(tuple(lying[: len(given)]), tuple(lying[len(given) :]))
+
+
+def bound(
+    body: Callable[..., None], node: Node, axis: int, arrays: Sequence[tuple[Any, DType]], fixed: Sequence[Any],
+    flags: frozenset[str],
+) -> Thunk:  # fmt: skip
+    """A call of a body over vectors along `axis` of the first array, and of those of its shape; None is not read."""
+    shape = max((array.shape for array, _ in arrays if array is not None), key=len)
+    long = [array is not None and array.ndim == len(shape) for array, _ in arrays]
+    places = shape[:axis] + shape[axis + 1 :]
+    there = [array for array, _ in arrays if array is not None]
+    found = Vectors.of(places, [without(one, axis) if one.ndim == len(shape) else one for one in there])
+    assert found is not None
+    steps = dict(zip(map(id, there), found.steps, strict=True))
+    inner = [array.strides[axis] // array.itemsize for (array, _), one in zip(arrays, long, strict=True) if one]
+    if arrays[-1][0] is None:
+        inner.append(1)
+    arguments = (
+        *(Pointer(dtype) for _, dtype in arrays), *fixed, *(Literal(1) if step == 1 else Size() for step in inner),
+        *(Size(),) * (2 + 2 * len(arrays)),
+    )  # fmt: skip
+    outer = [step for array, _ in arrays for step in (steps[id(array)] if array is not None else (0, 0))]
+    values = [*(array for array, _ in arrays), *(step for step in inner if step != 1), shape[axis], found.inner, *outer]
+    return native.of_function(body, arguments, flags).bind(found.count, WORK * prod(shape), *values)
+
+
+@kernel(Softmax, LogSoftmax, backend="numba", rank=5)
+class SoftmaxKernel(AlongAxis):
+    """eˣ / Σ eˣ, or its logarithm."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        dtype, zero = node.inputs[0].dtype, Constant(0.0, node.inputs[0].dtype)
+        arrays = [(buffers.inputs[0], dtype), (buffers.outputs[0], dtype)]
+        body, fixed = softmax, [Function("exp", dtype), zero, Constant(1.0, dtype)]
+        if isinstance(node.op, LogSoftmax):
+            body, fixed = log_softmax, [Function("exp", dtype), Function("log", dtype), zero]
+        return bound(body, node, self.axis(node), arrays, fixed, native.REASSOCIATE)
+
+
+@kernel(SoftmaxCrossEntropyLoss, backend="numba", rank=5)
+class CrossEntropyKernel(AlongAxis):
+    """The loss of each vector, and the logarithms of the probabilities."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        (x, label), (loss, log_prob) = buffers.inputs, buffers.outputs
+        dtype = node.inputs[0].dtype
+        if loss is None:
+            return bound(
+                log_softmax, node, self.axis(node), [(x, dtype), (log_prob, dtype)],
+                [Function("exp", dtype), Function("log", dtype), Constant(0.0, dtype)], native.REASSOCIATE,
+            )  # fmt: skip
+        fixed = [Function("exp", dtype), Function("log", dtype), Constant(0.0, dtype), Literal(int(log_prob is not None))]
+        arrays = [(x, dtype), (label, node.inputs[1].dtype), (loss, dtype), (log_prob, dtype)]
+        return bound(cross_entropy, node, self.axis(node), arrays, fixed, native.FAST)
+
+
+@kernel(ArgMax, backend="numba", rank=5)
+class ArgMaxKernel(AlongAxis):
+    """The first place of the maximum."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        arrays = [(buffers.inputs[0], node.inputs[0].dtype), (buffers.outputs[0], DType.INT64)]
+        return bound(arg_max, node, self.axis(node), arrays, [], native.FAST)
+
+
+@kernel(OneHot, backend="numba", rank=5)
+class OneHotKernel(Kernel):
+    """Vectors with a single 1."""
+
+    def why_not(self, op: OneHot, index: TensorType) -> str | None:
+        return None if op.dtype != DType.BOOL else "no vectors of bool"
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, dtype = node.op, node.types[0].dtype
+        assert isinstance(op, OneHot)
+        arrays = [(buffers.inputs[0], node.inputs[0].dtype), (buffers.outputs[0], dtype)]
+        fixed = [Constant(0.0, dtype), Constant(1.0, dtype)]
+        return bound(one_hot, node, op.axis % len(node.types[0].shape), arrays, fixed, native.FAST)
