@@ -52,7 +52,7 @@ NETS = {
 }
 """In the order of the table. The LSTM character model and the Transformer encoder wait for their layers."""
 
-LEARNING_RATE = 2.0**-7
+LEARNING_RATE = 2.0**-12
 """Of steps that are compared: a power of two, so that gradients can be read off the first step without rounding."""
 STILL = 1e-6
 """Learning rate of the steps that are timed: so many on one batch would drive the weights anywhere."""

@@ -28,6 +28,22 @@ def _load(net: Net, *, dropout: bool) -> NetSpec:
     return spec
 
 
+def warm_up() -> None:
+    """One step of a tiny net."""
+    spec = load_spec(
+        {
+            "netspec": 1,
+            "inputs": {"x": {"shape": [2]}, "label": {"shape": [], "dtype": "int32"}},
+            "layers": [{"name": "logits", "type": "Dense", "units": 2}],
+            "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
+        }
+    )
+    assert isinstance(spec, NetSpec)
+    program = Compiler(spec, solver=SGD(type="SGD", momentum=catalogue.MOMENTUM)).program(Purpose.TRAIN, 1)
+    program.write({"x": np.ones((1, 2)), "label": np.zeros(1, np.int32), LEARNING_RATE: np.array(0.1)})
+    program.run()
+
+
 def _set_weights(compiler: Compiler) -> None:
     names = compiler.names("parameter")
     parts = [(name.rsplit("/", 1)[1], compiler.info[name].value.shape) for name in names]

@@ -9,6 +9,18 @@ import numpy as np
 import onnxruntime as ort
 
 
+def warm_up() -> None:
+    """One run of a model with one node."""
+    from onnx import TensorProto, helper
+
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "tiny", [x], [y])
+    opset = helper.make_opsetid("", 13)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session.run(None, {"x": np.ones(2, np.float32)})
+
+
 class OnnxRuntimePrediction:
     """`net.onnx` of a folder, with all optimizations, sizes fixed, and inputs and outputs bound: nothing is copied."""
 

@@ -74,6 +74,14 @@ class TorchTraining:
                 _netspec_shaped(parameter).copy_(torch.from_numpy(values))
 
 
+def warm_up() -> None:
+    """One step of a tiny net."""
+    model = nn.Linear(2, 2)
+    update = torch.optim.SGD(model.parameters(), 0.1, momentum=catalogue.MOMENTUM, fused=True)
+    cross_entropy(model(torch.ones(1, 2)), torch.zeros(1, dtype=torch.int64)).backward()
+    update.step()
+
+
 def _parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """Each parameter with netspec's word for its kind, in the order of the net."""
     kinds = {"weight": "kernel", "bias": "bias"}
