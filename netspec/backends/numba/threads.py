@@ -11,6 +11,8 @@ import ctypes
 from collections.abc import Callable
 from functools import cache, partial
 
+from netspec.backends.openmp import wait_briefly
+
 SERIAL_WORK = 16384
 """So many elements are done before a second thread would have woken up."""
 
@@ -18,6 +20,7 @@ SERIAL_WORK = 16384
 @cache
 def openmp() -> ctypes.CDLL | None:
     """libgomp, or None."""
+    wait_briefly()
     try:
         library = ctypes.CDLL("libgomp.so.1")
     except OSError:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from netspec.backends.openmp import wait_briefly
+
 SETTING = "NETSPEC_ONEDNN"
 FILE = "libdnnl.so.3"
 MAJOR = 3
@@ -147,6 +149,7 @@ def wheel_paths() -> list[Path]:
 
 def load(path: str) -> Library | str:
     """Load a file, or a name that the system's loader finds; a text says why it cannot be used."""
+    wait_briefly()
     try:
         functions = ctypes.CDLL(path)
         version_of = functions.dnnl_version
