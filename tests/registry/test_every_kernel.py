@@ -74,12 +74,19 @@ def array(device: Device, kind: TensorType, host: Any = None, layout: Layout = P
 
 
 def signatures(one: Kernel, made: Call) -> list[Signature]:
-    """How the kernel takes the call's operands, and gives its results: from plain operands, and from channels-last ones.
+    """How the kernel takes the call's operands and gives its results: for plain operands, and for channels-last ones.
 
     As in the layout pass the results of an elementwise op lie as its whole operands do, all of them alike.
     """
+
+    def channels_last(kind: TensorType) -> Layout:
+        return Layout.channels_last(kind.rank) if kind.rank > 2 else PLAIN
+
+    def plain(_: TensorType) -> Layout:
+        return PLAIN
+
     found = []
-    for layout_of in (lambda _: PLAIN, lambda kind: Layout.channels_last(kind.rank) if kind.rank > 2 else PLAIN):
+    for layout_of in (plain, channels_last):
         given = [layout_of(value.type) for value in made.node.inputs]
         if made.op.traits.elementwise:
             found.append(Signature(tuple(given), tuple(layout_of(value.type) for value in made.node.outputs)))

@@ -1,13 +1,12 @@
 """The source of a kernel for an elementwise computation: its scalar code inside loops.
 
 One source serves all sizes: sizes and outer steps are arguments. What shapes the code is the number of loops, how each
-array steps in the innermost (1, 0, or otherwise), and which results are written over which operands: then both go by one
-pointer, so that the compiler sees that no iteration reads what another wrote.
+array steps in the innermost (1, 0, or otherwise), and which results are written over which operands: then both go by
+one pointer, so that the compiler sees that no iteration reads what another wrote.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -71,14 +70,19 @@ class ElementwiseSource:
         if self.depth > 1:
             text += [f"{indent}for row in range(first, last):", *(f"{indent}    {line}" for line in self._row())]
             indent, span = indent + "    ", f"n{self.depth - 1}"
-        loads = [f"a{k} = {self._element(k)}{' != 0' if dtype == DType.BOOL else ''}" for k, dtype in enumerate(self.operands)]
+        loads = [
+            f"a{k} = {self._element(k)}{' != 0' if dtype == DType.BOOL else ''}"
+            for k, dtype in enumerate(self.operands)
+        ]
         repeated = [self.inner(k) == 0 for k in range(len(loads))]
         text += [indent + load for load, same in zip(loads, repeated, strict=True) if same]
         text.append(f"{indent}for i in range({span}):")
         body = [load for load, same in zip(loads, repeated, strict=True) if not same] + [*self.lines]
         for k, one in enumerate(self.results, len(self.operands)):
             name = self.names[one.number]
-            body.append(f"{self._element(k)} = " + (f"uint8(1) if {name} else uint8(0)" if one.dtype == DType.BOOL else name))
+            body.append(
+                f"{self._element(k)} = " + (f"uint8(1) if {name} else uint8(0)" if one.dtype == DType.BOOL else name)
+            )
         return "\n".join(text + [f"{indent}    {line}" for line in body])
 
     def _row(self) -> list[str]:

@@ -7,10 +7,8 @@ from types import ModuleType
 
 from netspec.backends.numba.linker import pack
 
-LIBRARY_CALLS = {
-    "memset", "memcpy", "memmove",
-    *(name + suffix for name in ("exp", "expm1", "log", "log1p", "tanh", "pow", "sqrt", "floor") for suffix in ("", "f")),
-}  # fmt: skip
+FUNCTIONS = ("exp", "expm1", "log", "log1p", "tanh", "pow", "sqrt")
+LIBRARY_CALLS = {"memset", "memcpy", "memmove", *FUNCTIONS, *(f"{name}f" for name in FUNCTIONS)}
 """What machine code may call: the C and mathematics libraries, which every process has."""
 
 POINTER_CHECKS = 256

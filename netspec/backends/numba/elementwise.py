@@ -76,7 +76,7 @@ def _dtype(array: Any) -> DType:
 def _written_over(array: Any, inputs: Sequence[Any]) -> int | None:
     """The operand that lies exactly where a result lies."""
     for index, one in enumerate(inputs):
-        if one.__array_interface__["data"] == array.__array_interface__["data"] and one.strides == array.strides:
-            if one.shape == array.shape and one.dtype == array.dtype:
-                return index
+        alike = (one.strides, one.shape, one.dtype) == (array.strides, array.shape, array.dtype)
+        if alike and one.__array_interface__["data"] == array.__array_interface__["data"]:
+            return index
     return None

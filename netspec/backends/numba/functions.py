@@ -1,7 +1,7 @@
 """Elementary functions that compile to vector instructions; imported by generated modules only.
 
-For float32 they are written out here, exact to about 2 units in the last place; those of float64 are the C library's, called
-one element at a time. After S. Moshier's Cephes library (exp, log) and the usual identities for the rest.
+For float32 they are written out here, exact to about 2 units in the last place; those of float64 are the C library's,
+called one element at a time. After S. Moshier's Cephes library (exp, log) and the usual identities for the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = [
 ]  # fmt: skip
 
 F = np.float32
-I = np.int32  # noqa: E741  the integer type beside F
+I = np.int32
 
 ROUND, LOG2_E = F(12582912.0), F(1.44269504088896341)  # adding 1.5 · 2²³ rounds to a whole number
 LN2_HIGH, LN2_LOW = F(0.693359375), F(-2.12194440e-4)
@@ -67,8 +67,8 @@ def _expm1_near_0(r: Any) -> Any:
 @inlined
 def exp_float32(x: Any) -> Any:
     """eˣ. The power of 2 is taken in two factors: it reaches from the subnormal numbers to infinity."""
-    x = EXP_MOST if x > EXP_MOST else x
-    x = EXP_LEAST if x < EXP_LEAST else x
+    x = min(x, EXP_MOST)
+    x = max(x, EXP_LEAST)
     n, r = _reduced(x)
     half = I(n >> I(1))
     return (_expm1_near_0(r) + ONE) * _power_of_2(half) * _power_of_2(I(n - half))
@@ -77,8 +77,8 @@ def exp_float32(x: Any) -> Any:
 @inlined
 def expm1_float32(x: Any) -> Any:
     """eˣ - 1, exact near 0. Halved on the way, so that 2¹²⁸ does not overflow before it must."""
-    x = EXPM1_MOST if x > EXPM1_MOST else x
-    x = EXPM1_LEAST if x < EXPM1_LEAST else x
+    x = min(x, EXPM1_MOST)
+    x = max(x, EXPM1_LEAST)
     n, r = _reduced(x)
     scale = _power_of_2(I(n - I(1)))
     return TWO * (scale * _expm1_near_0(r) + (scale - HALF))
@@ -88,7 +88,7 @@ def expm1_float32(x: Any) -> Any:
 def tanh_float32(x: Any) -> Any:
     """tanh x = (e²ˣ - 1) / (e²ˣ + 1)"""
     y = abs(x)
-    y = TANH_MOST if y > TANH_MOST else y
+    y = min(y, TANH_MOST)
     t = expm1_float32(y + y)
     t = t / (t + TWO)
     return -t if x < ZERO else t

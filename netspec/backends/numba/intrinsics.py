@@ -1,25 +1,28 @@
 """What numba lacks for code over raw memory: pointers from addresses, bits of floats, calls by address.
 
 Imported only when something is compiled. A kernel is called with one argument, an array of 64-bit words: `words[0]` and
-`words[1]` are the addresses of OpenMP's `omp_get_thread_num` and `omp_get_num_threads` (0 without OpenMP), `words[2]` the
-number of units of work; then come addresses, whole numbers, and bits of floats.
+`words[1]` are the addresses of OpenMP's `omp_get_thread_num` and `omp_get_num_threads` (0 without OpenMP), `words[2]`
+the number of units of work; then come addresses, whole numbers, and bits of floats.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+from numba import extending, types
 
 WORD = ir.IntType(64)
+# What it makes is called in compiled code, with other arguments than declared.
+intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
 
 
 @intrinsic
 def pointer(typing_context: Any, address: Any, dtype: Any) -> Any:
     """A pointer to elements of `dtype` (a numba type) from an address."""
-    target = types.CPointer(dtype.dtype)
+    make: Any = types.CPointer
+    target = make(dtype.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], context.get_value_type(target))

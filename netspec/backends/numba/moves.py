@@ -50,16 +50,12 @@ def reordered(source: Any, target: Any) -> Thunk:
     return _turned(source, target, loops, side, (n0, n1), (x0, x1, x[-1], y0, y1, y[side]))
 
 
-def _turned(
-    source: Any, target: Any, loops: Loops, side: int, outer: tuple[int, int], steps: Sequence[int]
-) -> Thunk:
+def _turned(source: Any, target: Any, loops: Loops, side: int, outer: tuple[int, int], steps: Sequence[int]) -> Thunk:
     dtype = DType(str(target.dtype))
     rows, columns = loops.sizes[side], loops.sizes[-1]
     arguments = (Pointer(dtype), Pointer(dtype), native.Literal(TILE), *(Size(),) * 9)
     units = outer[0] * outer[1] * -(-rows // TILE)
-    return native.of_function(turn, arguments).bind(
-        units, loops.size, source, target, rows, columns, outer[1], *steps
-    )
+    return native.of_function(turn, arguments).bind(units, loops.size, source, target, rows, columns, outer[1], *steps)
 
 
 def in_turn(calls: Sequence[Thunk]) -> Thunk:
@@ -94,6 +90,7 @@ class ConcatKernel(Following):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (y,) = node.op, buffers.outputs
         assert isinstance(op, Concat)
+        assert y is not None
         axis, start, calls = op.axis % y.ndim, 0, []
         for x in buffers.inputs:
             calls.append(copy(x, _part(y, axis, start, start + x.shape[axis])))

@@ -1,8 +1,8 @@
 """`Native`: machine code of a kernel, compiled by numba once and loaded from disk ever after.
 
 A kernel body is a function `body(first, last, …)` that does the units of work from `first` to before `last`. A short
-generated module makes of it a function of one argument (see `intrinsics`), which numba compiles; the object code goes to the
-cache folder under a hash of all that it depends on. Loading it needs llvmlite alone.
+generated module makes of it a function of one argument (see `intrinsics`), which numba compiles; the object code goes
+to the cache folder under a hash of all that it depends on. Loading it needs llvmlite alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Batch normalization: training, gradient, inference.
 
-Statistics are taken of pieces that do not depend on the number of threads and put together in their order: each piece has its
-own mean first, then the squares around it, while the piece is still in the cache. T. F. Chan, G. H. Golub, R. J. LeVeque,
-"Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+Statistics are taken of pieces that do not depend on the number of threads and put together in their order: each piece
+has its own mean first, then the squares around it, while the piece is still in the cache. T. F. Chan, G. H. Golub,
+R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pooling in one or two spatial axes.
 
-The innermost loop runs over the channels: it is vectorized where they lie next to each other. Each thread has rows of the
-output, or for gradients whole images, to itself.
+The innermost loop runs over the channels: it is vectorized where they lie next to each other. Each thread has rows of
+the output, or for gradients whole images, to itself.
 """
 
 from __future__ import annotations
@@ -220,6 +220,11 @@ def _image(array: Any) -> tuple[list[int], list[int]]:
     return sizes, steps
 
 
+def _window(node: Node) -> Window:
+    window: Window = node.op.window  # type: ignore[attr-defined]  # all of these ops have one
+    return window
+
+
 def _is_apart(window: Window, spatial: Sequence[int], out: Sequence[int]) -> bool:
     """Whether the windows cover the input and nothing else, without overlap."""
     tiles = all(size == stride * count for size, stride, count in zip(spatial, window.strides, out, strict=True))
@@ -232,7 +237,7 @@ class MaxPoolKernel(Pooling):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x,), (y, index), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
-        window = node.op.window
+        window = _window(node)
         if y is None:  # the places alone are wanted: nobody does, so it is not in the memory plan
             y = like(index, dtype)
         fixed = (
@@ -249,7 +254,8 @@ class MaxPoolGradKernel(Pooling):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (dy, index), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
-        window = node.op.window
+        window = _window(node)
+        assert dx is not None
         fixed = Constant(0.0, dtype), Literal(int(_is_apart(window, dx.shape[2:], dy.shape[2:])))
         arrays = [(dy, dtype), (index, DType.INT32), (dx, dtype)]
         return bound(max_pool_grad, arrays, fixed, dx, dy, window, True)
@@ -262,7 +268,7 @@ class MaxPoolGatherKernel(Pooling):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x, index), (y,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         arrays = [(x, dtype), (index, DType.INT32), (y, dtype)]
-        return bound(max_pool_gather, arrays, [Constant(0.0, dtype)], x, y, node.op.window, False)
+        return bound(max_pool_gather, arrays, [Constant(0.0, dtype)], x, y, _window(node), False)
 
 
 @kernel(AveragePool, backend="numba", rank=5)
@@ -272,7 +278,7 @@ class AveragePoolKernel(Pooling):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x,), (y,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         fixed = Constant(0.0, dtype), Constant(1.0, dtype)
-        return bound(average_pool, [(x, dtype), (y, dtype)], fixed, x, y, node.op.window, False)
+        return bound(average_pool, [(x, dtype), (y, dtype)], fixed, x, y, _window(node), False)
 
 
 @kernel(AveragePoolGrad, backend="numba", rank=5)
@@ -282,4 +288,4 @@ class AveragePoolGradKernel(Pooling):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (dy,), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         fixed = Constant(0.0, dtype), Constant(1.0, dtype)
-        return bound(average_pool_grad, [(dy, dtype), (dx, dtype)], fixed, dx, dy, node.op.window, True)
+        return bound(average_pool_grad, [(dy, dtype), (dx, dtype)], fixed, dx, dy, _window(node), True)

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from netspec.backends.numba import native
-from netspec.backends.numba.native import Literal, Number, Pointer, Size
+from netspec.backends.numba.native import Argument, Literal, Number, Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.random import LOW, MULTIPLIERS, ROUNDS, WEYL, RandomUniform
 from netspec.graph.types import DType, TensorType
@@ -48,14 +48,14 @@ def uniform(
 class RandomUniformKernel(Kernel):
     """Uniform numbers in [0, 1)."""
 
-    def why_not(self, op: RandomUniform, rng: TensorType) -> str | None:
+    def why_not(self, op: RandomUniform, *types: TensorType) -> str | None:
         return None if op.type.dtype.is_float else f"no random {op.type.dtype}"
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, kind = node.op, node.types[0]
         assert isinstance(op, RandomUniform)
         numbers = (ROUNDS, *MULTIPLIERS, *WEYL, LOW)
-        arguments = (
+        arguments: tuple[Argument, ...] = (
             Pointer(DType.INT64), Pointer(kind.dtype), native.Type("uint64"), native.Type(str(kind.dtype)),
             Number(kind.dtype), *map(Literal, numbers), *(Size(),) * 3,
         )  # fmt: skip

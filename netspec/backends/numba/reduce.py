@@ -1,8 +1,8 @@
 """Sums, means and maxima over any axes.
 
-An operand is seen as four nested loops, kept · reduced · kept · reduced, of which any may have size 1. Long reductions are cut
-into pieces by size alone, never by the number of threads; the pieces are reduced one by one, and then together in their
-order: the result is the same on any number of threads.
+An operand is seen as four nested loops, kept · reduced · kept · reduced, of which any may have size 1. Long reductions
+are cut into pieces by size alone, never by the number of threads; the pieces are reduced one by one, and then together
+in their order: the result is the same on any number of threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from netspec.backends.numba.loops import merged
 from netspec.backends.numba.native import Literal, Number, Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
-from netspec.graph.ops.reduce import ReduceMax, ReduceMean, Reduction, ReduceSum
+from netspec.graph.ops.reduce import ReduceMax, ReduceMean, ReduceSum, Reduction
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
@@ -114,18 +114,17 @@ class Nest:
     y: tuple[int, int, int, int]
 
     @classmethod
-    def of(cls, shape: Sequence[int], x: Sequence[int], y: Sequence[int], reduced: Sequence[int]) -> Nest | None:
+    def of(cls, shape: Sequence[int], x: Sequence[int], y: Sequence[int]) -> Nest | None:
         """The loops of a reduction from the steps of the operand and of the result along the operand's axes.
 
-        None where the axes are too scattered. The result's steps are 0 along `reduced` axes.
+        None where the axes are too scattered. The result's steps are 0 along the axes that are reduced.
         """
         order = sorted((axis for axis in range(len(shape)) if shape[axis] != 1), key=lambda axis: (-x[axis], axis))
-        taken = [0 if axis in reduced else 1 for axis in order]
         steps = [[one[axis] for axis in order] for one in (x, y)]
-        loops = merged([shape[axis] for axis in order], [*steps, taken])
+        loops = merged([shape[axis] for axis in order], steps)
         slots: list[tuple[int, int, int]] = [(1, 0, 0)] * 4
         slot = 3
-        for size, own, to in reversed(list(zip(loops.sizes, *loops.steps[:2], strict=True))):
+        for size, own, to in reversed(list(zip(loops.sizes, *loops.steps, strict=True))):
             slot -= (slot % 2 == 1) != (to == 0)
             if slot < 0:
                 return None
@@ -153,7 +152,8 @@ BODIES = {ReduceSum: (sum_rows, sum_columns), ReduceMean: (sum_rows, sum_columns
 class Reduce(Kernel):
     """Sums, means and maxima over axes that leave at most four loops."""
 
-    def why_not(self, op: Reduction, x: TensorType) -> str | None:
+    def why_not(self, op: Reduction, *types: TensorType) -> str | None:
+        (x,) = types
         if x.dtype not in (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64):
             return f"no reduction of {x.dtype}"
         if isinstance(op, ReduceMean) and not x.dtype.is_float:
@@ -171,10 +171,11 @@ class Reduce(Kernel):
         return parts * node.types[0].nbytes if parts > 1 else 0
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        op, x, y = node.op, buffers.inputs[0], buffers.outputs[0]
+        op, (x,), (y,) = node.op, buffers.inputs, buffers.outputs
         assert isinstance(op, Reduction)
+        assert y is not None
         kind = node.inputs[0].type
-        found = Nest.of(kind.shape, [step // x.itemsize for step in x.strides], _result_steps(op, kind), op.over(kind))
+        found = Nest.of(kind.shape, [step // x.itemsize for step in x.strides], _result_steps(op, kind))
         assert found is not None
         rows, columns = BODIES[type(op)]
         count = prod(kind.shape[axis] for axis in op.over(kind))
@@ -183,7 +184,8 @@ class Reduce(Kernel):
         _, _, parts = found.pieces()
         if parts == 1:
             return _stage(found, (rows, columns), kind.dtype, x, y, factor, (found.y[0], 0, found.y[2]))
-        partial = buffers.workspace[: parts * y.nbytes].view(str(kind.dtype))  # type: ignore[index]  # as was asked for
+        assert buffers.workspace is not None
+        partial = buffers.workspace[: parts * y.nbytes].view(str(kind.dtype))
         steps = (parts * k1, k1, 1)
         first = _stage(found, (rows, columns), kind.dtype, x, partial, 1.0, steps)
         together = Nest((k0, parts, k1, 1), (steps[0], steps[1], 1, 0), (found.y[0], 0, found.y[2], 0))
@@ -198,7 +200,7 @@ class Reduce(Kernel):
 
 def nest(op: Reduction, x: TensorType, layout: Layout) -> Nest | None:
     """The loops over an operand in a layout; the result is plain."""
-    return Nest.of(x.shape, layout.strides(x), _result_steps(op, x), op.over(x))
+    return Nest.of(x.shape, layout.strides(x), _result_steps(op, x))
 
 
 def _result_steps(op: Reduction, x: TensorType) -> list[int]:
@@ -208,9 +210,7 @@ def _result_steps(op: Reduction, x: TensorType) -> list[int]:
     return [0 if axis in axes else step for axis, step in enumerate(PLAIN.strides(kept))]
 
 
-def _stage(
-    found: Nest, bodies: Any, dtype: DType, x: Any, y: Any, factor: float, steps: tuple[int, int, int]
-) -> Thunk:
+def _stage(found: Nest, bodies: Any, dtype: DType, x: Any, y: Any, factor: float, steps: tuple[int, int, int]) -> Thunk:
     """Reduce each piece; `steps` are those of y along k0, pieces, and k1."""
     pieces, piece, _ = found.pieces()
     rows, columns = bodies

@@ -12,9 +12,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 
-def gather(
-    first: int, last: int, table: Any, index: Any, y: Any, zero: float, rows: int, width: int
-) -> None:
+def gather(first: int, last: int, table: Any, index: Any, y: Any, zero: float, rows: int, width: int) -> None:
     """y[i] = table[index[i]]. A number out of range, which the loader refuses, gives zeros, never foreign memory."""
     for i in range(first, last):
         row = index[i] + rows if index[i] < 0 else index[i]
@@ -42,8 +40,8 @@ def scatter(
 class Rows(Kernel):
     """Base of both: numbers of the float types, any whole indices."""
 
-    def why_not(self, op: Any, values: TensorType, index: TensorType) -> str | None:
-        return f"no rows of {values.dtype}" if values.dtype == DType.BOOL else None
+    def why_not(self, op: Any, *types: TensorType) -> str | None:
+        return f"no rows of {types[0].dtype}" if types[0].dtype == DType.BOOL else None
 
 
 @kernel(Gather, backend="numba", rank=5)
@@ -52,6 +50,7 @@ class GatherKernel(Rows):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (table, index), (y,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
+        assert y is not None
         kinds = Pointer(dtype), Pointer(node.inputs[1].dtype), Pointer(dtype), Constant(0.0, dtype), Size(), Size()
         width = table.size // len(table)
         return native.of_function(gather, kinds).bind(index.size, y.size, table, index, y, len(table), width)
@@ -63,6 +62,7 @@ class ScatterRowsKernel(Rows):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (values, index), (y,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
+        assert y is not None
         arrays = Pointer(dtype), Pointer(node.inputs[1].dtype), Pointer(dtype)
         body = native.of_function(scatter, (*arrays, Constant(0.0, dtype), *(Size(),) * 3))
         width = y.size // len(y)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -30,8 +32,8 @@ class Store:
         except OSError:
             private = False
         if not (private and os.access(self.path, os.W_OK)):
-            self._temporary = tempfile.TemporaryDirectory(prefix="netspec-", ignore_cleanup_errors=True)
-            self.path = Path(self._temporary.name)
+            self.path = Path(tempfile.mkdtemp(prefix="netspec-"))
+            atexit.register(shutil.rmtree, self.path, ignore_errors=True)
 
     def read(self, name: str) -> bytes | None:
         """The content of a file; None where there is none, or it is not what was written."""

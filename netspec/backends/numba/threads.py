@@ -42,8 +42,8 @@ def queries() -> tuple[int, int]:
     library = openmp()
     if library is None:
         return 0, 0
-    found = [ctypes.cast(one, ctypes.c_void_p).value for one in (library.omp_get_thread_num, library.omp_get_num_threads)]
-    return found[0] or 0, found[1] or 0
+    number, count = library.omp_get_thread_num, library.omp_get_num_threads
+    return ctypes.cast(number, ctypes.c_void_p).value or 0, ctypes.cast(count, ctypes.c_void_p).value or 0
 
 
 _quick: Callable[[int], Callable[[ctypes.c_void_p], None]] = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)

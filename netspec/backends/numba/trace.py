@@ -187,7 +187,8 @@ class Namespace:
     """What `xp` is in `forward`. NaN comes through all of them, as through NumPy's."""
 
     exp, expm1, log, log1p, tanh, sqrt = (
-        staticmethod(lambda x, name=name: _function(name, x)) for name in ("exp", "expm1", "log", "log1p", "tanh", "sqrt")
+        staticmethod(lambda x, name=name: _function(name, x))
+        for name in ("exp", "expm1", "log", "log1p", "tanh", "sqrt")
     )
 
     def __init__(self, trace: Trace) -> None:

@@ -156,7 +156,7 @@ class AlongAxis(Kernel):
 
 
 def bound(
-    body: Callable[..., None], node: Node, axis: int, arrays: Sequence[tuple[Any, DType]], fixed: Sequence[Any],
+    body: Callable[..., None], axis: int, arrays: Sequence[tuple[Any, DType]], fixed: Sequence[Any],
     flags: frozenset[str],
 ) -> Thunk:  # fmt: skip
     """A call of a body over vectors along `axis` of the first array, and of those of its shape; None is not read."""
@@ -186,10 +186,12 @@ class SoftmaxKernel(AlongAxis):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         dtype, zero = node.inputs[0].dtype, Constant(0.0, node.inputs[0].dtype)
         arrays = [(buffers.inputs[0], dtype), (buffers.outputs[0], dtype)]
-        body, fixed = softmax, [Function("exp", dtype), zero, Constant(1.0, dtype)]
+        body: Callable[..., None] = softmax
+        fixed = [Function("exp", dtype), zero, Constant(1.0, dtype)]
         if isinstance(node.op, LogSoftmax):
-            body, fixed = log_softmax, [Function("exp", dtype), Function("log", dtype), zero]
-        return bound(body, node, self.axis(node), arrays, fixed, native.REASSOCIATE)
+            body = log_softmax
+            fixed = [Function("exp", dtype), Function("log", dtype), zero]
+        return bound(body, self.axis(node), arrays, fixed, native.REASSOCIATE)
 
 
 @kernel(SoftmaxCrossEntropyLoss, backend="numba", rank=5)
@@ -201,12 +203,17 @@ class CrossEntropyKernel(AlongAxis):
         dtype = node.inputs[0].dtype
         if loss is None:
             return bound(
-                log_softmax, node, self.axis(node), [(x, dtype), (log_prob, dtype)],
+                log_softmax, self.axis(node), [(x, dtype), (log_prob, dtype)],
                 [Function("exp", dtype), Function("log", dtype), Constant(0.0, dtype)], native.REASSOCIATE,
             )  # fmt: skip
-        fixed = [Function("exp", dtype), Function("log", dtype), Constant(0.0, dtype), Literal(int(log_prob is not None))]
+        fixed = [
+            Function("exp", dtype),
+            Function("log", dtype),
+            Constant(0.0, dtype),
+            Literal(int(log_prob is not None)),
+        ]
         arrays = [(x, dtype), (label, node.inputs[1].dtype), (loss, dtype), (log_prob, dtype)]
-        return bound(cross_entropy, node, self.axis(node), arrays, fixed, native.FAST)
+        return bound(cross_entropy, self.axis(node), arrays, fixed, native.FAST)
 
 
 @kernel(ArgMax, backend="numba", rank=5)
@@ -215,14 +222,14 @@ class ArgMaxKernel(AlongAxis):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         arrays = [(buffers.inputs[0], node.inputs[0].dtype), (buffers.outputs[0], DType.INT64)]
-        return bound(arg_max, node, self.axis(node), arrays, [], native.FAST)
+        return bound(arg_max, self.axis(node), arrays, [], native.FAST)
 
 
 @kernel(OneHot, backend="numba", rank=5)
 class OneHotKernel(Kernel):
     """Vectors with a single 1."""
 
-    def why_not(self, op: OneHot, index: TensorType) -> str | None:
+    def why_not(self, op: OneHot, *types: TensorType) -> str | None:
         return None if op.dtype != DType.BOOL else "no vectors of bool"
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
@@ -230,4 +237,4 @@ class OneHotKernel(Kernel):
         assert isinstance(op, OneHot)
         arrays = [(buffers.inputs[0], node.inputs[0].dtype), (buffers.outputs[0], dtype)]
         fixed = [Constant(0.0, dtype), Constant(1.0, dtype)]
-        return bound(one_hot, node, op.axis % len(node.types[0].shape), arrays, fixed, native.FAST)
+        return bound(one_hot, op.axis % len(node.types[0].shape), arrays, fixed, native.FAST)
