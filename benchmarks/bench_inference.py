@@ -26,7 +26,7 @@ def main() -> None:
     """Measure the chosen nets at every batch size."""
     parser = report.parser(__doc__ or "")
     parser.add_argument("--batch-sizes", default="1,32", help="numbers between commas (default: 1,32)")
-    options = parser.parse_args()
+    options = report.parsed(parser)
     report.need("onnxruntime")
     nets = report.chosen_nets(options)
     about = report.machine("onnxruntime", "numpy", "numba", "onednn-cpu-gomp")
@@ -34,7 +34,7 @@ def main() -> None:
     if options.json:
         report.print_json({"machine": about, "threads": options.threads, "inference": found})
         return
-    print(f"{about['processor']}, {options.threads} threads; load before {about['load'][0]}; {about['when']}\n")
+    print(report.heading(about, options))
     columns = ["net (batch)", "netspec ms", "onnxruntime ms", "netspec MB", "onnxruntime MB", "by fastest", "ratio"]
     report.print_table(columns, map(_row, found))
     for size in sorted({one["batch_size"] for one in found}):

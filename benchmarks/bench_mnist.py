@@ -27,7 +27,7 @@ SPEC = Path("model_zoo/lenet_mnist/train.yaml")
 
 def main() -> None:
     """Run all of them in turn, once with `--quick`, else three times."""
-    options = report.parser(__doc__ or "").parse_args()
+    options = report.parsed(report.parser(__doc__ or ""))
     report.need("torch")
     about = report.machine("torch", "numpy", "numba", "onednn-cpu-gomp")
     peer = [sys.executable, "benchmarks/torch_mnist.py", "--threads", str(options.threads)]
@@ -50,7 +50,7 @@ def main() -> None:
         found = {"seconds": seconds, "medians": medians, "accuracies": accuracies, "ratio": ratio}
         report.print_json({"machine": about, "threads": options.threads, "mnist": found})
         return
-    print(f"{about['processor']}, {options.threads} threads; load before {about['load'][0]}; {about['when']}\n")
+    print(report.heading(about, options))
     rows = [[name, f"{medians[name]:.1f}", f"{min(accuracies[name]):.4f}"] for name in commands]
     report.print_table(["MNIST, 4 epochs", "s", "accuracy"], rows)
     print(f"\nratio: {ratio:.2f}")

@@ -33,7 +33,7 @@ def seconds(command: list[str]) -> float:
 
 def main() -> None:
     """Measure every command after one run that warms the file cache."""
-    options = report.parser(__doc__ or "").parse_args()
+    options = report.parsed(report.parser(__doc__ or ""))
     runs = 3 if options.quick else 9
     found = {"python alone": median(seconds([sys.executable, "-c", ""]) for _ in range(runs))}
     limits = {}

@@ -34,6 +34,15 @@ class Net:
         """The net file."""
         return LENET if self.name == "lenet" else FOLDER / f"{self.name}.yaml"
 
+    @property
+    def compared_rate(self) -> float:
+        """Learning rate of the steps that are compared.
+
+        A power of two, so that gradients can be read off the first step without rounding; less for large nets, whose
+        gradients are large: a step must not lead where rounding decides.
+        """
+        return 2.0**-12 if self.classes == 10 else 2.0**-17
+
 
 NETS = {
     net.name: net
@@ -52,8 +61,6 @@ NETS = {
 }
 """In the order of the table. The LSTM character model and the Transformer encoder wait for their layers."""
 
-LEARNING_RATE = 2.0**-12
-"""Of steps that are compared: a power of two, so that gradients can be read off the first step without rounding."""
 STILL = 1e-6
 """Learning rate of the steps that are timed: so many on one batch would drive the weights anywhere."""
 MOMENTUM = 0.9

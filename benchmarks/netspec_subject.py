@@ -58,13 +58,14 @@ class NetspecTraining:
         start = perf_counter()
         spec = _load(net, dropout=not compared)
         solver = SGD(type="SGD", momentum=catalogue.MOMENTUM)
+        self.net = net
         self.compiler = Compiler(spec, solver=solver)
         self.program = self.compiler.program(Purpose.TRAIN, net.batch_size)
         self.compile_seconds = perf_counter() - start
         self.flops = sum(node.op.flops(*(one.type for one in node.inputs)) for node in self.program.plan.choices)
         image, label = spec.inputs
         images, labels = catalogue.made_up_batch(net, net.batch_size)
-        rate = catalogue.LEARNING_RATE if compared else catalogue.STILL
+        rate = net.compared_rate if compared else catalogue.STILL
         self.inputs = {image: images, label: labels.astype(np.int32)}
         self.inputs |= {LEARNING_RATE: np.array(rate), STEP: np.array(1.0), RNG_INPUT: np.array([0, 0, 0])}
         _set_weights(self.compiler)
@@ -83,7 +84,7 @@ class NetspecTraining:
         losses = [self.program.guard]
         for index, name in enumerate(self.compiler.names("parameter")):
             # The first step is -rate · gradient, and the rate a power of two.
-            gradient = self.compiler.states[slot_label(name, "velocity")] / np.float32(-catalogue.LEARNING_RATE)
+            gradient = self.compiler.states[slot_label(name, "velocity")] / np.float32(-self.net.compared_rate)
             np.save(folder / f"{index}.npy", gradient)
         for _ in range(steps - 1):
             self.step()

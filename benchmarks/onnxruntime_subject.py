@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from time import perf_counter
 
@@ -30,6 +31,8 @@ class OnnxRuntimePrediction:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
+        if os.environ.get("OMP_WAIT_POLICY") == "passive":  # it has threads of its own
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self.session = ort.InferenceSession(str(folder / "net.onnx"), options, providers=["CPUExecutionProvider"])
         self.compile_seconds = perf_counter() - start
         self.binding = self.session.io_binding()

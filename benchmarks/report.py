@@ -25,8 +25,22 @@ def parser(description: str) -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="a rough answer soon")
     made.add_argument("--json", action="store_true", help="print JSON instead of a table")
     made.add_argument("--threads", type=int, default=cores(), help="threads of every subject (default: all cores)")
+    made.add_argument(
+        "--passive",
+        action="store_true",
+        help="let threads of all subjects sleep where they wait: on a machine that other work shares, one that spins "
+        "keeps the one it waits for from running",
+    )
     made.add_argument("--nets", help=f"names between commas; of {', '.join(NETS)}")
     return made
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The options of this command line; how threads wait is put into the environment, which subjects inherit."""
+    options = parser.parse_args()
+    if options.passive:
+        os.environ["OMP_WAIT_POLICY"] = "passive"
+    return options
 
 
 def chosen_nets(options: argparse.Namespace) -> list[Net]:
@@ -52,6 +66,15 @@ def need(*packages: str) -> None:
 def cores() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def heading(about: dict[str, Any], options: argparse.Namespace) -> str:
+    """The machine in a line."""
+    waiting = ", waiting passively" if options.passive else ""
+    return (
+        f"{about['processor']}, {options.threads} of {about['cores']} cores{waiting}; load before {about['load'][0]}; "
+        f"{about['when']}\n"
+    )
 
 
 def machine(*packages: str) -> dict[str, Any]:

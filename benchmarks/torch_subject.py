@@ -37,7 +37,7 @@ class TorchTraining:
             self.model.to(memory_format=memory)
             images = images.to(memory_format=memory)
         self.images, self.labels = images, labels
-        rate = catalogue.LEARNING_RATE if compared else catalogue.STILL
+        rate = net.compared_rate if compared else catalogue.STILL
         self.update = torch.optim.SGD(self.model.parameters(), rate, momentum=catalogue.MOMENTUM, fused=True)
         self.loss: Callable[[Tensor, Tensor], Tensor] = self._loss
         if variant.startswith("compile"):
