@@ -73,7 +73,7 @@ $(BIN)/python:
 
 $(RUNTIME): requirements/build.txt requirements/runtime.txt pyproject.toml | $(BIN)/python
 	@$(BIN)/python -c '$(IS_NEW_ENOUGH)' || $(call NEWER_PYTHON,$(BIN)/python)
-	@echo "Installing what netspec needs into $(VENV) (about 70 MB to fetch, 270 MB on disk) …"
+	@echo "Installing what netspec needs into $(VENV) (about 170 MB to fetch, 650 MB on disk) …"
 	@$(PIP) install --quiet -r requirements/build.txt -r requirements/runtime.txt
 	@$(PIP) install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@

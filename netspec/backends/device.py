@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn
@@ -15,7 +15,6 @@ from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Op, Xp
 from netspec.graph.plan import ALIGNMENT
 from netspec.graph.types import TensorType
-
 
 CPU_BACKENDS = ("reference", "numba", "onednn")
 """Backends with kernels for the processor; a package `backends/NAME` whose module `kernels` registers them."""
@@ -99,8 +98,10 @@ class CpuDevice(Device):
 
     def __init__(self) -> None:
         import numpy as np
+        from threadpoolctl import ThreadpoolController
 
         self.xp = np
+        self._blas = ThreadpoolController().select(user_api="blas")
 
     def allocate(self, nbytes: int) -> Any:
         """Zeroed bytes, aligned for vector instructions."""
@@ -130,10 +131,16 @@ class CpuDevice(Device):
         """A copy."""
         return array.copy()
 
-    def running(self) -> AbstractContextManager[object]:
-        """Overflow and the like pass in silence: the guard looks for what is not finite and says where it began."""
-        context: AbstractContextManager[object] = self.xp.errstate(all="ignore")
-        return context
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Overflow and the like pass in silence: the guard looks for what is not finite and says where it began.
+
+        NumPy's matrix products get one thread. Two pools of threads that wait for each other by spinning make a step
+        many times slower, the more the machine is busy with other things; and so results do not depend on a setting of
+        the BLAS library. Fast products are another backend's.
+        """
+        with self.xp.errstate(all="ignore"), self._blas.limit(limits=1):
+            yield
 
 
 class NullDevice(Device):

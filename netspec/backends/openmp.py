@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-SPINS = "10000"
-"""Turns of a waiting thread before it sleeps, some 50 µs: longer than the gaps between two kernels of a step.
+SPINS = "1000"
+"""Turns of a waiting thread before it sleeps, some microseconds: as long as the gap between two kernels of a step.
 
 libgomp's own default is 300,000 and more. Where other programs want the cores too, a thread that spins keeps the very
 one from running that it waits for: a step of LeNet took 432 ms so, and 26 ms with this setting (2 cores, load 8).
