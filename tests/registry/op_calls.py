@@ -74,11 +74,15 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
         (numbers(5, 3), numbers(3, 4, offset=0.1), numbers(4)),
     ),
     (
-        Anchored(linear.MatMul(transpose_b=True), 2, (Step(elementwise.Mul(), (1, 0)), Step(elementwise.Sigmoid(), (2,)))),
+        Anchored(
+            linear.MatMul(transpose_b=True), 2, (Step(elementwise.Mul(), (1, 0)), Step(elementwise.Sigmoid(), (2,)))
+        ),
         (numbers(2, 5, 3), numbers(2, 4, 3, offset=0.1), numbers(2, 5, 4)),
     ),
     (
-        Fused(2, (Step(elementwise.Mul(), (0, 1)), Step(elementwise.Add(), (2, 1)), Step(elementwise.Tanh(), (3,))), (4,)),
+        Fused(
+            2, (Step(elementwise.Mul(), (0, 1)), Step(elementwise.Add(), (2, 1)), Step(elementwise.Tanh(), (3,))), (4,)
+        ),
         (numbers(2, 3), numbers(2, 3, offset=0.1)),
     ),
     (shape.Reorder(), (numbers(2, 3, 4, 5),)),

@@ -214,8 +214,7 @@ class OverChannelsKernel(Kernel):
         """The grid of the first operand, memory to work in, and what makes a vector broadcast over the operand."""
         op, x, dtype = node.op, buffers.inputs[0], node.inputs[0].dtype
         assert isinstance(op, OverChannels)
-        plain = x.flags.c_contiguous
-        grid = Grid.of(node.inputs[0].type, op.axis, PLAIN if plain else Layout.channels_last(x.ndim))
+        grid = Grid.of(node.inputs[0].type, op.axis, buffers.layouts.inputs[0])
         return grid, Scratch(buffers.workspace, dtype), lambda vector: op.beside(x, vector)
 
 
