@@ -1,0 +1,59 @@
+"""The nets that benchmarks measure are the published ones, and what they are fed fits their files."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.bench_mnist import _accuracy
+from benchmarks.catalogue import NETS, made_up_batch, made_up_weights
+from benchmarks.report import geometric_mean
+from netspec.cli.specs import load_spec
+from netspec.compile import build
+from netspec.schema.net import NetSpec
+
+PARAMETERS = {
+    "mlp": 235_146,
+    "lenet": 431_080,
+    "cifar10_quick": 145_578,
+    "resnet20": 272_474,  # 269,722 of the paper's net, and 2,752 in two projection shortcuts
+    "alexnet": 61_100_840,
+    "googlenet": 6_998_552,
+    "vgg_a": 132_863_336,
+    "overfeat": 145_920_872,
+    "resnet50": 25_557_032,
+    "mobilenet_v1": 4_231_976,
+}
+"""As torchvision counts AlexNet, VGG-11 and ResNet-50, Caffe's zoo GoogLeNet; the others by hand from the papers."""
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_files_are_the_published_nets(name):
+    net = NETS[name]
+    spec = load_spec(net.file, ["vars.dropout=0.25"] if net.dropout else [])
+    assert isinstance(spec, NetSpec)
+    built = build(spec, 2, training=True)
+    states = [one for one in built.builder.states.values() if one.role == "parameter"]
+    assert sum(one.value.type.size for one in states) == PARAMETERS[name]
+    assert built.outputs["logits"].shape == (2, net.classes)
+    images, _ = spec.inputs.values()
+    assert images.shape == net.shape
+    assert net.dropout == any(getattr(layer, "rate", None) == 0.25 for layer in spec.layers)
+
+
+def test_made_up_numbers_are_the_same_every_time():
+    net = NETS["mlp"]
+    (images, labels), (again, _) = made_up_batch(net, 4), made_up_batch(net, 4)
+    assert images.shape == (4, 784)
+    assert (images == again).all()
+    assert ((labels >= 0) & (labels < net.classes)).all()
+    kernel, bias, gamma = made_up_weights([("kernel", (800, 50)), ("bias", (50,)), ("gamma", (1000,))])
+    assert kernel.std() == pytest.approx((2 / 800) ** 0.5, rel=0.02)  # of 40,000 numbers
+    assert abs(bias.mean()) < 0.1
+    assert gamma.mean() == pytest.approx(1, abs=0.02)
+
+
+def test_figures():
+    assert geometric_mean([1, 4]) == pytest.approx(2)
+    said = '{"event": "test", "metrics": {"accuracy": 0.98}}\n{"event": "test", "metrics": {"accuracy": 0.991}}\n{}'
+    assert _accuracy(said) == 0.991
+    assert _accuracy("accuracy 0.9912\n") == 0.9912
