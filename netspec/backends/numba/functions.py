@@ -13,11 +13,27 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from netspec.backends.numba.intrinsics import bits, from_bits
+from netspec.backends.numba.intrinsics import bits, from_bits, maximum
 
 __all__ = [
-    "exp_float32", "exp_float64", "expm1_float32", "expm1_float64", "log1p_float32", "log1p_float64", "log_float32",
-    "log_float64", "pow_float32", "pow_float64", "sqrt_float32", "sqrt_float64", "tanh_float32", "tanh_float64",
+    "add_float32",
+    "add_float64",
+    "exp_float32",
+    "exp_float64",
+    "expm1_float32",
+    "expm1_float64",
+    "log1p_float32",
+    "log1p_float64",
+    "log_float32",
+    "log_float64",
+    "maximum_float32",
+    "maximum_float64",
+    "pow_float32",
+    "pow_float64",
+    "sqrt_float32",
+    "sqrt_float64",
+    "tanh_float32",
+    "tanh_float64",
 ]  # fmt: skip
 
 F = np.float32
@@ -42,6 +58,21 @@ MANTISSA, HALF_EXPONENT, SUBNORMAL = I(0x007FFFFF), I(0x3F000000), I(23)
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile for inlining; products and sums may become one instruction, nothing else changes."""
     return njit(forceinline=True, error_model="numpy", fastmath={"contract"})(function)
+
+
+@njit(forceinline=True, error_model="numpy", fastmath={"contract", "nsz", "reassoc"})
+def add_float32(a: Any, b: Any) -> Any:
+    """a + b in any order among other such sums: in a loop, vectors of partial sums."""
+    return a + b
+
+
+@inlined
+def maximum_float32(a: Any, b: Any) -> Any:
+    """max(a, b), NaN if one is."""
+    return maximum(a, b)
+
+
+add_float64, maximum_float64 = add_float32, maximum_float32
 
 
 @inlined

@@ -61,6 +61,20 @@ def from_bits(typing_context: Any, word: Any) -> Any:
 
 
 @intrinsic
+def maximum(typing_context: Any, a: Any, b: Any) -> Any:
+    """The greater of two floats of one type, NaN if one is; a loop over it becomes vector instructions."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = args[0].type
+        function = builder.module.declare_intrinsic(
+            f"llvm.maximum.f{64 if kind == ir.DoubleType() else 32}", (), ir.FunctionType(kind, [kind, kind])
+        )
+        return builder.call(function, args)
+
+    return a(a, a), generate
+
+
+@intrinsic
 def call(typing_context: Any, address: Any) -> Any:
     """Call the C function `int f(void)` at an address."""
 

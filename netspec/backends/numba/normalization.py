@@ -63,12 +63,30 @@ def moments_of_rows(
         for c in range(channels):
             means[to + c] = zero
             squares[to + c] = zero
-        for r in range(start, stop):
+        even = stop - (stop - start) % 4  # four rows at a time: sums go to memory a quarter as often
+        for r in range(start, even, 4):
+            a = r * channels
+            b = a + 2 * channels
+            for c in range(channels):
+                means[to + c] += (x[a + c] + x[a + channels + c]) + (x[b + c] + x[b + channels + c])
+        for r in range(even, stop):
             for c in range(channels):
                 means[to + c] += x[r * channels + c]
         for c in range(channels):
             means[to + c] /= count
-        for r in range(start, stop):
+        for r in range(start, even, 4):
+            a = r * channels
+            b = a + 2 * channels
+            for c in range(channels):
+                mean = means[to + c]
+                c0, c1, c2, c3 = (
+                    x[a + c] - mean,
+                    x[a + channels + c] - mean,
+                    x[b + c] - mean,
+                    x[b + channels + c] - mean,
+                )
+                squares[to + c] += (c0 * c0 + c1 * c1) + (c2 * c2 + c3 * c3)
+        for r in range(even, stop):
             for c in range(channels):
                 centered = x[r * channels + c] - means[to + c]
                 squares[to + c] += centered * centered
@@ -117,7 +135,16 @@ def flows_of_rows(
         for c in range(channels):
             offsets[to + c] = zero
             slopes[to + c] = zero
-        for r in range(unit * piece, min((unit + 1) * piece, rows)):
+        start, stop = unit * piece, min((unit + 1) * piece, rows)
+        even = stop - (stop - start) % 2
+        for r in range(start, even, 2):
+            a = r * channels
+            b = a + channels
+            for c in range(channels):
+                flow, other, middle = dy[a + c], dy[b + c], mean[c]
+                offsets[to + c] += flow + other
+                slopes[to + c] += flow * (x[a + c] - middle) + other * (x[b + c] - middle)
+        for r in range(even, stop):
             for c in range(channels):
                 flow = dy[r * channels + c]
                 offsets[to + c] += flow

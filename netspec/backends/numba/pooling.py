@@ -23,12 +23,15 @@ from netspec.layers.window import Window
 Pixels = Any
 """A pointer to the first element of images."""
 
+MOST_LANES = 16
+"""float32 numbers in the widest vector registers."""
 UNROLLED = 16
 """Windows up to so many places are compared in registers."""
 
 
 def max_pool(
     first: int, last: int, x: Pixels, y: Pixels, index: Pixels, lowest: float, keep: int, unrolled: int,
+    lanes: int,
     xc: int, yc: int, kernel_h: int, kernel_w: int, stride_h: int, stride_w: int, dilation_h: int, dilation_w: int,
     pad_h: int, pad_w: int, channels: int, height: int, width: int, out_h: int, out_w: int,
     xn: int, xh: int, xw: int, yn: int, yh: int, yw: int,
@@ -43,16 +46,19 @@ def max_pool(
             b = n * yn + i * yh + j * yw
             bottom, right = top + (kernel_h - 1) * dilation_h, left + (kernel_w - 1) * dilation_w
             if unrolled and top >= 0 and left >= 0 and bottom < height and right < width:
-                for c in range(channels):
-                    best, place = x[a + c * xc], 0
-                    for k in range(kernel_h):
-                        for l in range(kernel_w):
-                            v = x[a + k * dilation_h * xh + l * dilation_w * xw + c * xc]
-                            place = k * kernel_w + l if v > best else place
-                            best = v if v > best or v != v else best  # noqa: PLR0124  a NaN wins
-                    y[b + c * yc] = best
-                    if keep:
-                        index[b + c * yc] = place
+                for block in range(0, channels, lanes):
+                    start = min(block, channels - lanes)  # the last block overlaps: no rest is left to do one by one
+                    for lane in range(lanes):
+                        c = start + lane
+                        best, place = x[a + c * xc], 0
+                        for k in range(kernel_h):
+                            for l in range(kernel_w):
+                                v = x[a + k * dilation_h * xh + l * dilation_w * xw + c * xc]
+                                place = k * kernel_w + l if v > best else place
+                                best = v if v > best or v != v else best  # noqa: PLR0124  a NaN wins
+                        y[b + c * yc] = best
+                        if keep:
+                            index[b + c * yc] = place
                 continue
             for c in range(channels):
                 y[b + c * yc] = lowest
@@ -72,7 +78,7 @@ def max_pool(
 
 
 def max_pool_grad(
-    first: int, last: int, dy: Pixels, index: Pixels, dx: Pixels, zero: float, apart: int,
+    first: int, last: int, dy: Pixels, index: Pixels, dx: Pixels, zero: float, apart: int, lanes: int,
     dxc: int, dyc: int, kernel_h: int, kernel_w: int, stride_h: int, stride_w: int, dilation_h: int, dilation_w: int,
     pad_h: int, pad_w: int, channels: int, height: int, width: int, out_h: int, out_w: int,
     dxn: int, dxh: int, dxw: int, dyn: int, dyh: int, dyw: int,
@@ -87,6 +93,18 @@ def max_pool_grad(
         for i in range(out_h):
             for j in range(out_w):
                 b = n * dyn + i * dyh + j * dyw
+                if apart:
+                    a = n * dxn + i * kernel_h * dxh + j * kernel_w * dxw
+                    for block in range(0, channels, lanes):
+                        start = min(block, channels - lanes)
+                        for lane in range(lanes):
+                            c = start + lane
+                            flow, place = dy[b + c * dyc], index[b + c * dyc]
+                            for k in range(kernel_h):
+                                for l in range(kernel_w):
+                                    to = a + k * dxh + l * dxw + c * dxc
+                                    dx[to] = flow if place == k * kernel_w + l else zero
+                    continue
                 for k in range(kernel_h):
                     for l in range(kernel_w):
                         h, w = i * stride_h - pad_h + k * dilation_h, j * stride_w - pad_w + l * dilation_w
@@ -94,8 +112,7 @@ def max_pool_grad(
                             continue
                         a, place = n * dxn + h * dxh + w * dxw, k * kernel_w + l
                         for c in range(channels):
-                            flow = dy[b + c * dyc] if index[b + c * dyc] == place else zero
-                            dx[a + c * dxc] = flow if apart else dx[a + c * dxc] + flow
+                            dx[a + c * dxc] += dy[b + c * dyc] if index[b + c * dyc] == place else zero
 
 
 def max_pool_gather(
@@ -225,10 +242,22 @@ def _window(node: Node) -> Window:
     return window
 
 
+def _lanes(array: Any) -> int:
+    """How many channels are done at a time: a vector register full, or as many as there are."""
+    return min(MOST_LANES, 1 << (array.shape[1].bit_length() - 1))
+
+
 def _is_apart(window: Window, spatial: Sequence[int], out: Sequence[int]) -> bool:
-    """Whether the windows cover the input and nothing else, without overlap."""
+    """Whether the windows, of few places each, cover the input and nothing else, without overlap."""
     tiles = all(size == stride * count for size, stride, count in zip(spatial, window.strides, out, strict=True))
-    return tiles and window.size == window.strides and not any(map(any, window.pads)) and set(window.dilation) <= {1}
+    few = prod(window.size) <= UNROLLED
+    return (
+        few
+        and tiles
+        and window.size == window.strides
+        and not any(map(any, window.pads))
+        and set(window.dilation) <= {1}
+    )
 
 
 @kernel(MaxPool, backend="numba", rank=5)
@@ -244,6 +273,7 @@ class MaxPoolKernel(Pooling):
             Constant(-inf, dtype),
             Literal(int(index is not None)),
             Literal(int(prod(window.size) <= UNROLLED)),
+            Literal(_lanes(x)),
         )
         return bound(max_pool, [(x, dtype), (y, dtype), (index, DType.INT32)], fixed, x, y, window, False)
 
@@ -256,7 +286,7 @@ class MaxPoolGradKernel(Pooling):
         (dy, index), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         window = _window(node)
         assert dx is not None
-        fixed = Constant(0.0, dtype), Literal(int(_is_apart(window, dx.shape[2:], dy.shape[2:])))
+        fixed = Constant(0.0, dtype), Literal(int(_is_apart(window, dx.shape[2:], dy.shape[2:]))), Literal(_lanes(dx))
         arrays = [(dy, dtype), (index, DType.INT32), (dx, dtype)]
         return bound(max_pool_grad, arrays, fixed, dx, dy, window, True)
 

@@ -75,14 +75,20 @@ def sum_columns(
         p, k0 = rest % pieces, rest // pieces
         right = min(left + block, kept1)
         to = k0 * yk0 + p * yp
-        for r in range(p * piece, min((p + 1) * piece, length)):
-            at = k0 * xk0 + r * xr0
-            if r == p * piece:
-                for k in range(left, right):
-                    y[to + k * yk1] = x[at + k * xk1]
-            else:
-                for k in range(left, right):
-                    y[to + k * yk1] += x[at + k * xk1]
+        start, stop = p * piece, min((p + 1) * piece, length)
+        for k in range(left, right):
+            y[to + k * yk1] = x[k0 * xk0 + start * xr0 + k * xk1]
+        even = stop - (stop - start - 1) % 4  # four rows at a time: sums go to memory a quarter as often
+        for r in range(start + 1, even, 4):
+            a = k0 * xk0 + r * xr0
+            b = a + 2 * xr0
+            for k in range(left, right):
+                pair, other = x[a + k * xk1] + x[a + xr0 + k * xk1], x[b + k * xk1] + x[b + xr0 + k * xk1]
+                y[to + k * yk1] += pair + other
+        for r in range(even, stop):
+            a = k0 * xk0 + r * xr0
+            for k in range(left, right):
+                y[to + k * yk1] += x[a + k * xk1]
         for k in range(left, right):
             y[to + k * yk1] *= factor
 

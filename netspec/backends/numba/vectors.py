@@ -27,7 +27,7 @@ WORK = 8
 
 
 def softmax(
-    first: int, last: int, x: Any, y: Any, exp: Any, zero: float, one: float,
+    first: int, last: int, x: Any, y: Any, maximum: Any, add: Any, exp: Any, zero: float, one: float,
     xc: int, yc: int, count: int, inner: int, x0: int, x1: int, y0: int, y1: int,
 ) -> None:  # fmt: skip
     """y = eˣ / Σ eˣ. A NaN makes its whole vector NaN, by way of the sum."""
@@ -35,37 +35,38 @@ def softmax(
         a, b = unit // inner * x0 + unit % inner * x1, unit // inner * y0 + unit % inner * y1
         most = x[a]
         for c in range(1, count):
-            most = max(most, x[a + c * xc])
+            most = maximum(most, x[a + c * xc])
         total = zero
         for c in range(count):
             e = exp(x[a + c * xc] - most)
             y[b + c * yc] = e
-            total += e
+            total = add(total, e)
         scale = one / total
         for c in range(count):
             y[b + c * yc] *= scale
 
 
 def log_softmax(
-    first: int, last: int, x: Any, y: Any, exp: Any, log: Any, zero: float,
+    first: int, last: int, x: Any, y: Any, maximum: Any, add: Any, exp: Any, log: Any, zero: float,
     xc: int, yc: int, count: int, inner: int, x0: int, x1: int, y0: int, y1: int,
 ) -> None:  # fmt: skip
-    """y = x - ln Σ eˣ"""
+    """y = x - ln Σ eˣ, the maximum subtracted first: of large scores of one size the difference is exact."""
     for unit in range(first, last):
         a, b = unit // inner * x0 + unit % inner * x1, unit // inner * y0 + unit % inner * y1
         most = x[a]
         for c in range(1, count):
-            most = max(most, x[a + c * xc])
+            most = maximum(most, x[a + c * xc])
         total = zero
         for c in range(count):
-            total += exp(x[a + c * xc] - most)
-        shift = most + log(total)
+            total = add(total, exp(x[a + c * xc] - most))
+        rest = log(total)
         for c in range(count):
-            y[b + c * yc] = x[a + c * xc] - shift
+            y[b + c * yc] = (x[a + c * xc] - most) - rest
 
 
 def cross_entropy(
-    first: int, last: int, x: Any, label: Any, loss: Any, y: Any, exp: Any, log: Any, zero: float, keep: int,
+    first: int, last: int, x: Any, label: Any, loss: Any, y: Any, maximum: Any, add: Any, exp: Any, log: Any,
+    zero: float, keep: int,
     xc: int, yc: int, count: int, inner: int, x0: int, x1: int, l0: int, l1: int, s0: int, s1: int, y0: int, y1: int,
 ) -> None:  # fmt: skip
     """loss = ln Σ eˣ - x[label], 0 without such a class; y = x - ln Σ eˣ if `keep`."""
@@ -74,11 +75,10 @@ def cross_entropy(
         a, b = i * x0 + j * x1, i * y0 + j * y1
         most = x[a]
         for c in range(1, count):
-            most = max(most, x[a + c * xc])
+            most = maximum(most, x[a + c * xc])
         total = zero
         for c in range(count):
-            total += exp(x[a + c * xc] - most)
-        # Two small terms, subtracted one after the other: large scores of one size leave their difference exact.
+            total = add(total, exp(x[a + c * xc] - most))
         rest = log(total)
         if keep:
             for c in range(count):
@@ -179,6 +179,10 @@ def bound(
     return native.of_function(body, arguments, flags).bind(found.count, WORK * prod(shape), *values)
 
 
+def _functions(dtype: DType, *names: str) -> list[Function]:
+    return [Function(name, dtype) for name in ("maximum", "add", *names)]
+
+
 @kernel(Softmax, LogSoftmax, backend="numba", rank=5)
 class SoftmaxKernel(AlongAxis):
     """eˣ / Σ eˣ, or its logarithm."""
@@ -187,11 +191,11 @@ class SoftmaxKernel(AlongAxis):
         dtype, zero = node.inputs[0].dtype, Constant(0.0, node.inputs[0].dtype)
         arrays = [(buffers.inputs[0], dtype), (buffers.outputs[0], dtype)]
         body: Callable[..., None] = softmax
-        fixed = [Function("exp", dtype), zero, Constant(1.0, dtype)]
+        fixed = [*_functions(dtype, "exp"), zero, Constant(1.0, dtype)]
         if isinstance(node.op, LogSoftmax):
             body = log_softmax
-            fixed = [Function("exp", dtype), Function("log", dtype), zero]
-        return bound(body, self.axis(node), arrays, fixed, native.REASSOCIATE)
+            fixed = [*_functions(dtype, "exp", "log"), zero]
+        return bound(body, self.axis(node), arrays, fixed, native.FAST)
 
 
 @kernel(SoftmaxCrossEntropyLoss, backend="numba", rank=5)
@@ -204,11 +208,10 @@ class CrossEntropyKernel(AlongAxis):
         if loss is None:
             return bound(
                 log_softmax, self.axis(node), [(x, dtype), (log_prob, dtype)],
-                [Function("exp", dtype), Function("log", dtype), Constant(0.0, dtype)], native.REASSOCIATE,
+                [*_functions(dtype, "exp", "log"), Constant(0.0, dtype)], native.FAST,
             )  # fmt: skip
         fixed = [
-            Function("exp", dtype),
-            Function("log", dtype),
+            *_functions(dtype, "exp", "log"),
             Constant(0.0, dtype),
             Literal(int(log_prob is not None)),
         ]
