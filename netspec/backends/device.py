@@ -93,7 +93,7 @@ class CpuDevice(Device):
     """The processor and its memory, through NumPy."""
 
     name = "cpu"
-    backends = CPU_BACKENDS
+    backends: ClassVar[tuple[str, ...]] = CPU_BACKENDS
     xp: Xp
 
     def __init__(self) -> None:
@@ -143,6 +143,13 @@ class CpuDevice(Device):
             yield
 
 
+class ReferenceDevice(CpuDevice):
+    """The processor with the reference kernels alone: slow, and what all others are compared with."""
+
+    name = "reference"
+    backends = ("reference",)
+
+
 class NullDevice(Device):
     """Plans for the processor and allocates nothing: kernels are chosen and memory is planned, no step can run."""
 
@@ -177,7 +184,7 @@ class NullDevice(Device):
         )
 
 
-DEVICES: dict[str, type[Device]] = {"cpu": CpuDevice, "null": NullDevice}
+DEVICES: dict[str, type[Device]] = {"cpu": CpuDevice, "reference": ReferenceDevice, "null": NullDevice}
 
 
 def open_device(name: str = "auto") -> Device:

@@ -12,20 +12,8 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from netspec.graph.onnx_map import OnnxMap, integer
 from netspec.graph.op import Array, Grads, Op, Xp
-from netspec.graph.ops.elementwise import (
-    Abs,
-    Elu,
-    Exp,
-    Greater,
-    Maximum,
-    Minimum,
-    Relu,
-    Sigmoid,
-    Softplus,
-    Tanh,
-    Where,
-    elementwise,
-)  # fmt: skip
+from netspec.graph.ops.elementwise import Greater, Maximum, Minimum, Where, elementwise
+from netspec.graph.ops.functions import Abs, Elu, Exp, Relu, Sigmoid, Softplus, Tanh
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.special import Erf
 from netspec.graph.types import TensorType

@@ -10,7 +10,8 @@ from pydantic import Field
 
 from netspec.graph.onnx_map import GRADIENT
 from netspec.graph.op import Array, Grads, Op, Xp
-from netspec.graph.ops.elementwise import Exp, Log, Maximum, Minimum, Softplus, elementwise
+from netspec.graph.ops.elementwise import Maximum, Minimum, elementwise
+from netspec.graph.ops.functions import Exp, Log, Softplus
 from netspec.graph.ops.reduce import ReduceMean, ReduceSum, reshape_to
 from netspec.graph.ops.shape import OneHot
 from netspec.graph.types import TensorType

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import ClassVar, Literal
 
-from netspec.graph.ops.elementwise import Abs, scalar
+from netspec.graph.ops.elementwise import scalar
+from netspec.graph.ops.functions import Abs
 from netspec.graph.ops.reduce import ReduceMean, ReduceSum
 from netspec.graph.types import DType
 from netspec.graph.value import Value

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.elementwise import Abs
+from netspec.graph.ops.functions import Abs
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.value import Value
 from netspec.schema.kinds import REGULARIZERS

@@ -13,7 +13,7 @@ class Simplify(Pass):
     """Replace nodes by what they equal, down to what no rule simplifies."""
 
     name: ClassVar[str] = "simplify"
-    exact: ClassVar[bool] = False  # a zero may change its sign
+    exact: ClassVar[bool] = False  # a zero may change its sign; x · scale + shift rounds otherwise
 
     def run(self, graph: Graph) -> Graph:
         """The simplified graph."""

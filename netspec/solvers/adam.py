@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.elementwise import Expm1, Maximum, Sqrt, cast, scalar
+from netspec.graph.ops.elementwise import Maximum, cast, scalar
+from netspec.graph.ops.functions import Expm1, Sqrt
 from netspec.graph.value import Value
 from netspec.schema.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec

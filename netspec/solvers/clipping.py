@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
-from netspec.graph.ops.elementwise import Maximum, Minimum, Sqrt, cast, scalar
+from netspec.graph.ops.elementwise import Maximum, Minimum, cast, scalar
+from netspec.graph.ops.functions import Sqrt
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.value import Value, in_scope
 from netspec.solvers.transform import Param, Slots, Step, Transform, Updates, for_each

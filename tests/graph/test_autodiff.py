@@ -8,7 +8,8 @@ import pytest
 from netspec.graph.autodiff import gradients, pullback
 from netspec.graph.graph import topological
 from netspec.graph.op import NoGradientError, Op
-from netspec.graph.ops.elementwise import Cast, Exp, Greater, Relu, Where
+from netspec.graph.ops.elementwise import Cast, Greater, Where
+from netspec.graph.ops.functions import Exp, Relu
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.source import Fill, Input
 from netspec.graph.types import DType, TensorType

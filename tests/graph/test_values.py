@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from netspec.errors import Location, SpecError
 from netspec.graph.graph import Graph
-from netspec.graph.ops.elementwise import Exp
+from netspec.graph.ops.functions import Exp
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.shape import Concat, Reshape
 from netspec.graph.ops.source import Constant, Fill, Input, constant

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from netspec.graph.graph import Graph
-from netspec.graph.ops.elementwise import Exp
+from netspec.graph.ops.functions import Exp
 from netspec.graph.ops.source import Input, State
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node, Scope, Value

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from netspec.backends.device import NullDevice
 from netspec.compile import PASSES, make_plan
 from netspec.graph.graph import Graph, topological
-from netspec.graph.ops.elementwise import Relu
+from netspec.graph.ops.functions import Relu
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import Reshape, Transpose

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from netspec.compile import PASSES
 from netspec.graph.graph import Graph
-from netspec.graph.ops.elementwise import Exp, Relu
+from netspec.graph.ops.functions import Exp, Relu
 from netspec.graph.ops.random import RNG_TYPE, RandomUniform
 from netspec.graph.ops.reduce import Broadcast, ReduceSum
 from netspec.graph.ops.shape import Identity, Reshape

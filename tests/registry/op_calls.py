@@ -17,7 +17,7 @@ import numpy as np
 import netspec
 from netspec.graph.fused import Anchored, Fused, Step
 from netspec.graph.op import Op
-from netspec.graph.ops import elementwise, linear, reduce, shape
+from netspec.graph.ops import elementwise, functions, linear, reduce, shape
 from netspec.graph.ops.source import Constant, Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
@@ -59,7 +59,7 @@ def numbers(*sizes: int, low: float = -2.0, high: float = 2.0, offset: float = 0
 
 _CONV = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
 _IMAGE, _KERNEL, _RESULT = numbers(2, 3, 5, 4), numbers(4, 3, 3, 3, offset=0.1), numbers(2, 4, 5, 4, offset=0.2)
-_BIAS, _RELU = Step(elementwise.Add(), (0, 1)), elementwise.Relu()
+_BIAS, _RELU = Step(elementwise.Add(), (0, 1)), functions.Relu()
 
 SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     (Anchored(_CONV, 2, (_BIAS,)), (_IMAGE, _KERNEL, numbers(4, 1, 1))),
@@ -68,26 +68,26 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
         Anchored(_CONV, 2, (_BIAS, Step(elementwise.Add(), (2, 3)), Step(_RELU, (4,)))),
         (_IMAGE, _KERNEL, numbers(4, 1, 1), _RESULT),
     ),
-    (Anchored(_CONV, 2, (Step(elementwise.Sub(), (0, 1)), Step(elementwise.Tanh(), (2,)))), (_IMAGE, _KERNEL, _RESULT)),
+    (Anchored(_CONV, 2, (Step(elementwise.Sub(), (0, 1)), Step(functions.Tanh(), (2,)))), (_IMAGE, _KERNEL, _RESULT)),
     (
         Anchored(linear.MatMul(), 2, (_BIAS, Step(_RELU, (2,)))),
         (numbers(5, 3), numbers(3, 4, offset=0.1), numbers(4)),
     ),
     (
         Anchored(
-            linear.MatMul(transpose_b=True), 2, (Step(elementwise.Mul(), (1, 0)), Step(elementwise.Sigmoid(), (2,)))
+            linear.MatMul(transpose_b=True), 2, (Step(elementwise.Mul(), (1, 0)), Step(functions.Sigmoid(), (2,)))
         ),
         (numbers(2, 5, 3), numbers(2, 4, 3, offset=0.1), numbers(2, 5, 4)),
     ),
     (
         Fused(
-            2, (Step(elementwise.Mul(), (0, 1)), Step(elementwise.Add(), (2, 1)), Step(elementwise.Tanh(), (3,))), (4,)
+            2, (Step(elementwise.Mul(), (0, 1)), Step(elementwise.Add(), (2, 1)), Step(functions.Tanh(), (3,))), (4,)
         ),
         (numbers(2, 3), numbers(2, 3, offset=0.1)),
     ),
     (shape.Reorder(), (numbers(2, 3, 4, 5),)),
-    (elementwise.Sqrt(), (numbers(3, 2, low=0.5),)),
-    (elementwise.Expm1(), (numbers(3, 2),)),
+    (functions.Sqrt(), (numbers(3, 2, low=0.5),)),
+    (functions.Expm1(), (numbers(3, 2),)),
     (elementwise.Neg(), (numbers(3, 2),)),
     (elementwise.Div(), (numbers(2, 3), numbers(1, 3, low=1.0))),
     (elementwise.Maximum(), (numbers(2, 3), numbers(3, offset=0.5))),

@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from netspec.graph.graph import Graph
-from netspec.graph.ops.elementwise import Cast, Expm1
+from netspec.graph.ops.elementwise import Cast
+from netspec.graph.ops.functions import Expm1
 from netspec.graph.ops.source import Input, State
 from netspec.graph.types import DType, TensorType
 from netspec.graph.verify import verify

@@ -78,33 +78,20 @@ def max_pool(
 
 
 def max_pool_grad(
-    first: int, last: int, dy: Pixels, index: Pixels, dx: Pixels, zero: float, apart: int, lanes: int,
+    first: int, last: int, dy: Pixels, index: Pixels, dx: Pixels, zero: float, lanes: int,
     dxc: int, dyc: int, kernel_h: int, kernel_w: int, stride_h: int, stride_w: int, dilation_h: int, dilation_w: int,
     pad_h: int, pad_w: int, channels: int, height: int, width: int, out_h: int, out_w: int,
     dxn: int, dxh: int, dxw: int, dyn: int, dyh: int, dyw: int,
 ) -> None:  # fmt: skip
-    """Whole images. `apart`: each place of the input is in exactly one window, so nothing adds up."""
+    """Whole images."""
     for n in range(first, last):
-        if not apart:
-            for h in range(height):
-                for w in range(width):
-                    for c in range(channels):
-                        dx[n * dxn + h * dxh + w * dxw + c * dxc] = zero
+        for h in range(height):
+            for w in range(width):
+                for c in range(channels):
+                    dx[n * dxn + h * dxh + w * dxw + c * dxc] = zero
         for i in range(out_h):
             for j in range(out_w):
                 b = n * dyn + i * dyh + j * dyw
-                if apart:
-                    a = n * dxn + i * kernel_h * dxh + j * kernel_w * dxw
-                    for block in range(0, channels, lanes):
-                        start = min(block, channels - lanes)
-                        for lane in range(lanes):
-                            c = start + lane
-                            flow, place = dy[b + c * dyc], index[b + c * dyc]
-                            for k in range(kernel_h):
-                                for l in range(kernel_w):
-                                    to = a + k * dxh + l * dxw + c * dxc
-                                    dx[to] = flow if place == k * kernel_w + l else zero
-                    continue
                 for k in range(kernel_h):
                     for l in range(kernel_w):
                         h, w = i * stride_h - pad_h + k * dilation_h, j * stride_w - pad_w + l * dilation_w
@@ -113,6 +100,28 @@ def max_pool_grad(
                         a, place = n * dxn + h * dxh + w * dxw, k * kernel_w + l
                         for c in range(channels):
                             dx[a + c * dxc] += dy[b + c * dyc] if index[b + c * dyc] == place else zero
+
+
+def max_pool_grad_apart(
+    first: int, last: int, dy: Pixels, index: Pixels, dx: Pixels, zero: float, lanes: int,
+    dxc: int, dyc: int, kernel_h: int, kernel_w: int, stride_h: int, stride_w: int, dilation_h: int, dilation_w: int,
+    pad_h: int, pad_w: int, channels: int, height: int, width: int, out_h: int, out_w: int,
+    dxn: int, dxh: int, dxw: int, dyn: int, dyh: int, dyw: int,
+) -> None:  # fmt: skip
+    """As `max_pool_grad` where each place of the input is in exactly one window: nothing adds up."""
+    for n in range(first, last):
+        for i in range(out_h):
+            for j in range(out_w):
+                a, b = n * dxn + i * kernel_h * dxh + j * kernel_w * dxw, n * dyn + i * dyh + j * dyw
+                for block in range(0, channels, lanes):
+                    start = min(block, channels - lanes)
+                    for lane in range(lanes):
+                        c = start + lane
+                        flow, place = dy[b + c * dyc], index[b + c * dyc]
+                        for k in range(kernel_h):
+                            for l in range(kernel_w):
+                                to = a + k * dxh + l * dxw + c * dxc
+                                dx[to] = flow if place == k * kernel_w + l else zero
 
 
 def max_pool_gather(
@@ -244,7 +253,8 @@ def _window(node: Node) -> Window:
 
 def _lanes(array: Any) -> int:
     """How many channels are done at a time: a vector register full, or as many as there are."""
-    return min(MOST_LANES, 1 << (array.shape[1].bit_length() - 1))
+    channels = int(array.shape[1])
+    return min(MOST_LANES, 1 << (channels.bit_length() - 1))
 
 
 def _is_apart(window: Window, spatial: Sequence[int], out: Sequence[int]) -> bool:
@@ -286,9 +296,10 @@ class MaxPoolGradKernel(Pooling):
         (dy, index), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         window = _window(node)
         assert dx is not None
-        fixed = Constant(0.0, dtype), Literal(int(_is_apart(window, dx.shape[2:], dy.shape[2:]))), Literal(_lanes(dx))
+        body = max_pool_grad_apart if _is_apart(window, dx.shape[2:], dy.shape[2:]) else max_pool_grad
+        fixed = Constant(0.0, dtype), Literal(_lanes(dx))
         arrays = [(dy, dtype), (index, DType.INT32), (dx, dtype)]
-        return bound(max_pool_grad, arrays, fixed, dx, dy, window, True)
+        return bound(body, arrays, fixed, dx, dy, window, True)
 
 
 @kernel(MaxPoolGather, backend="numba", rank=5)

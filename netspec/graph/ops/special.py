@@ -7,7 +7,7 @@ from math import pi, sqrt
 
 from netspec.graph.onnx_map import OnnxMap
 from netspec.graph.op import Array, Grads, Xp
-from netspec.graph.ops.elementwise import Exp, Unary
+from netspec.graph.ops.functions import Exp, Unary
 from netspec.graph.value import Value
 
 # Coefficients of the rational approximations, highest power first: erf(x) = x · P(x²) / Q(x²) for |x| ≤ 0.46875, and

@@ -10,26 +10,8 @@ from netspec.backends.numba.trace import Untraceable, power, scalar_code, why_un
 from netspec.graph.fused import Fused, Step
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Array, Op, Traits, Xp
-from netspec.graph.ops.elementwise import (
-    Add,
-    Cast,
-    Div,
-    Elu,
-    Exp,
-    Greater,
-    Log,
-    Maximum,
-    Minimum,
-    Mul,
-    Pow,
-    Relu,
-    Sigmoid,
-    Sign,
-    Softplus,
-    Sqrt,
-    Tanh,
-    Where,
-)
+from netspec.graph.ops.elementwise import Add, Cast, Div, Greater, Maximum, Minimum, Mul, Pow, Where
+from netspec.graph.ops.functions import Elu, Exp, Log, Relu, Sigmoid, Sign, Softplus, Sqrt, Tanh
 from netspec.graph.ops.reduce import Broadcast
 from netspec.graph.ops.special import Erf
 from netspec.graph.types import DType, TensorType

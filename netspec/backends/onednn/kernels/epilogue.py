@@ -13,17 +13,17 @@ from netspec.backends.onednn.memory import MemoryDesc
 from netspec.graph.fused import Anchored
 from netspec.graph.layout import Layout
 from netspec.graph.op import Op
-from netspec.graph.ops import elementwise
+from netspec.graph.ops import elementwise, functions
 from netspec.graph.types import TensorType
 
 UNARY: dict[type[Op], Callable[[Any], Eltwise]] = {
-    elementwise.Relu: lambda op: Eltwise(Algorithm.ELTWISE_RELU),
-    elementwise.Sigmoid: lambda op: Eltwise(Algorithm.ELTWISE_LOGISTIC),
-    elementwise.Tanh: lambda op: Eltwise(Algorithm.ELTWISE_TANH),
-    elementwise.Elu: lambda op: Eltwise(Algorithm.ELTWISE_ELU, op.alpha),
-    elementwise.Softplus: lambda op: Eltwise(Algorithm.ELTWISE_SOFT_RELU, 1.0),
-    elementwise.Abs: lambda op: Eltwise(Algorithm.ELTWISE_ABS),
-    elementwise.Exp: lambda op: Eltwise(Algorithm.ELTWISE_EXP),
+    functions.Relu: lambda op: Eltwise(Algorithm.ELTWISE_RELU),
+    functions.Sigmoid: lambda op: Eltwise(Algorithm.ELTWISE_LOGISTIC),
+    functions.Tanh: lambda op: Eltwise(Algorithm.ELTWISE_TANH),
+    functions.Elu: lambda op: Eltwise(Algorithm.ELTWISE_ELU, op.alpha),
+    functions.Softplus: lambda op: Eltwise(Algorithm.ELTWISE_SOFT_RELU, 1.0),
+    functions.Abs: lambda op: Eltwise(Algorithm.ELTWISE_ABS),
+    functions.Exp: lambda op: Eltwise(Algorithm.ELTWISE_EXP),
 }
 COMMUTATIVE: dict[type[Op], Algorithm] = {
     elementwise.Add: Algorithm.BINARY_ADD,
