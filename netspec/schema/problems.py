@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from netspec.errors import Location, Problem, did_you_mean, listing
 from netspec.schema.annotations import fields_by_name, is_union, members, step_into
+from netspec.schema.docs import field_docs
 from netspec.schema.spec import Spec, describe
 from netspec.schema.tree import Map, Path, Seq, dotted, locate
 from netspec.schema.wording import finding
@@ -214,8 +215,7 @@ def _unknown_field(found: Finding, frame: Frame) -> Problem:
 
 def _missing(found: Finding, frame: Frame) -> Problem:
     name = str(found.path[-1])
-    field = fields_by_name(found.cls).get(name)
-    told = (field.description or "").partition("\n")[0] if field else ""
+    told = field_docs(found.cls).get(name, "").partition("\n")[0]
     return Problem(
         f"{_owner(found, frame)} needs `{name}`, which is missing",
         frame.at(found.path[:-1]),

@@ -42,9 +42,7 @@ def problem(
 class Spec(BaseModel):  # noqa: PLW1641  # pydantic makes the hash of a frozen model
     """Base of all spec classes: strict types, no unknown fields, immutable, and knows where it was written."""
 
-    model_config = ConfigDict(
-        strict=True, extra="forbid", frozen=True, defer_build=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True, allow_inf_nan=False)
 
     foreign_fields: ClassVar[dict[str, str]] = {}
     """Names that other tools use for a field, with what to write instead."""
