@@ -93,7 +93,10 @@ def by_place(problem: Problem) -> tuple[str, int, int]:
 
 
 class NetspecError(Exception):
-    """An error meant for the user; never shown as a traceback. Exit status 1: it failed while running."""
+    """An error meant for the user; never shown as a traceback by the command line. Exit status 1: it failed running.
+
+    `str(error)` is the whole of `render()`, so that Python users read places and hints too; `summary` the bare messages.
+    """
 
     exit_status = 1
 
@@ -101,7 +104,15 @@ class NetspecError(Exception):
         if isinstance(problems, str):
             problems = Problem(problems, **facts)
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
-        super().__init__("\n".join(problem.message for problem in self.problems))
+        super().__init__(self.summary)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    @property
+    def summary(self) -> str:
+        """The messages alone, in one line, to be quoted in another message."""
+        return "; ".join(problem.message for problem in self.problems)
 
     def render(self) -> str:
         """All problems as text, at most `MAX_SHOWN` of them, with a count at the end."""
@@ -127,17 +138,18 @@ class RunError(NetspecError):
     """The input was right, and the run failed all the same: a non-finite loss, a full disk. Exit status 1."""
 
 
+def folded(name: str) -> str:
+    """A name without what people spell in different ways: case, underscores and hyphens."""
+    return name.replace("_", "").replace("-", "").lower()
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like `name`, ignoring case and underscores, or None."""
-
-    def fold(text: str) -> str:
-        return text.replace("_", "").replace("-", "").lower()
-
-    folded: dict[str, str] = {}
+    by_fold: dict[str, str] = {}
     for candidate in known:
-        folded.setdefault(fold(candidate), candidate)
-    found = get_close_matches(fold(name), folded, n=1, cutoff=0.6)
-    return folded[found[0]] if found else None
+        by_fold.setdefault(folded(candidate), candidate)
+    found = get_close_matches(folded(name), by_fold, n=1, cutoff=0.6)
+    return by_fold[found[0]] if found else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

@@ -240,7 +240,7 @@ def test_a_checkpoint_of_other_data_is_refused(change, message):
     other = loader_of(**{"samples": 10, **change})
     with pytest.raises(InputError) as error:
         other.restore(state)
-    assert str(error.value) == message
+    assert error.value.summary == message
     assert error.value.problems[0].hint
 
 
