@@ -35,7 +35,6 @@ class Base(Spec):
 class Child(Base):
     """A stand-in."""
 
-    type: Literal["Child"] = "Child"
     width: int = 2
     """of the child"""
 
