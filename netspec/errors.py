@@ -81,7 +81,9 @@ def _quote(where: Location) -> list[str]:
     text, column = where.text.replace("\t", " "), where.column
     if len(text) > MAX_QUOTED_LINE:
         start = max(0, min(column - MAX_QUOTED_LINE // 2, len(text) - MAX_QUOTED_LINE))
-        text, column = text[start : start + MAX_QUOTED_LINE], column - start
+        end = start + MAX_QUOTED_LINE
+        text = ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
+        column -= start - (1 if start else 0)
     gutter = f"  {where.line} | "
     return [gutter + text, " " * (len(gutter) - 2) + "| " + " " * (column - 1) + "^"]
 
@@ -95,7 +97,7 @@ def by_place(problem: Problem) -> tuple[str, int, int]:
 class NetspecError(Exception):
     """An error meant for the user; never shown as a traceback by the command line. Exit status 1: it failed running.
 
-    `str(error)` is the whole of `render()`, so that Python users read places and hints too; `summary` the bare messages.
+    `str(error)` is the whole of `render()`, so that Python users read places and hints too; `summary` the messages.
     """
 
     exit_status = 1
@@ -163,3 +165,21 @@ def listing(names: Sequence[str], most: int = 30) -> str:
     shown = sorted(names)
     rest = len(shown) - most
     return ", ".join(shown[:most]) + (f", … ({rest} more)" if rest > 0 else "")
+
+
+def kind_of_file(head: bytes) -> str:
+    """What a file that is not of the kind it should be holds, by its first bytes: an empty one, a text, others."""
+    if not head:
+        return "an empty file"
+    return "a text file" if _is_text(head) else f"a file that begins with the bytes {head[:8].hex(' ')}"
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether the bytes are text in UTF-8; a character may be cut off at their end."""
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 3:
+            return False
+        text = head[: error.start].decode("utf-8")
+    return bool(text) and all(char.isprintable() or char in "\t\r\n\ufeff" for char in text)

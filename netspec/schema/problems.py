@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -251,9 +251,19 @@ def _missing(found: Finding, frame: Frame) -> Problem:
         f"{_owner(found, frame)} needs `{name}`, which is missing",
         frame.at(found.path[:-1]),
         frame.path(found.path),
-        expected=f"`{name}: …`" + (f" ({told})" if told else ""),
+        expected=_written(name, fields_by_name(found.cls)[name].annotation) + (f" ({told})" if told else ""),
         hint="write `netspec: 1` on the first line" if name == "netspec" else None,
     )
+
+
+def _written(name: str, annotation: Any) -> str:
+    """How a field is written: with the values that it may have, where they are few."""
+    (kind, *others) = members(annotation)
+    choices: tuple[Any, ...] = (True, False) if kind is bool else get_args(kind) if get_origin(kind) is Literal else ()
+    if others or not 0 < len(choices) <= 4:  # a line has room for so many
+        return f"`{name}: …`"
+    words = [str(one).lower() if isinstance(one, bool) else str(one) for one in choices]
+    return " or ".join(f"`{name}: {word}`" for word in words)
 
 
 def _union(path: Path, branches: list[Finding], frame: Frame) -> list[Problem]:

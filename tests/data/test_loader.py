@@ -167,7 +167,8 @@ def test_an_error_in_the_data_comes_after_the_batches_before_it(prefetch):
         with pytest.raises(InputError) as error:
             next(batches)
     assert error.value.render() == (
-        "error: `label` is 7, out of range\n"
+        "train.yaml:2:9: error: `label` is 7, out of range\n"
+        "  at: source\n"
         "  expected: 0 to 2: `logits` has 3 classes\n"
         "  got: 7 in labels.npz, sample 4"
     )
