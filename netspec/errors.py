@@ -81,7 +81,9 @@ def _quote(where: Location) -> list[str]:
     text, column = where.text.replace("\t", " "), where.column
     if len(text) > MAX_QUOTED_LINE:
         start = max(0, min(column - MAX_QUOTED_LINE // 2, len(text) - MAX_QUOTED_LINE))
-        text, column = text[start : start + MAX_QUOTED_LINE], column - start
+        end = start + MAX_QUOTED_LINE
+        text = ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
+        column -= start - (1 if start else 0)
     gutter = f"  {where.line} | "
     return [gutter + text, " " * (len(gutter) - 2) + "| " + " " * (column - 1) + "^"]
 
@@ -93,7 +95,10 @@ def by_place(problem: Problem) -> tuple[str, int, int]:
 
 
 class NetspecError(Exception):
-    """An error meant for the user; never shown as a traceback. Exit status 1: it failed while running."""
+    """An error meant for the user; never shown as a traceback by the command line. Exit status 1: it failed running.
+
+    `str(error)` is the whole of `render()`, so that Python users read places and hints too; `summary` the messages.
+    """
 
     exit_status = 1
 
@@ -101,7 +106,15 @@ class NetspecError(Exception):
         if isinstance(problems, str):
             problems = Problem(problems, **facts)
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
-        super().__init__("\n".join(problem.message for problem in self.problems))
+        super().__init__(self.summary)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    @property
+    def summary(self) -> str:
+        """The messages alone, in one line, to be quoted in another message."""
+        return "; ".join(problem.message for problem in self.problems)
 
     def render(self) -> str:
         """All problems as text, at most `MAX_SHOWN` of them, with a count at the end."""
@@ -127,17 +140,18 @@ class RunError(NetspecError):
     """The input was right, and the run failed all the same: a non-finite loss, a full disk. Exit status 1."""
 
 
+def folded(name: str) -> str:
+    """A name without what people spell in different ways: case, underscores and hyphens."""
+    return name.replace("_", "").replace("-", "").lower()
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like `name`, ignoring case and underscores, or None."""
-
-    def fold(text: str) -> str:
-        return text.replace("_", "").replace("-", "").lower()
-
-    folded: dict[str, str] = {}
+    by_fold: dict[str, str] = {}
     for candidate in known:
-        folded.setdefault(fold(candidate), candidate)
-    found = get_close_matches(fold(name), folded, n=1, cutoff=0.6)
-    return folded[found[0]] if found else None
+        by_fold.setdefault(folded(candidate), candidate)
+    found = get_close_matches(folded(name), by_fold, n=1, cutoff=0.6)
+    return by_fold[found[0]] if found else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
@@ -151,3 +165,21 @@ def listing(names: Sequence[str], most: int = 30) -> str:
     shown = sorted(names)
     rest = len(shown) - most
     return ", ".join(shown[:most]) + (f", … ({rest} more)" if rest > 0 else "")
+
+
+def kind_of_file(head: bytes) -> str:
+    """What a file that is not of the kind it should be holds, by its first bytes: an empty one, a text, others."""
+    if not head:
+        return "an empty file"
+    return "a text file" if _is_text(head) else f"a file that begins with the bytes {head[:8].hex(' ')}"
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether the bytes are text in UTF-8; a character may be cut off at their end."""
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 3:
+            return False
+        text = head[: error.start].decode("utf-8")
+    return bool(text) and all(char.isprintable() or char in "\t\r\n\ufeff" for char in text)

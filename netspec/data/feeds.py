@@ -149,13 +149,18 @@ def _mismatch(
         )
     found = fields[field]
     if found.shape != tuple(target.shape):
+        # A first size of 1 is more often the channel of a grey image.
+        batched = found.shape == tuple(target.shape[1:]) and (target.shape[0] > 1 or len(target.shape) > 3)
+        shape = f"`{name}: {{shape: {list(found.shape)}}}`"
         return Problem(
             f"`{field}` has another shape than the net's input `{name}`",
             where,
             dotted,
             expected=f"{target}, as the net declares",
             got=f"{found} from the source",
-            hint=f"declare `{name}: {{shape: {list(found.shape)}}}` in the net, or change what the source gives",
+            hint=f"the batch axis is left out in the net: declare {shape}"
+            if batched
+            else f"declare {shape} in the net, or change what the source gives",
         )
     source_kind, target_kind = np.dtype(found.dtype).kind, np.dtype(target.dtype).kind
     if (target_kind in "iu" and source_kind == "f") or (target_kind == "b" and source_kind != "b"):

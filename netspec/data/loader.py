@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from netspec.data.base import Dataset, FieldType, Source
+from netspec.data.base import Dataset, FieldType, Source, Transform, blamed_on
 from netspec.data.feeds import ValueRange, match_feeds
 from netspec.data.order import epoch_order, order_digest
 from netspec.data.pipeline import Learned, Pipeline
@@ -87,6 +87,7 @@ class Loader:
             back = {source: name for name, source in split.inputs.items()}
             wanted = {back.get(name, name): field for name, field in self._pipeline.fields.items()}
         self._feeds = match_feeds(self._pipeline.fields, wanted, split, ranges=ranges, known=known)
+        self._split = split
         self._data_digest = dataset.digest
         self._seed = seed
         self._shuffle = split.shuffle
@@ -110,6 +111,12 @@ class Loader:
         """The sizes that batches have: that of most, then that of the last one if it is smaller."""
         full, rest = divmod(self.samples, self.batch_size)
         return (self.batch_size,) * bool(full) + (rest,) * bool(rest)
+
+    @property
+    def transforms(self) -> list[tuple[str, Transform]]:
+        """The transforms in order, learned values filled in, each with a net's input that it reaches."""
+        steps = self._pipeline.transforms
+        return [(feed.name, step) for field, step in steps for feed in self._feeds if feed.field == field]
 
     def __iter__(self) -> Iterator[Batch]:
         """Batches from the cursor on, epoch after epoch. A new iteration ends the one before."""
@@ -147,6 +154,10 @@ class Loader:
 
     def _inputs(self, indices: Array, epoch: int) -> dict[str, Array]:
         fields = self._pipeline.read(indices, epoch)
+        with blamed_on(self._split, "source"):
+            return self._fed(fields, indices)
+
+    def _fed(self, fields: dict[str, Array], indices: Array) -> dict[str, Array]:
         return {feed.name: feed.convert(fields[feed.field], indices, self._pipeline.describe) for feed in self._feeds}
 
     def _order_of(self, epoch: int) -> Array:

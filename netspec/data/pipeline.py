@@ -56,6 +56,7 @@ class Pipeline:
 
     def __init__(self, dataset: Dataset, split: SplitFields, *, seed: int, learned: Learned | None = None) -> None:
         self._dataset = dataset
+        self._split = split
         self._seed = seed
         self._steps: list[_Step] = []
         self._raw = dict(dataset.fields)
@@ -129,9 +130,18 @@ class Pipeline:
         for start in range(0, self.samples, CHUNK):
             yield self.read(np.arange(start, min(start + CHUNK, self.samples)), epoch=0)[name]
 
+    @property
+    def transforms(self) -> list[tuple[str, Transform]]:
+        """The transforms in order, learned values filled in, each with the name of the field that it changes."""
+        return [(step.name, step.transform) for step in self._steps]
+
     def read(self, indices: Array, epoch: int) -> dict[str, Array]:
-        """The samples at `indices` (N,), each field (N, *shape), as they are in `epoch`."""
-        batch = self._dataset.read(indices)
+        """The samples at `indices` (N,), each field (N, *shape), as they are in `epoch`.
+
+        Raises InputError, placed at the split, with every sample that turns out to be damaged.
+        """
+        with blamed_on(self._split, "source"):
+            batch = self._dataset.read(indices)
         for stage, step in enumerate(self._steps):
             keys = SampleKeys(self._seed, epoch, indices, stage)
             batch[step.name] = step.transform.apply(batch[step.name], keys)

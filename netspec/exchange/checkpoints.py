@@ -26,7 +26,7 @@ def find_latest_checkpoint(folder: str | Path) -> LatestCheckpoint:
         try:
             block = read_block(path, CHECKPOINT)
         except InputError as error:
-            notes.append(f"left out: {error}")
+            notes.append(f"left out: {error.summary}")
             continue
         if block.kind == "checkpoint":
             found.append((-1 if block.step is None else block.step, path.name, path))
@@ -34,7 +34,7 @@ def find_latest_checkpoint(folder: str | Path) -> LatestCheckpoint:
         try:
             verify_file(path, CHECKPOINT)
         except InputError as error:
-            notes.append(f"left out: {error}")
+            notes.append(f"left out: {error.summary}")
             continue
         return LatestCheckpoint(path, tuple(notes))
     return LatestCheckpoint(None, tuple(notes))

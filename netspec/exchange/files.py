@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from netspec.errors import InputError, RunError, nearest
+from netspec.errors import InputError, RunError, kind_of_file, nearest
 
 HEAD_BYTES = 512
 """How much of a file `sniff` wants to see."""
@@ -106,4 +106,4 @@ def sniff(head: bytes) -> tuple[str, str | None]:
     for signature, what, hint in _SIGNATURES:
         if head.startswith(signature):
             return what, hint
-    return f"a file that begins with {head[:8]!r}", None
+    return kind_of_file(head), None

@@ -180,6 +180,24 @@ def need(fits: bool, message: str, *, expected: str | None = None, got: object =
         raise ShapeMismatch(message, expected, None if got is None else str(got), hint)
 
 
+def need_image(x: Value) -> None:
+    """Raise a located error unless `x` is (batch, channels, height, width)."""
+    hint = None
+    if isinstance(x.op, Input):
+        sizes = list(x.shape[1:])
+        if len(sizes) == 4:
+            hint = f"the batch axis is left out: declare `{x.op.label}: {{shape: {sizes[1:]}}}`"
+        elif len(sizes) == 2:
+            hint = f"grey images have one channel: declare `{x.op.label}: {{shape: {[1, *sizes]}}}`"
+    need(
+        len(x.shape) == 4,
+        "the input is not an image",
+        expected="(batch, channels, height, width)",
+        got=x.type,
+        hint=hint,
+    )
+
+
 def sample_axis(x: Value, axis: int, what: str) -> int:
     """`axis` of `x` counted from the front. It must be there, and not be the batch: `what` is "of classes", say."""
     rank = len(x.shape)

@@ -14,7 +14,7 @@ from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.activations import ActivationName, activate
-from netspec.layers.base import Builder, LayerSpec, Pair, PositiveInt, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Pair, PositiveInt, Sample, need, need_image
 from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.layers.window import Padding, Window
@@ -182,7 +182,7 @@ class Conv2D(LayerSpec):
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, H, W) → (N, filters, OH, OW)."""
-        need(len(x.shape) == 4, "the input is not an image", expected="(batch, channels, height, width)", got=x.type)
+        need_image(x)
         x = net.floating(x)
         channels = x.shape[1]
         need(

@@ -12,7 +12,7 @@ from netspec.graph.op import Array, Grads, Op, Xp
 from netspec.graph.ops.reduce import ReduceMean
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Pair, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Pair, Sample, need, need_image
 from netspec.layers.window import Padding, Window
 from netspec.schema.kinds import LAYERS
 
@@ -197,7 +197,7 @@ class Pooling(LayerSpec):
 
     def window(self, x: Value) -> Window:
         """The window for the input `x`, which must be an image."""
-        need(len(x.shape) == 4, "the input is not an image", expected="(batch, channels, height, width)", got=x.type)
+        need_image(x)
         window = Window.of(x.shape[2:], self.pool_size, self.strides or self.pool_size, self.padding)
         fits = all(max(pads) < size for pads, size in zip(window.pads, window.size, strict=True))
         need(
@@ -266,5 +266,5 @@ class GlobalAveragePooling2D(LayerSpec):
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, H, W) → (N, C)."""
-        need(len(x.shape) == 4, "the input is not an image", expected="(batch, channels, height, width)", got=x.type)
+        need_image(x)
         return ReduceMean((2, 3), self.keepdims)(net.floating(x))

@@ -10,8 +10,10 @@ from __future__ import annotations
 import inspect
 from typing import Any, Literal
 
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
+from pydantic_core import core_schema
 
+from netspec.schema.docs import field_docs
 from netspec.schema.kinds import REGISTRIES
 from netspec.schema.names import snake_case
 from netspec.schema.net import NetSpec
@@ -26,9 +28,18 @@ _CHECKED = frozenset({"integer", "number", "boolean"})
 
 
 class _Generator(GenerateJsonSchema):
-    """Keeps silent about defaults that JSON can't hold: they are left out."""
+    """Describes fields by their docs, and keeps silent about defaults that JSON can't hold: they are left out."""
 
     ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  # so in the base
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """The schema of a class, with the documentation of its fields."""
+        made = super().model_schema(schema)
+        docs = field_docs(schema["cls"]) if issubclass(schema["cls"], Spec) else {}
+        for name, below in made.get("properties", {}).items():
+            if name in docs:
+                below["description"] = docs[name]
+        return made
 
 
 def json_schema(kind: Literal["net", "train"] | None = None) -> dict[str, Any]:

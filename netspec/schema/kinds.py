@@ -33,6 +33,22 @@ NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_./:\-]*$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)]
 
 
+CAFFE_PARAMS = tuple(
+    f"{word}_param"
+    for word in (
+        "convolution",
+        "pooling",
+        "inner_product",
+        "relu",
+        "dropout",
+        "batch_norm",
+        "concat",
+        "eltwise",
+        "embed",
+    )
+)
+
+
 class LayerFields(Spec):
     """What every layer has in YAML, whatever its type."""
 
@@ -63,6 +79,9 @@ class LayerFields(Spec):
         "weight_filler": "`weight_filler` is Caffe's name: here it is `kernel_initializer`",
         "bias_filler": "`bias_filler` is Caffe's name: here it is `bias_initializer`",
         "eps": "here it is `epsilon`",
+        "pool": "`pool` is Caffe's name: here the type says it, MaxPooling2D or AveragePooling2D",
+        "global_pooling": "`global_pooling` is Caffe's name: here it is a type, GlobalAveragePooling2D",
+        **dict.fromkeys(CAFFE_PARAMS, "not needed: what Caffe has inside it stands here beside `type`"),
     }
 
     name: Name = ""

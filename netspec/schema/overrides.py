@@ -7,6 +7,7 @@ itself, the longest that exists is taken.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -193,6 +194,9 @@ def _missing(
         positions = _positions(count)
         expected = f"{expected}, or {positions}" if expected else positions
     hint = did_you_mean(word, known)
+    index = re.fullmatch(r"([^\[\]]+)((?:\[[^\[\]]+\])+)", word)
+    if index:
+        hint = f"an item of a list comes after a dot: `{'.'.join((*walked, *re.findall(r'[^][]+', word)))}`"
     if hint is None and count is None and not override.remove:
         hint = f"a new mapping is set as a whole: `{'.'.join((*walked, word))}={{…}}`"
     return SpecError(

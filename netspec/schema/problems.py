@@ -9,17 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from netspec.errors import Location, Problem, did_you_mean, listing
 from netspec.schema.annotations import fields_by_name, is_union, members, step_into
+from netspec.schema.docs import field_docs
 from netspec.schema.spec import Spec, describe
 from netspec.schema.tree import Map, Path, Seq, dotted, locate
 from netspec.schema.wording import finding
 
+_COMMON = frozenset({"type", "source", "name", "from", "batch_size"})
+"""Fields that tell nothing of the class that has them."""
 TYPE_ERRORS = frozenset({"is_instance_of", "literal_error", "netspec_type", "none_required"})
 
 
@@ -71,7 +74,10 @@ def problems_of(error: ValidationError, tree: Any, cls: type[Spec], place: Locat
 
 
 def _problems(error: ValidationError, frame: Frame) -> list[Problem]:
-    findings = [_finding(details, frame) for details in error.errors(include_url=False)]
+    return _told([_finding(details, frame) for details in error.errors(include_url=False)], frame)
+
+
+def _told(findings: list[Finding], frame: Frame) -> list[Problem]:
     unions: dict[Path, list[Finding]] = {}
     problems: list[Problem] = []
     for found in findings:
@@ -121,15 +127,12 @@ def _one(found: Finding, frame: Frame) -> list[Problem]:
             data = context["data"]
             below = data if isinstance(data, (Map, Seq)) else None
             inside = Frame(frame.root, (*frame.prefix, *path), below, context["cls"], frame.at(path))
-            return _problems(context["error"], inside)
+            guessed = context.get("guessed")
+            if guessed is None:
+                return _problems(context["error"], inside)
+            return [_from_validator(guessed, path, frame), *_of_guess(context["error"], inside, guessed["hint"])]
         case "netspec" | "netspec_type":
-            field = context.get("field")
-            below_path = (*path, *_steps(field)) if field else path
-            text: str = context["text"]
-            if text.startswith("not ") and path:
-                text = f"{_called(path, frame)} is {text}"
-            expected, got, hint = (context.get(name) for name in ("expected", "got", "hint"))
-            return [Problem(text, frame.at(below_path), frame.path(below_path), expected, got, hint)]
+            return [_from_validator(context, path, frame)]
         case "extra_forbidden":
             return [_unknown_field(found, frame)]
         case "missing":
@@ -139,6 +142,35 @@ def _one(found: Finding, frame: Frame) -> list[Problem]:
     expected = _mapping_words(found) if error["type"].startswith("model_") else said.expected
     hint = _hint_for_expression(error, said.hint) if _is_expression(place) else said.hint
     return [Problem(said.message, place, frame.path(path), expected, said.got, hint)]
+
+
+def _from_validator(facts: Mapping[str, Any], path: Path, frame: Frame) -> Problem:
+    """The problem that one of our own validators told of the value at `path`, or of a field in it."""
+    field = facts.get("field")
+    below = (*path, *_steps(field)) if field else path
+    text: str = facts["text"]
+    if text.startswith("not ") and path:
+        text = f"{_called(path, frame)} is {text}"
+    expected, got, hint = (facts.get(name) for name in ("expected", "got", "hint"))
+    return Problem(text, frame.at(below), frame.path(below), expected, got, hint)
+
+
+def _of_guess(error: ValidationError, frame: Frame, hint: str) -> list[Problem]:
+    """What is wrong beside an unknown type, taken for the class that the hint names.
+
+    Nothing where the fields speak for another class: some are strange to it, and none is its own. Fields that the hint
+    says how to write are not missed.
+    """
+    findings = [_finding(details, frame) for details in error.errors(include_url=False)]
+    strange = [found for found in findings if found.error["type"] == "extra_forbidden" and len(found.path) == 1]
+    own = set(fields_by_name(frame.cls)) - _COMMON
+    if any(_unknown_hint(found) is None for found in strange) and not (
+        own & set(frame.tree or ()) or any(map(_unknown_hint, strange))
+    ):
+        return []
+    missed = (found for found in findings if found.error["type"] == "missing" and len(found.path) == 1)
+    told = [found for found in missed if f"`{found.path[0]}: " in hint]
+    return _told([found for found in findings if found not in told], frame)
 
 
 def _mapping_words(found: Finding) -> str:
@@ -214,15 +246,24 @@ def _unknown_field(found: Finding, frame: Frame) -> Problem:
 
 def _missing(found: Finding, frame: Frame) -> Problem:
     name = str(found.path[-1])
-    field = fields_by_name(found.cls).get(name)
-    told = (field.description or "").partition("\n")[0] if field else ""
+    told = field_docs(found.cls).get(name, "").partition("\n")[0]
     return Problem(
         f"{_owner(found, frame)} needs `{name}`, which is missing",
         frame.at(found.path[:-1]),
         frame.path(found.path),
-        expected=f"`{name}: …`" + (f" ({told})" if told else ""),
+        expected=_written(name, fields_by_name(found.cls)[name].annotation) + (f" ({told})" if told else ""),
         hint="write `netspec: 1` on the first line" if name == "netspec" else None,
     )
+
+
+def _written(name: str, annotation: Any) -> str:
+    """How a field is written: with the values that it may have, where they are few."""
+    (kind, *others) = members(annotation)
+    choices: tuple[Any, ...] = (True, False) if kind is bool else get_args(kind) if get_origin(kind) is Literal else ()
+    if others or not 0 < len(choices) <= 4:  # a line has room for so many
+        return f"`{name}: …`"
+    words = [str(one).lower() if isinstance(one, bool) else str(one) for one in choices]
+    return " or ".join(f"`{name}: {word}`" for word in words)
 
 
 def _union(path: Path, branches: list[Finding], frame: Frame) -> list[Problem]:

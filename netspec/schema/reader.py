@@ -18,8 +18,9 @@ from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.scanner import Scanner
 
-from netspec.errors import InputError, Location, Problem, SpecError, nearest
+from netspec.errors import InputError, Location, Problem, SpecError, kind_of_file, nearest
 from netspec.schema.builder import Builder
+from netspec.schema.formats import refuse_by_name, refuse_prototxt
 from netspec.schema.syntax import explain
 from netspec.schema.tree import Map
 
@@ -46,9 +47,18 @@ class _PureParser(Reader, Scanner, Parser):
 def read_yaml(path: str | Path) -> Map:
     """The document in a file, located under the name the user gave.
 
-    Raises `InputError` where the file can't be read, `SpecError` with all problems found where it is not right YAML.
+    Raises `InputError` where the file can't be read or is another program's, `SpecError` with all problems found where
+    it is not right YAML.
     """
-    return parse_yaml(_decode(_read_bytes(Path(path)), str(path)), str(path))
+    name = str(path)
+    data = _read_bytes(Path(path))
+    refuse_by_name(name)
+    text = _decode(data, name)
+    try:
+        return parse_yaml(text, name)
+    except SpecError:
+        refuse_prototxt(name, text)
+        raise
 
 
 def parse_yaml(text: str, name: str) -> Map:
@@ -139,6 +149,8 @@ def _decode(data: bytes, name: str) -> str:
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8")
         lines = _BREAK.split(before)
+        if b"\0" in data[:512] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise InputError(f"{name} is not text", expected="a YAML file", got=kind_of_file(data[:64])) from None
         utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
         raise SpecError(
             Problem(

@@ -21,8 +21,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-from netspec.errors import Location, did_you_mean, listing, nearest
-from netspec.schema.foreign import foreign_hint, meant_by_number
+from netspec.errors import Location, listing, nearest
+from netspec.schema.foreign import meant_by, meant_by_number
 from netspec.schema.tree import Map, locate
 
 
@@ -42,9 +42,7 @@ def problem(
 class Spec(BaseModel):  # noqa: PLW1641  # pydantic makes the hash of a frozen model
     """Base of all spec classes: strict types, no unknown fields, immutable, and knows where it was written."""
 
-    model_config = ConfigDict(
-        strict=True, extra="forbid", frozen=True, defer_build=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True, allow_inf_nan=False)
 
     foreign_fields: ClassVar[dict[str, str]] = {}
     """Names that other tools use for a field, with what to write instead."""
@@ -149,7 +147,7 @@ class Registry(Generic[SpecT]):
                 },
             )
         if not isinstance(name, str) or name not in self._classes:
-            raise self._unknown(name, bare=isinstance(value, str))
+            raise self._unknown(name, None if isinstance(value, str) else data)
         cls = self._classes[name]
         try:
             return cls.model_validate(data)
@@ -174,16 +172,24 @@ class Registry(Generic[SpecT]):
         found = {known.lower(): known for known in self._classes}.get(name.replace("_", "").lower())
         return found or name
 
-    def _unknown(self, name: Any, bare: bool) -> PydanticCustomError:
-        text = str(name)
-        hint = foreign_hint(self.kind, text, self._classes) or did_you_mean(text, self._classes)
-        return problem(
-            f"unknown {self.kind} {text!r}" if isinstance(name, str) else f"`{self.tag}` of {self.one} must be a name",
-            field=None if bare else self.tag,
+    def _unknown(self, name: Any, data: dict[str, Any] | None) -> PydanticCustomError:
+        """The error for an unknown type, and for what else is wrong with `data` by the class that was meant."""
+        meant = meant_by(self.kind, str(name), self._classes)
+        told = problem(
+            f"unknown {self.kind} {name!r}" if isinstance(name, str) else f"`{self.tag}` of {self.one} must be a name",
+            field=None if data is None else self.tag,
             expected=f"one of {listing(list(self._classes))}",
             got=describe(name),
-            hint=hint,
+            hint=meant.hint if meant else None,
         )
+        if data is not None and meant is not None and meant.name is not None:
+            cls = self._classes[meant.name]
+            try:
+                cls.model_validate({**data, self.tag: meant.name})
+            except ValidationError as error:
+                facts = {"error": error, "data": data, "cls": cls, "guessed": told.context}
+                return PydanticCustomError("nested", "{error}", facts)
+        return told
 
 
 class Member:

@@ -119,6 +119,22 @@ def test_what_cannot_stand_between_cells(delimiter):
         SOURCES["csv"].model_validate({"path": "a.csv", "header": True, "batch_size": 1, "delimiter": delimiter})
 
 
+@pytest.mark.parametrize(
+    ("text", "fields", "written"),
+    [
+        ("a;b;c\n1;2;0\n", {}, '";"'),
+        ("a;b\n1,5;2\n", {}, '";"'),
+        ("a\tb\n1\t2\n", {"label": "b"}, '"\\t"'),
+        ("a,b\n1,2\n", {"delimiter": ";"}, '","'),
+        ("1 2\n3 4\n", {"header": False}, '" "'),
+    ],
+)
+def test_the_delimiter_that_stands_in_the_file_is_named(tmp_path, text, fields, written):
+    with pytest.raises(InputError) as error:
+        table(tmp_path, text, **fields)
+    assert error.value.problems[0].hint == f"the line is a single cell: for this file set `delimiter: {written}`"
+
+
 def test_cells_between_blanks(tmp_path):
     assert everything(table(tmp_path, "a b\n1 2\n", delimiter=" "))["features"] == [[1, 2]]
 
@@ -207,18 +223,17 @@ ERRORS = {
   4 | 4
     | ^
   expected: 2, as in the header
-  hint: is `delimiter` right?
   asked for at ./train.yaml:3:7
 2 errors""",
     "delimiter": """\
 ./train.yaml:1:1: error: ./some.csv has no column 'a'
   at: columns.0
   expected: one of a;b
-  hint: the first line is a single cell: is `delimiter` right?
+  hint: the line is a single cell: for this file set `delimiter: ";"`
 ./train.yaml:1:1: error: ./some.csv has no column 'b'
   at: columns.1
   expected: one of a;b
-  hint: the first line is a single cell: is `delimiter` right?
+  hint: the line is a single cell: for this file set `delimiter: ";"`
 2 errors""",
     "classes": """\
 ./some.csv:3:3: error: 'sitosa' is not a declared class

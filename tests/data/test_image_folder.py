@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from netspec.data.base import Dataset, FieldType
+from netspec.data.loader import open_loader
 from netspec.data.readers import images
 from netspec.errors import InputError
 from tests.data.conftest import problems_of, split_of
@@ -153,6 +154,20 @@ def test_damaged_images_are_all_named(tmp_path):
     assert named == [f"image ./set/x/{name} cannot be read" for name in ("b.png", "c.jpg", "d.bmp")]
     with pytest.raises(InputError, match=r"c\.jpg cannot be read"):
         folder_of(tmp_path)
+
+
+def test_an_image_that_turns_out_to_be_damaged_is_told_with_the_place_that_asked_for_it(tmp_path):
+    (tmp_path / "set" / "x").mkdir(parents=True)
+    (tmp_path / "set" / "x" / "a.jpg").write_text("hello")
+    split = split_of(str(tmp_path / "train.yaml"), source="image_folder", path="set", size=[4, 4])
+    with open_loader(split, seed=1) as loader, pytest.raises(InputError) as error:
+        next(loader.one_pass())
+    assert problems_of(error, tmp_path) == (
+        "./train.yaml:2:9: error: image ./set/x/a.jpg cannot be read\n"
+        "  at: source\n"
+        "  expected: an intact JPEG, PNG, WEBP or BMP image\n"
+        "  got: a file of another kind, or a damaged one"
+    )
 
 
 @given(position=st.integers(0, 10**4), byte=st.integers(0, 255), suffix=st.sampled_from(["png", "jpg", "bmp", "webp"]))

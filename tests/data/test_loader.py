@@ -167,7 +167,8 @@ def test_an_error_in_the_data_comes_after_the_batches_before_it(prefetch):
         with pytest.raises(InputError) as error:
             next(batches)
     assert error.value.render() == (
-        "error: `label` is 7, out of range\n"
+        "train.yaml:2:9: error: `label` is 7, out of range\n"
+        "  at: source\n"
         "  expected: 0 to 2: `logits` has 3 classes\n"
         "  got: 7 in labels.npz, sample 4"
     )
@@ -240,7 +241,7 @@ def test_a_checkpoint_of_other_data_is_refused(change, message):
     other = loader_of(**{"samples": 10, **change})
     with pytest.raises(InputError) as error:
         other.restore(state)
-    assert str(error.value) == message
+    assert error.value.summary == message
     assert error.value.problems[0].hint
 
 

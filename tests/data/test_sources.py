@@ -19,7 +19,9 @@ from netspec.data.bundled import zoo_root
 from netspec.data.readers.idx import read_idx
 from netspec.data.readers.npz import open_npz
 from netspec.errors import InputError
+from netspec.schema.annotations import fields_by_name
 from netspec.schema.data import SOURCES
+from netspec.schema.docs import field_docs
 from tests.data.conftest import CODES, problems_of, split_of, write_idx
 
 # The digests are those of the original files, unpacked, as published with other copies of the set.
@@ -84,8 +86,7 @@ def test_all_sources_are_found_and_documented():
     assert set(SOURCES.names()) >= {"mnist", "idx", "npz", "csv", "image_folder"}
     for source in SOURCES:
         assert source.__doc__
-        undocumented = [name for name, field in source.model_fields.items() if not field.description]
-        assert undocumented in ([], ["source"])
+        assert fields_by_name(source).keys() - field_docs(source).keys() <= {"source"}
 
 
 @pytest.mark.parametrize("dtype", sorted(CODES))
@@ -230,7 +231,7 @@ def test_all_that_is_wrong_with_an_npz_file_is_told_at_once(tmp_path):
     ("name", "message"),
     [
         ("array.npy", "a single array (.npy)"),
-        ("text.npz", "a file that starts with 68 65 6c 6c 6f"),
+        ("text.npz", "a text file"),
         ("e.npz", "an empty file"),
     ],
 )
@@ -269,11 +270,11 @@ error: ./labels is not an idx file
     "NOT_IDX": """\
 error: ./labels is not an idx file
   expected: two zero bytes, a type code (8, 9, 11 to 14) and a number of axes (1 to 8)
-  got: a file that starts with 89 50 4e 47""",
+  got: a file that begins with the bytes 89 50 4e 47 2e 2e 2e 2e""",
     "NOT_IDX_AXES": """\
 error: ./labels is not an idx file
   expected: two zero bytes, a type code (8, 9, 11 to 14) and a number of axes (1 to 8)
-  got: a file that starts with 00 00 08 00""",
+  got: a file that begins with the bytes 00 00 08 00""",
     "SHORT_HEADER": """\
 error: ./labels is cut short
   expected: a header of 8 bytes

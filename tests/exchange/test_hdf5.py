@@ -174,7 +174,7 @@ def npz() -> bytes:
         (b"\x08\x07\x12\x07pytorch", "netspec import"),
         (b"\x80\x02}q\x00.", "pickle"),
         (b"<html><body>404", "a web page"),
-        (b"just text", "begins with b'just tex'"),
+        (b"just text", "a text file"),
         (Block("weights", 2, 512, "0" * 64).render(), "upgrade netspec"),
         (Block("recipe", 1, 512, "0" * 64).render(), "of an unknown kind"),
         (b"netspec weights 1\nsize 5", "damaged in its first lines"),

@@ -11,6 +11,8 @@ from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.types import DType
 from netspec.graph.verify import verify
 from netspec.layers.base import arity
+from netspec.schema.annotations import fields_by_name
+from netspec.schema.docs import field_docs
 from netspec.schema.reader import parse_yaml
 from tests.interpret import environment, evaluate
 from tests.registry.cases import KINDS, Case, built, cases, directional
@@ -36,8 +38,7 @@ def test_is_documented_and_has_samples(kind: str, name: str) -> None:
     assert "__doc__" in vars(cls)
     assert cls.__doc__, "no docstring: the reference would be empty"
     assert len(cls.__doc__.strip().splitlines()) > 1, "the docstring does not tell the shapes"
-    undocumented = [field for field, info in cls.model_fields.items() if field != "type" and not info.description]
-    assert undocumented == []
+    assert fields_by_name(cls).keys() - field_docs(cls).keys() <= {"type"}
     assert cls.build.__doc__, "`build` does not tell its shapes"
 
 

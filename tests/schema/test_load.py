@@ -439,7 +439,7 @@ LINES = [
         None,
     ),
     (
-        "- {name: c, type: conv2d, filters: 3}",
+        "- {name: c, type: conv2d, filters: 3, kernel_size: 5}",
         "11:21",
         "unknown layer 'conv2d'",
         None,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netspec.errors import SpecError
-from netspec.schema.foreign import _TABLES, _entries, foreign_hint
+from netspec.schema.foreign import _TABLES, Meant, _entries, meant_by
 from netspec.schema.kinds import REGISTRIES
 from netspec.schema.links import resolve_names
 from netspec.schema.load import load_train
@@ -68,21 +68,38 @@ def test_a_net_made_in_python():
 def test_hints_promise_only_what_is_there(kind):
     assert kind in REGISTRIES
     for name, meanings in _entries(kind).items():
-        nothing = foreign_hint(kind, name, ())
-        assert nothing is None or any(nothing == here[1:] for _, here in meanings if here.startswith("!"))
+        nothing = meant_by(kind, name, ())
+        assert nothing is None or (nothing.name is None and any(nothing.hint == here[1:] for _, here in meanings))
         here = next((here for _, here in meanings if not here.startswith("!")), None)
         if here:
             first = here.split(" | ")[0].split(", ")[0]
-            hint = foreign_hint(kind, name, (first,))
-            assert first == name or (hint is not None and (nothing or hint.split("here it is ")[1].startswith(first)))
+            meant = meant_by(kind, name, (first,))
+            assert meant is not None
+            assert first == name or nothing or meant.name == first
 
 
-def test_a_hint_in_words():
-    known = ("Dense", "Activation")
-    assert foreign_hint("layer", "InnerProduct", known) == "InnerProduct is Caffe's name: here it is Dense"
-    assert foreign_hint("layer", "ReLU", known) == "ReLU is Caffe's name: here it is Activation with `activation: relu`"
-    assert foreign_hint("layer", "Linear", known) == "Linear is PyTorch's name: here it is Dense"
-    assert foreign_hint("layer", "Dense", known) is None
+@pytest.mark.parametrize(
+    ("name", "hint", "meant"),
+    [
+        ("InnerProduct", "InnerProduct is Caffe's name: here it is Dense", "Dense"),
+        ("INNER_PRODUCT", "INNER_PRODUCT is Caffe's name: here it is Dense", "Dense"),
+        ("ReLU", "ReLU is Caffe's name: here it is Activation with `activation: relu`", "Activation"),
+        ("Linear", "Linear is PyTorch's name: here it is Dense", "Dense"),
+        ("Pooling", "Pooling is Caffe's name: here it is MaxPooling2D or AveragePooling2D", "MaxPooling2D"),
+        ("dense", "did you mean `Dense`?", "Dense"),
+        ("conv2D", "did you mean `Conv2D`?", "Conv2D"),
+        ("max_pooling_2d", "did you mean `MaxPooling2D`?", "MaxPooling2D"),
+        ("Actvation", "did you mean `Activation`?", "Activation"),
+        ("Input", "the net's inputs are declared under `inputs`", None),
+    ],
+)
+def test_a_hint_in_words(name, hint, meant):
+    known = ("Dense", "Activation", "Conv2D", "MaxPooling2D", "AveragePooling2D")
+    assert meant_by("layer", name, known) == Meant(hint, meant)
+
+
+def test_no_hint_for_what_is_like_nothing():
+    assert meant_by("layer", "Zorp", ("Dense", "Activation")) is None
 
 
 def test_a_net_that_is_no_net(folder):

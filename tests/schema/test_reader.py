@@ -245,3 +245,42 @@ def test_any_text_is_read_or_refused(text):
     else:
         assert isinstance(tree, Map)
     assert refused is None or all(problem.location and problem.render() for problem in refused.problems)
+
+
+PROTOTXT = 'name: "LeNet"\nlayer {\n  name: "data"\n  type: "Input"\n}\n'
+
+
+@pytest.mark.parametrize("name", ["lenet.prototxt", "LENET.PROTOTXT", "lenet.yaml", "lenet.txt"])
+def test_a_prototxt_is_named_as_such_and_what_can_be_imported(tmp_path, name):
+    (tmp_path / name).write_text(PROTOTXT)
+    with pytest.raises(InputError, match="is a net or solver of Caffe") as caught:
+        read_yaml(tmp_path / name)
+    (problem,) = caught.value.problems
+    assert problem.hint is not None
+    assert "ONNX" in problem.hint
+    assert "HDF5" in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "hint"),
+    [
+        ("net.onnx", "is an ONNX model", "`netspec import {} --output FOLDER`"),
+        ("weights.h5", "is an HDF5 file", "`--weights`"),
+        ("net.pt", "is a model of PyTorch", "export the model to ONNX"),
+        ("table.csv", "is a table", "`{{source: csv, path: {}"),
+    ],
+)
+def test_files_of_other_kinds_are_named_as_such(tmp_path, name, what, hint):
+    path = tmp_path / name
+    path.write_bytes(b"\x00\x01")
+    with pytest.raises(InputError, match=what) as caught:
+        read_yaml(path)
+    assert hint.format(path) in (caught.value.problems[0].hint or "")
+
+
+def test_bytes_are_no_spec(tmp_path):
+    path = tmp_path / "net.yaml"
+    path.write_bytes(b"\x1f\x8b\x08\x00\xff")
+    with pytest.raises(InputError, match="is not text") as caught:
+        read_yaml(path)
+    assert caught.value.problems[0].got == "a file that begins with the bytes 1f 8b 08 00 ff"

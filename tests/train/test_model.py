@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pydoc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,13 +88,39 @@ def test_parameters_are_read_as_copies_and_assigned_by_value(model: netspec.Mode
         del model.parameters["fc1/bias"]
 
 
+def test_a_model_says_what_it_is(model: netspec.Model) -> None:
+    assert repr(model) == "<Model small: 195 parameters on cpu>"  # 6·16 + 16 + 2·16 + 16·3 + 3; no moving statistics
+    assert repr(model.parameters).startswith("<Parameters: fc1/kernel [6, 16], fc1/bias [16], ")
+
+
+def test_a_name_that_is_none_is_told_with_the_nearest(model: netspec.Model) -> None:
+    with pytest.raises(KeyError, match="no parameter `fc1/bia`: did you mean `fc1/bias`"):
+        model.parameters["fc1/bia"]
+    assert "fc1/bia" not in model.parameters
+
+
+def test_an_array_without_a_name_is_told_how_to_be_given(model: netspec.Model) -> None:
+    for call in (model.predict, model.loss_and_gradients):
+        with pytest.raises(InputError, match=r"expected: a mapping \{input: array\}: \{'x': …\}\n.*shape \[4, 6\]"):
+            call(x(4))
+
+
+def test_the_package_shows_the_function_that_it_is() -> None:
+    parameters = inspect.signature(netspec.train).parameters
+    assert list(parameters) == ["spec", "run_dir", "resume", "weights", "device", "listeners", "overrides"]
+    assert "Train as a training file" in pydoc.plain(pydoc.render_doc(netspec.train))
+    with pytest.raises(TypeError, match="one positional argument, the spec, not 2; all else goes by name"):
+        netspec.train("train.yaml", "runs/a")
+    assert dir(netspec) == ["Model", "Run", "__version__", "load", "train"]
+
+
 def test_every_wrong_input_is_named_at_once(model: netspec.Model) -> None:
     with pytest.raises(InputError) as caught:
         model.loss_and_gradients({"X": x(4), "x": x(4)[:, :5], "label": np.array([0, 1, 2, 3])})
     assert [problem.render() for problem in caught.value.problems] == [
         "error: the net has no input `X`\n  expected: one of label, x\n  hint: did you mean `x`?",
         "error: the input `x` has another shape\n  expected: float64 of shape [N, 6] with N ≥ 1\n  got: [4, 5]",
-        "error: `label` is out of range\n  expected: 0 to 2: class numbers of 3 classes\n  got: 0 to 3",
+        "error: `label` is out of range\n  expected: 0 to 2: `logits` has `units: 3`, one for each class\n  got: 0 to 3",
     ]
     with pytest.raises(InputError, match="the input `x` is missing"):
         model.predict({"label": np.zeros(2, np.int32)})
@@ -141,6 +169,25 @@ def test_evaluating_a_file_gives_what_the_run_said(spec: Make, tmp_path: Path) -
         open_test_loader(training, model.compiler, train.learned) as t,
     ):
         assert model.evaluate(t) == run.test
+
+
+def test_a_model_is_evaluated_on_the_test_data_of_a_training(spec: Make, tmp_path: Path) -> None:
+    training = spec()
+    for split in training["data"].values():
+        split["transforms"] = [{"type": "Normalization", "apply_to": "x", "adapt": True}]
+    run = netspec.train(training, run_dir=tmp_path / "run")
+    model = netspec.load(run.run_dir / "spec.yaml", run.weights)
+    assert model.evaluate(run.run_dir / "spec.yaml") == run.test
+    assert model.evaluate(training) == run.test
+    (step,) = model.preparation.transforms or ()
+    assert (step["input"], step["type"], len(step["mean"])) == ("x", "Normalization", 6)
+    model.save_weights(tmp_path / "copy.h5")
+    assert netspec.load(NET, tmp_path / "copy.h5").preparation == model.preparation
+    fresh = netspec.load(NET)
+    fresh.parameters.update(model.parameters)
+    assert fresh.evaluate(training) == run.test  # what it was not told is learned anew
+    with pytest.raises(InputError, match="it says nothing of data"):
+        model.evaluate(NET)
 
 
 def test_a_net_alone_cannot_be_tested(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from netspec.data.files import fingerprint, read_bytes
 from netspec.data.readers.arrays import ArrayDataset
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError, Problem, kind_of_file
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -55,7 +55,7 @@ def _header(path: Path, content: bytes) -> tuple[str, tuple[int, ...]]:
         raise InputError(
             f"{path} is not an idx file",
             expected=f"two zero bytes, a type code (8, 9, 11 to 14) and a number of axes (1 to {_MAX_AXES})",
-            got=f"a file that starts with {content[:4].hex(' ')}" if content else "an empty file",
+            got=kind_of_file(content[:64]),
         )
     if len(content) < 4 + 4 * axes:
         raise InputError(

@@ -11,7 +11,7 @@ import numpy as np
 
 from netspec.data.files import existing, fingerprint, read_bytes
 from netspec.data.readers.arrays import ArrayDataset
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError, Problem, kind_of_file
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -25,15 +25,11 @@ def open_npz(path: Path) -> ArrayDataset:
     """All arrays of the file, whose first axis counts the samples. Raises InputError with all that is wrong."""
     existing(path)
     if not zipfile.is_zipfile(path):
-        head = read_bytes(path)[:6]
+        head = read_bytes(path)[:64]
         raise InputError(
             f"{path} is not an .npz file",
             expected="a zip of NumPy arrays",
-            got="a single array (.npy)"
-            if head == b"\x93NUMPY"
-            else f"a file that starts with {head.hex(' ')}"
-            if head
-            else "an empty file",
+            got="a single array (.npy)" if head.startswith(b"\x93NUMPY") else kind_of_file(head),
             hint="write the file with `numpy.savez(path, image=…, label=…)`",
         )
     arrays, problems = _arrays(path)

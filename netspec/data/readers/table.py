@@ -147,7 +147,7 @@ def _names(table: _Table, first: _Row | None, options: TableOptions) -> list[str
 def _columns(table: _Table, names: list[str], options: TableOptions) -> tuple[list[int], int | None]:
     """The columns of the features and of the label, counted from 0. Raises InputError for those that are not there."""
     problems: list[Problem] = []
-    single = "the first line is a single cell: is `delimiter` right?" if len(names) == 1 else None
+    single = _other_delimiter(table, names[0]) if len(names) == 1 else None
 
     def find(column: int | str, place: str) -> int:
         if isinstance(column, int):
@@ -200,13 +200,14 @@ def _cells(
         if len(table.problems) >= MOST_PROBLEMS:
             break
         if len(row.cells) != len(names):
+            single = names if len(names) == 1 else row.cells[: len(row.cells) == 1]
             where = "in the header" if options.header else "in the first row"
             table.report(
                 row.line,
                 None,
                 f"this row has {len(row.cells)} cell{'s' * (len(row.cells) != 1)}",
                 expected=f"{len(names)}, as {where}",
-                hint="is `delimiter` right?" if len(row.cells) == 1 else None,
+                hint=_other_delimiter(table, "".join(single)),
             )
             continue
         lines.append(row.line)
@@ -216,6 +217,14 @@ def _cells(
         if label is not None:
             labels.append(row.cells[label])
     return lines, features, labels
+
+
+def _other_delimiter(table: _Table, cell: str) -> str | None:
+    """A hint for a line that is a single cell: which delimiter stands in it."""
+    for other, written in ((";", '";"'), ("\t", '"\\t"'), ("|", '"|"'), (",", '","'), (" ", '" "')):
+        if other != table.delimiter and other in cell:
+            return f"the line is a single cell: for this file set `delimiter: {written}`"
+    return None
 
 
 def _number(text: str) -> float | None:
@@ -232,7 +241,8 @@ def _text_columns(table: _Table, row: _Row, wanted: list[int], names: list[str])
         column for column in wanted if row.cells[column].lower() not in MISSING and _number(row.cells[column]) is None
     ]
     for column in found:
-        hint = "leave columns of text out of `columns`"
+        hint = _other_delimiter(table, row.cells[column]) if len(names) == 1 else None
+        hint = hint or "leave columns of text out of `columns`"
         got = repr(row.cells[column])
         table.report(row.line, column, f"column `{names[column]}` holds text", expected="numbers", got=got, hint=hint)
     return found

@@ -303,7 +303,7 @@ class Translator:
         except ShapeMismatch as error:
             raise Unsupported(f"{type_} does not fit: {error.message} (got {error.got})") from None
         except NetspecError as error:
-            raise Unsupported(f"{type_} does not fit: {error}") from None
+            raise Unsupported(f"{type_} does not fit: {error.summary}") from None
         wanted = {name.removeprefix("layer/"): info.value.shape for name, info in builder.states.items()}
         given = {name: array.shape for name, array in weights.items()}
         if wanted != given:

@@ -1,0 +1,78 @@
+"""The documentation of fields is found in the source, and only when somebody asks for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import ModuleType
+from typing import Literal
+
+import pytest
+from pydantic import Field
+
+from netspec.schema.docs import field_docs
+from netspec.schema.kinds import LayerFields
+from netspec.schema.spec import Spec
+
+
+class Base(Spec):
+    """A stand-in."""
+
+    type: Literal["Base"] = "Base"
+    """its name"""
+    from_: str = Field(default="", alias="from")
+    """what is read
+
+    and more of it"""
+    width: int = 1
+    """of the base"""
+    plain: int = 0
+
+    def rule(self) -> None:
+        """What a method says is no field's documentation."""
+
+
+class Child(Base):
+    """A stand-in."""
+
+    width: int = 2
+    """of the child"""
+
+
+def test_a_field_goes_by_its_name_in_yaml():
+    assert field_docs(Base) == {"type": "its name", "from": "what is read\n\nand more of it", "width": "of the base"}
+
+
+def test_a_child_has_its_own_texts_and_those_of_its_base():
+    assert field_docs(Child) == {**field_docs(Base), "width": "of the child"}
+    assert field_docs(LayerFields)["share"].startswith("name of an earlier layer")
+
+
+def test_classes_inside_functions_and_classes_are_found():
+    class Outer(Spec):
+        class Inner(Spec):
+            size: int = 0
+            """how large"""
+
+    assert field_docs(Outer.Inner) == {"size": "how large"}
+    assert field_docs(Outer) == {}
+
+
+def test_a_class_without_a_source_has_no_texts(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "made", ModuleType("made"))
+    made = type("Made", (Spec,), {"__module__": "made", "__annotations__": {"size": int}, "size": 0})
+    gone = type("Gone", (Spec,), {"__module__": "gone", "__annotations__": {"size": int}, "size": 0})
+    assert field_docs(made) == field_docs(gone) == {}
+
+
+def test_no_source_is_parsed_where_nothing_is_wrong():
+    code = """
+import ast
+parsed, parse = [], ast.parse
+ast.parse = lambda source, *more, **named: parsed.append(source) or parse(source, *more, **named)
+from netspec.cli import main
+from netspec.data.bundled import zoo_root
+assert main(["check", str(zoo_root() / "lenet_mnist" / "train.yaml")]) == 0
+assert not any("class " in source for source in parsed if isinstance(source, str)), parsed
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

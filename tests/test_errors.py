@@ -1,0 +1,49 @@
+"""Errors as Python users meet them: as text, with the place and what would be right."""
+
+from __future__ import annotations
+
+import pytest
+
+from netspec.errors import MAX_QUOTED_LINE, InputError, Location, Problem, RunError, kind_of_file
+
+WHERE = Location("net.yaml", 3, 5, "  - {units: 0}")
+
+
+def test_an_error_as_text_says_all_that_the_command_line_says():
+    error = InputError([Problem("too small", WHERE, expected="1 or more", got="0", hint="give one"), Problem("more")])
+    assert str(error) == error.render()
+    for part in ("net.yaml:3:5: error: too small", "- {units: 0}", "expected: 1 or more", "got: 0", "hint: give one"):
+        assert part in str(error)
+    assert str(error).endswith("error: more\n2 errors")
+
+
+def test_a_summary_is_one_line_of_messages():
+    assert InputError([Problem("one", WHERE, hint="h"), Problem("two")]).summary == "one; two"
+    assert RunError("disk full", got="0 bytes").summary == "disk full"
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 500), (500, 0), (300, 300), (MAX_QUOTED_LINE - 3, 0)])
+def test_a_long_line_is_cut_with_an_ellipsis_and_the_caret_stays_at_its_place(before: int, after: int):
+    text = "a" * before + "!?!" + "b" * after
+    quoted, caret = Problem("m", Location("f", 1, before + 1, text)).render().splitlines()[1:]
+    assert quoted[caret.index("^") :].startswith("!?!")
+    assert len(quoted) <= MAX_QUOTED_LINE + len("  1 | ") + 2
+    shown = quoted.partition("| ")[2]
+    cut = len(text) > MAX_QUOTED_LINE
+    assert shown.startswith("…") == (cut and before > MAX_QUOTED_LINE // 2)
+    assert shown.endswith("…") == (cut and after > 0)
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        (b"", "an empty file"),
+        (b"# yaml-language-server", "a text file"),
+        ("Größe".encode()[:-3], "a text file"),
+        ("Grö".encode()[:-1], "a text file"),
+        (b"\x93NUMPY", "a file that begins with the bytes 93 4e 55 4d 50 59"),
+        (b"\x00" * 64, "a file that begins with the bytes 00 00 00 00 00 00 00 00"),
+    ],
+)
+def test_a_file_is_told_by_its_first_bytes(head: bytes, words: str):
+    assert kind_of_file(head) == words
