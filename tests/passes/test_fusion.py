@@ -1,0 +1,206 @@
+"""Simplification, epilogues, elementwise groups and layouts: before and after, and on random graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from netspec.graph.fused import Anchored, Fused
+from netspec.graph.graph import Graph
+from netspec.graph.kernel import Kernel
+from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.op import Op
+from netspec.graph.ops.elementwise import Cast, Neg, Pow
+from netspec.graph.ops.functions import Exp, Relu, Tanh
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.reduce import Broadcast, ReduceSum
+from netspec.graph.ops.shape import Reorder, Reshape, Transpose
+from netspec.graph.ops.source import Fill, Input, State
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node, Scope, Value, in_scope
+from netspec.graph.verify import verify
+from netspec.layers.convolution import Conv
+from netspec.layers.window import Window
+from netspec.passes.base import run_passes
+from netspec.passes.cse import CommonSubexpressions
+from netspec.passes.epilogue import FuseEpilogues
+from netspec.passes.fold import Fold
+from netspec.passes.fuse import FuseElementwise
+from netspec.passes.layout import assign_layouts
+from netspec.passes.schedule import schedule
+from netspec.passes.simplify import Simplify
+from tests.interpret import run
+from tests.passes.graphs import feeds, graphs, typed
+
+LAST = Layout.channels_last(4)
+
+
+def everything(op: Op, types: Sequence[TensorType]) -> bool:
+    """A device whose kernels take whatever they are offered."""
+    return True
+
+
+def x(*shape: int, name: str = "x") -> Value:
+    return Input(name, typed(shape))()
+
+
+def names(graph: Graph) -> list[str]:
+    return [node.op.name for node in graph.nodes() if not node.op.traits.source]
+
+
+def optimized(graph: Graph) -> Graph:
+    passes = (Fold(), Simplify(), CommonSubexpressions(), FuseEpilogues(everything), FuseElementwise(everything))
+    return run_passes(graph, passes, check=True)
+
+
+def test_what_changes_nothing_is_simplified_away() -> None:
+    a = x(2, 3)
+    ones, zeros = Fill(1.0, typed((2, 3)))(), Fill(0.0, typed((3,)))()
+    same = Broadcast((2, 3))(Reshape((2, 3))(Reshape((6,))(Transpose((0, 1))(Cast(DType.FLOAT32)(a)))))
+    graph = Graph({"y": Pow(1)((same * ones + zeros - zeros) / ones), "z": Neg()(-a)})
+    simple = run_passes(graph, (Fold(), Simplify()), check=True)
+    assert simple.outputs == {"y": a, "z": a}
+
+
+def test_a_repeated_constant_becomes_a_scalar_where_the_shape_allows() -> None:
+    a, row = x(2, 3), x(3, name="row")
+    half = Fill(0.5, typed((2, 3)))()
+    simple = run_passes(Graph({"y": a * half, "z": row * half}), (Simplify(),), check=True)
+    assert simple.outputs["y"].inputs[1].shape == ()
+    assert simple.outputs["z"].inputs[1].shape == (2, 3)  # the constant makes the shape
+
+
+def conv(a: Value, filters: int = 4, name: str = "w") -> Value:
+    window = Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
+    return Conv(window)(a, x(filters, a.shape[1], 3, 3, name=name))
+
+
+def test_bias_activation_and_residual_move_into_the_convolution() -> None:
+    a, bias = x(2, 4, 5, 5), x(4, 1, 1, name="bias")
+    graph = Graph({"y": Relu()(conv(a) + bias + a)})
+    assert names(graph) == ["Conv", "Add", "Add", "Relu"]
+    assert names(optimized(graph)) == ["Conv+Add+Add+Relu"]
+
+
+def test_an_epilogue_ends_where_others_read_where_the_phase_changes_and_where_no_kernel_follows() -> None:
+    a, bias = x(2, 4, 5, 5), x(4, 1, 1, name="bias")
+    biased = conv(a) + bias
+    assert names(optimized(Graph({"y": Relu()(biased), "z": biased}))) == ["Conv+Add", "Relu"]
+    made = conv(a)
+    with in_scope(Scope(phase="update")):
+        assert names(optimized(Graph({"y": Relu()(made)}))) == ["Conv", "Relu"]
+
+    def no_tanh(op: Op, types: Sequence[TensorType]) -> bool:
+        return not (isinstance(op, Anchored) and any(isinstance(step.op, Tanh) for step in op.body))
+
+    found = run_passes(
+        Graph({"y": Tanh()(conv(a) + bias)}), (Fold(), CommonSubexpressions(), FuseEpilogues(no_tanh)), check=True
+    )
+    assert names(found) == ["Conv+Add", "Tanh"]
+
+
+def test_neighbours_of_one_shape_become_one_op_with_several_results() -> None:
+    w, v = State("w", typed((3, 2)))(), State("v", typed((3, 2)))()
+    gradient, rate = x(3, 2), x(name="rate")
+    velocity = v * 0.9 - gradient * rate
+    found = optimized(Graph({}, {"v": velocity, "w": w + velocity}))
+    (fused,) = (node for node in found.nodes() if isinstance(node.op, Fused))
+    assert len(fused.outputs) == 2
+    assert isinstance(fused.op, Fused)
+    assert fused.op.arity == 4  # the constant is part of the body
+
+
+def test_a_group_never_depends_on_itself() -> None:
+    a = x(3, 2)
+    first = a * 2.0
+    through = Broadcast((3, 2))(ReduceSum((0,))(first))  # leaves the group and comes back
+    found = optimized(Graph({"y": (first + 1.0) * through}))
+    verify(found)
+    assert names(found).count("Fused") <= 2
+
+
+def test_what_the_guard_needs_is_not_fused_with_what_comes_after() -> None:
+    a, s = x(3, 2), State("s", typed((3, 2)))()
+    hidden = Exp()(a * 2.0)
+    found = optimized(Graph({}, {"s": s + hidden * 3.0}, guard=ReduceSum()(hidden)))
+    order, before_guard = schedule(found)
+    computing = [
+        [node.op.name for node in part if node.inputs] for part in (order[:before_guard], order[before_guard:])
+    ]
+    assert computing == [["Fused", "ReduceSum"], ["Fused"]]
+
+
+def test_refused_groups_stay_as_they_are() -> None:
+    graph = Graph({"y": Exp()(x(3, 2) * 2.0)})
+    passes = (Fold(), CommonSubexpressions(), FuseElementwise(lambda op, types: False))
+    assert names(run_passes(graph, passes, check=True)) == names(graph)
+
+
+@given(graph=graphs())
+def test_fused_graphs_compute_the_same(graph: Graph) -> None:
+    inputs, _, states = feeds(graph)
+    with np.errstate(all="ignore"):
+        expected = run(graph, inputs, states)
+        got = run(optimized(graph), inputs, states)
+    for mine, right in zip(got, expected, strict=True):
+        assert mine.keys() == right.keys()
+        for name, array in mine.items():
+            np.testing.assert_array_equal(array, right[name])  # the same ops in the same order: equal numbers
+
+
+class ChannelsLast(Kernel):
+    """Wants every operand with four axes channels-last, and gives such results."""
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        def wanted(value: Value) -> Layout:
+            return LAST if len(value.shape) == 4 else PLAIN
+
+        return Signature(tuple(map(wanted, node.inputs)), tuple(map(wanted, node.outputs)))
+
+
+class Plain(Kernel):
+    """Wants everything plain."""
+
+
+def test_values_lie_as_their_kernels_like_and_are_copied_once_for_those_who_want_them_otherwise() -> None:
+    a = Input("a", typed((2, 4, 5, 6)))()
+    first = conv(a)
+    second = conv(Relu()(first), name="w2")
+    flat = Reshape((2, 120))(second)
+    graph, layouts = assign_layouts(
+        Graph({"y": MatMul()(flat, x(120, 3, name="m")), "z": ReduceSum((1,))(second)}),
+        lambda node: ChannelsLast() if isinstance(node.op, Conv) else Plain(),
+    )
+    verify(graph)
+    assert names(graph).count("Reorder") == 1  # for the flattening and the sum together
+    for node in graph.nodes():
+        for value in node.outputs:
+            lies = len(value.shape) == 4 and not isinstance(node.op, Reorder)  # inputs lie as their first reader wants
+            assert layouts[value] == (LAST if lies else PLAIN), node
+
+
+def test_a_layout_that_makes_no_difference_is_not_copied() -> None:
+    graph, _ = assign_layouts(
+        Graph({"y": Reshape((2, 4))(conv(x(2, 1, 1, 1)))}),
+        lambda node: ChannelsLast(),
+    )
+    assert "Reorder" not in names(graph)
+
+
+def test_states_stay_plain() -> None:
+    state = State("s", typed((2, 4, 5, 6)))()
+    graph, layouts = assign_layouts(Graph({}, {"s": conv(state)}), lambda node: ChannelsLast())
+    assert isinstance(graph.updates["s"].op, Reorder)
+    assert layouts[graph.updates["s"]] == PLAIN
+
+
+@pytest.mark.parametrize("order", [None, (0, 2, 3, 1), (3, 2, 1, 0)])
+def test_strides_of_a_layout_are_those_of_numpy(order: tuple[int, ...] | None) -> None:
+    shape = (2, 3, 4, 5)
+    axes = order or (0, 1, 2, 3)
+    seen = np.zeros([shape[axis] for axis in axes]).transpose([axes.index(axis) for axis in range(4)])
+    assert seen.shape == shape
+    assert Layout(order).strides(typed(shape)) == tuple(step // 8 for step in seen.strides)
