@@ -10,11 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from netspec.train.api import train as train
+    from netspec.train import train as train
     from netspec.train.model import Model as Model
     from netspec.train.model import load as load
     from netspec.train.run import Run as Run
 
+__all__ = ["Model", "Run", "__version__", "load", "train"]
 __version__ = "0.1.0"
 
 _HOMES = {"Model": "netspec.train.model", "load": "netspec.train.model", "Run": "netspec.train.run"}
@@ -29,4 +30,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "train", *_HOMES])
+    return list(__all__)

@@ -6,10 +6,19 @@ that meets it. Nothing here imports anything of netspec.
 
 from __future__ import annotations
 
+import re
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
+
+_PICKLE = re.compile(
+    rb"\x80[\x02-\x05]|[\x5d\x7d\x29]q\x00|\((?:[dl]p[0-9]+|I-?[0-9]+|F[-+.e0-9]+|L-?[0-9]+L|S['\"].*)\r?\n"
+    rb"|c[A-Za-z_][\w.]*\r?\n\w+\r?\n[pq(]"
+)
+_IRREGULAR = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 MAX_QUOTED_LINE = 160
 MAX_SHOWN = 50
@@ -171,7 +180,40 @@ def kind_of_file(head: bytes) -> str:
     """What a file that is not of the kind it should be holds, by its first bytes: an empty one, a text, others."""
     if not head:
         return "an empty file"
+    if is_pickle(head):
+        return "a Python pickle"
     return "a text file" if _is_text(head) else f"a file that begins with the bytes {head[:8].hex(' ')}"
+
+
+def is_pickle(head: bytes) -> bool:
+    """Whether a file that begins so is a Python pickle; protocols 0 and 1 are known by what they mostly hold."""
+    return _PICKLE.match(head) is not None
+
+
+def kind_of_path(path: str | Path) -> str | None:
+    """What is at a path that is no regular file: a folder, a pipe, a device. None for a file, or where nothing is.
+
+    To be asked before a path is opened: opening a pipe waits for whoever writes into it.
+    """
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):  # nothing there, no permission, a zero byte in the name: opening it says which
+        return None
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    return None if stat.S_ISREG(mode) else f"not a regular file but {_IRREGULAR.get(stat.S_IFMT(mode), 'a device')}"
+
+
+def near_path(path: Path, *, folders: bool | None = None) -> str | None:
+    """A hint for a path where nothing is: the nearest name (of `folders`, or of files alone), or what else is wrong."""
+    if path.is_symlink():
+        return f"it is a link to {path.readlink()}, which is not there"
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if folders is None or entry.is_dir() == folders]
+    except OSError:
+        return f"there is no folder {path.parent} either"
+    found = nearest(path.name, names)
+    return f"did you mean `{path.parent / found}`?" if found else None
 
 
 def _is_text(head: bytes) -> bool:

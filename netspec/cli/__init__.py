@@ -17,12 +17,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A user's mistake is told on stderr, as JSON on stdout too where `--json` asks for it, and never as a traceback:
     those are for `--debug`, or NETSPEC_DEBUG=1.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:  # while something is loaded or told; a training that runs sees to it itself
+        return INTERRUPTED
+
+
+def _main(words: list[str]) -> int:
     debug = "--debug" in words or os.environ.get("NETSPEC_DEBUG", "0") not in ("", "0")
     words = [word for word in words if word != "--debug"] or ["--help"]
     _never_fail_to_print(sys.stdout, sys.stderr)
     try:
-        status = _run(words)
+        from netspec.cli.app import run
+
+        status = run(words)
         sys.stdout.flush()
     except BrokenPipeError:
         _discard(sys.stdout)
@@ -32,15 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return report(error, words, debug=debug)
     return status
-
-
-def _run(words: Sequence[str]) -> int:
-    from netspec.cli.app import run
-
-    try:
-        return run(words)
-    except KeyboardInterrupt:  # while a command is loading; one that runs sees to it itself
-        return INTERRUPTED
 
 
 def _never_fail_to_print(*streams: TextIO) -> None:

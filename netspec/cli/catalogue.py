@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,12 @@ SPECS = ("net.yaml", "train.yaml")
 """What makes a folder of the zoo a model: one of these, or both."""
 
 CARD = "README.md"
+
+SCHEMAS = ".schema"
+"""The folder in a copy for the JSON Schemas that editors read."""
+
+_SCHEMA = re.compile(r"(?<=\$schema=)\S+")
+"""The path in the first line of a YAML file that tells editors its schema."""
 
 _UPWARD = re.compile(r"(?<![\w./~-])(?:\.\./)+[^\s'\"#,\]}]+")
 """A path in a YAML file that goes up."""
@@ -60,20 +67,46 @@ def model(name: str) -> ZooModel:
 def copy_model(found: ZooModel, target: Path) -> None:
     """Copy a model's files to the new folder `target`, whole or not at all.
 
-    Paths that lead out of the model's folder are written as absolute ones in the copy. Raises `InputError` where
-    something is in the way.
+    Schemas for editors come along, commands in the card name the copy, and paths of data outside of the model's folder
+    are made absolute. Raises `InputError` where something is in the way.
     """
     with new_folder(target) as staged:
         for file in found.files():
             copied = staged / file.relative_to(found.folder)
             copied.parent.mkdir(parents=True, exist_ok=True)
             if file.suffix in (".yaml", ".yml"):
-                copied.write_text(_rooted(file, found.folder), encoding="utf-8")
+                text = _with_schema(file, staged, copied)
+                copied.write_text(_rooted(text, file, found.folder), encoding="utf-8")
+            elif file.name == CARD:
+                copied.write_text(_renamed(file.read_text(encoding="utf-8"), found.name, target), encoding="utf-8")
             else:
                 shutil.copyfile(file, copied)
 
 
-def _rooted(file: Path, root: Path) -> str:
+def _with_schema(file: Path, root: Path, copied: Path) -> str:
+    """The text of a YAML file, the schema it names copied into the copy's `root` and named there."""
+
+    def beside(match: re.Match[str]) -> str:
+        schema = file.parent / match.group()
+        if not schema.is_file():
+            return match.group()
+        (root / SCHEMAS).mkdir(exist_ok=True)
+        shutil.copyfile(schema, root / SCHEMAS / schema.name)
+        return "../" * len(copied.relative_to(root).parent.parts) + f"{SCHEMAS}/{schema.name}"
+
+    return _SCHEMA.sub(beside, file.read_text(encoding="utf-8"), count=1)
+
+
+def _renamed(text: str, name: str, target: Path) -> str:
+    """A card whose commands name files of the copy."""
+    return re.sub(
+        rf"(?<![\w/.-])model_zoo/{re.escape(name)}/([\w./-]*)",
+        lambda match: shlex.quote(f"{target.as_posix()}/{match.group(1)}"),
+        text,
+    )
+
+
+def _rooted(text: str, file: Path, root: Path) -> str:
     """The text of a YAML file with the paths that lead out of the folder `root` made absolute."""
     root = root.resolve()
 
@@ -81,4 +114,4 @@ def _rooted(file: Path, root: Path) -> str:
         path = (file.parent / match.group()).resolve()
         return path.as_posix() if path.exists() and not path.is_relative_to(root) else match.group()
 
-    return _UPWARD.sub(absolute, file.read_text(encoding="utf-8"))
+    return _UPWARD.sub(absolute, text)

@@ -44,20 +44,25 @@ def export(
     """Write a net with its weights as an ONNX model.
 
     The model is checked, run in onnxruntime and compared with the net itself; only a model that gives the same results
-    is written.
+    is written. Transforms of the training are not part of it: they are listed, and recorded in its metadata.
     """
     batch_size = _batch(batch)
     target = writable(Path(output_file), "--output")
-    from netspec.cli.specs import read_net
+    from netspec.cli.prepared import note_preparation
+    from netspec.cli.specs import load_spec, net_of, precision_of
     from netspec.cli.verified import export_model
-    from netspec.train.model import load
+    from netspec.train.model import count_of, load
 
-    net, dtype = read_net(spec, overrides or ())
-    report = export_model(load(net, weights, precision=str(dtype)), target, batch=batch_size, opset=opset)
+    found = load_spec(spec, overrides or ())
+    model = load(net_of(found), weights, precision=str(precision_of(found)))
+    preparation = model.preparation.in_training(found)
+    report = export_model(model, target, preparation, batch=batch_size, opset=opset)
+    counts = {"parameters": count_of(model.compiler, "parameter"), "statistics": count_of(model.compiler, "statistic")}
     if as_json:
-        print_json(_facts(report))
+        print_json(_facts(report, counts))
     else:
-        _print(report)
+        _print(report, counts)
+    note_preparation(model, preparation)
 
 
 def _batch(given: str) -> int | None:
@@ -71,13 +76,13 @@ def _batch(given: str) -> int | None:
     return int(given)
 
 
-def _facts(report: ExportReport) -> dict[str, Any]:
+def _facts(report: ExportReport, counts: dict[str, int]) -> dict[str, Any]:
     return {
         "path": str(report.path),
         "opset": report.opset,
         "ir_version": report.ir_version,
         "nodes": report.nodes,
-        "parameters": report.parameters,
+        **counts,
         "bytes": report.nbytes,
         "inputs": {name: list(dims) for name, dims in report.inputs.items()},
         "outputs": {name: list(dims) for name, dims in report.outputs.items()},
@@ -85,14 +90,15 @@ def _facts(report: ExportReport) -> dict[str, Any]:
     }
 
 
-def _print(report: ExportReport) -> None:
+def _print(report: ExportReport, counts: dict[str, int]) -> None:
     def shapes(named: Any) -> str:
         return ", ".join(
             f"{name} [{', '.join('?' if one is None else str(one) for one in dims)}]" for name, dims in named
         )
 
-    print(f"{report.path}: ONNX opset {report.opset}, {size(report.nbytes)}")
-    print(f"{count(report.nodes)} nodes, {count(report.parameters)} parameters")
+    print(f"{report.path}: ONNX opset {report.opset} (--opset writes another), {size(report.nbytes)}")
+    statistics = f", {count(counts['statistics'])} moving statistics" if counts["statistics"] else ""
+    print(f"{count(report.nodes)} nodes, {count(counts['parameters'])} parameters{statistics}")
     print(f"{shapes(report.inputs.items())} → {shapes(report.outputs.items())}")
     if report.comparison:
         print(f"onnxruntime computes the same: largest difference {report.comparison.worst:.2g}")

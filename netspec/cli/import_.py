@@ -1,4 +1,4 @@
-"""`netspec import`: a net and its weights from a file of another program, or from a weights file."""
+"""`netspec import`: a net and its weights from a file of another program, or from one of netspec's own."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ app = command_app()
         "netspec import model.onnx --output my_net",
         "netspec import model.onnx --output my_net --shape data=3,224,224",
         "netspec import runs/lenet_mnist/best.h5 --output my_net",
+        "netspec import runs/lenet_mnist/checkpoints/step-00001000.h5 --output my_net",
     ),
 )
 def import_file(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="An ONNX model, or a weights file.", show_default=False)],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="An ONNX model, a weights file, or a checkpoint.", show_default=False)
+    ],
     output: Annotated[
         str,
         typer.Option("--output", metavar="FOLDER", help="A new folder for the two files.", show_default=False),
@@ -51,7 +54,7 @@ def import_file(
         found = import_model(source, given)
         net, weights = staged / "net.yaml", staged / "weights.h5"
         net.write_text(found.net, encoding="utf-8")
-        write_weights(weights, found.arrays, net=found.net, name=source.stem)
+        write_weights(weights, found.arrays, net=found.net, name=source.stem, **found.meta)
         model = load(net, weights)  # it must be what netspec itself reads
     for note in found.notes:
         print(f"note: {note}")

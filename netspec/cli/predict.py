@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Overrides, Spec, Weights, check_batch, writable
 from netspec.cli.output import count
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 app = command_app()
 
@@ -43,18 +47,32 @@ def predict(
 ) -> None:
     """Compute a net's outputs for the arrays in an .npz file.
 
-    No transform is applied: the arrays are what the net itself takes.
+    No transform is applied: the arrays are what the net itself takes. Those of the training are listed.
     """
     check_batch(batch_size)
     target = writable(Path(output_file), "--output")
     from netspec.cli.arrays import read_npz, write_npz
-    from netspec.cli.specs import read_net
+    from netspec.cli.prepared import note_preparation
+    from netspec.cli.specs import load_spec, net_of, precision_of
     from netspec.train.model import load
 
-    net, dtype = read_net(spec, overrides or ())
-    model = load(net, weights, device=device, precision=str(dtype))
+    found = load_spec(spec, overrides or ())
+    model = load(net_of(found), weights, device=device, precision=str(precision_of(found)))
     outputs = model.predict(read_npz(Path(input_file)), batch_size)
     write_npz(target, outputs)
+    note_preparation(model, model.preparation.in_training(found))
+    for name, array in outputs.items():
+        _warn_of_not_finite(name, array)
     shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
     samples = len(next(iter(outputs.values())))
-    print(f"{count(samples)} samples: {shapes} in {target}")
+    kind = "" if target.suffix == ".npz" else " (in NumPy's .npz format)"
+    print(f"{count(samples)} samples: {shapes} in {target}{kind}")
+
+
+def _warn_of_not_finite(name: str, array: NDArray[Any]) -> None:
+    import numpy as np
+
+    bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
+    if bad.any():
+        which = f"{count(int(bad.sum()))} of {count(len(bad))} samples, the first at index {int(bad.argmax())}"
+        print(f"warning: `{name}` is not finite (nan or inf) in {which}", file=sys.stderr)

@@ -80,7 +80,7 @@ class Bar:
             case "test":
                 self._progress.update(self._task, test=_figure(event))
                 self._print(event)
-            case "warning":
+            case "warning" | "note":
                 self._print(event)
 
     def _step(self, event: Event) -> None:

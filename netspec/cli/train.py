@@ -14,7 +14,7 @@ from netspec.cli.options import Device, Json, Overrides, Training
 from netspec.cli.output import command_line, print_json_line, program
 
 if TYPE_CHECKING:
-    from netspec.train.run import Run
+    from netspec.train.run import Interrupted, Run
 
 app = command_app()
 
@@ -24,7 +24,7 @@ app = command_app()
     epilog=examples(
         "netspec train train.yaml",
         "netspec train train.yaml solver.learning_rate=0.1 train.max_epochs=2 --run-dir runs/fast",
-        "netspec train train.yaml --resume",
+        "netspec train runs/NAME/spec.yaml --resume",
     ),
 )
 def train(
@@ -36,7 +36,10 @@ def train(
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on from the newest checkpoint in the run directory, or of the last run."),
+        typer.Option(
+            "--resume",
+            help="Go on from the newest checkpoint: of the run that SPEC is the spec.yaml of, else of the last run.",
+        ),
     ] = False,
     weights: Annotated[
         str | None, typer.Option(metavar="FILE", help="Start from these weights; what fits by name and shape is taken.")
@@ -68,12 +71,21 @@ def train(
     except Interrupted as stopped:
         if as_json:
             print_json_line({"event": "interrupted", "run_dir": str(stopped.run_dir), "step": stopped.step})
-        again = command_line(*program(), "train", spec, *(overrides or ()), "--resume", "--run-dir", stopped.run_dir)
-        print(f"stopped after step {stopped.step:,}; to go on:\n  {again}", file=sys.stderr)
+        print(_told(stopped), file=sys.stderr)
         return INTERRUPTED
     if not as_json:
         _print_end(run)
     return DONE
+
+
+def _told(stopped: Interrupted) -> str:
+    """One line: how it stopped, and the command that goes on. The run's own spec holds the overrides already."""
+    again = command_line(*program(), "train", stopped.run_dir / "spec.yaml", "--resume")
+    if stopped.step is None:
+        return f"stopped at once, before the first checkpoint; to begin again: {again}"
+    if stopped.at_once:
+        return f"stopped at once; to go on from step {stopped.step:,}: {again}"
+    return f"stopped after step {stopped.step:,}; to go on: {again}"
 
 
 def _print_end(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,18 @@ from netspec.exchange.onnx_export import ExportReport, export_verified
 from netspec.graph.graph import Graph
 from netspec.schema.provenance import spec_sha256
 from netspec.train.model import Model
+from netspec.train.preparation import Preparation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def export_model(model: Model, path: Path, *, batch: int | None, opset: int | None) -> ExportReport:
+def export_model(
+    model: Model, path: Path, preparation: Preparation, *, batch: int | None, opset: int | None
+) -> ExportReport:
     """Export a model, compared in onnxruntime with what the model itself computes.
 
+    The transforms of its training are recorded in the metadata, since they are not part of the model.
     Raises `InputError` where the net has no ONNX form, `RunError` where the results differ.
     """
     compiler = model.compiler
@@ -43,5 +48,9 @@ def export_model(model: Model, path: Path, *, batch: int | None, opset: int | No
         opset=opset,
         name=model.spec.name,
         doc=model.spec.description,
-        metadata={"netspec_version": __version__, "netspec_spec_sha256": spec_sha256(model.spec)},
+        metadata={
+            "netspec_version": __version__,
+            "netspec_spec_sha256": spec_sha256(model.spec),
+            "netspec_transforms": json.dumps(preparation.of_inputs(compiler.graph(Purpose.PREDICT, 1).inputs())),
+        },
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import Path
 
-from netspec.errors import InputError, did_you_mean
+from netspec.errors import InputError, kind_of_path, near_path
 
 
 def read_bytes(path: Path) -> bytes:
@@ -22,13 +22,9 @@ def existing(path: Path, *, folder: bool = False) -> Path:
         return path
     kind = "folder" if folder else "file"
     if path.exists():
-        raise InputError(f"{path} is not a {kind}", expected=f"a {kind}", got="a file" if folder else "a folder")
-    try:
-        siblings = [item.name for item in path.parent.iterdir() if item.is_dir() == folder]
-    except OSError:
-        siblings = []
-    hint = did_you_mean(path.name, siblings) if path.parent.is_dir() else f"there is no folder {path.parent}"
-    raise InputError(f"there is no {kind} {path}", hint=hint)
+        got = "a file" if path.is_file() else kind_of_path(path)
+        raise InputError(f"{path} is not a {kind}", expected=f"a {kind}", got=got)
+    raise InputError(f"there is no {kind} {path}", hint=near_path(path, folders=folder))
 
 
 def fingerprint(*parts: bytes | str) -> str:

@@ -3,41 +3,60 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
-from netspec.errors import InputError, RunError, kind_of_file, nearest
+from netspec.errors import InputError, RunError, is_pickle, kind_of_file, kind_of_path, near_path
 
 HEAD_BYTES = 512
 """How much of a file `sniff` wants to see."""
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
+"""Names of the files that `write_atomically` fills."""
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], None]) -> None:
     """Have `write` fill a temporary file beside `path`, force it to disk, and rename it to `path`.
 
-    Whatever happens, `path` holds either what it held before or the whole new file. Raises `InputError` where there is
-    no folder to write into, `RunError` where writing fails (a full disk, no permission).
+    Whatever happens, `path` holds either what it held before or the whole new file. A link stays: its target is
+    written. Raises `InputError` where no file can be there, `RunError` where writing fails (a full disk, …).
     """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise InputError(f"cannot write {path}: there is no folder {path.parent}", hint="make the folder first")
-    if path.is_dir():
-        raise InputError(f"cannot write {path}: it is a folder", expected="the name of a file")
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.tmp")
+    check_writable(path)
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
     try:
         write(temporary)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(path.parent)
+        temporary.replace(target)
+        _sync_folder(target.parent)
     except OSError as error:
         hint = "what was there before, if anything, is unchanged"
-        raise RunError(f"cannot write {path}", got=str(error), hint=hint) from error
+        raise RunError(f"cannot write {path}", got=error.strerror or str(error), hint=hint) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise `InputError` where no file can be written: a folder, a pipe or a device is there, or the folder is not."""
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no folder {target.parent}", hint="make the folder first")
+    there = kind_of_path(target)
+    if there is not None:  # a device or a pipe would be replaced by a file
+        raise InputError(f"cannot write {path}: it is {there}", expected="the name of a file")
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove the temporary files that a process which was killed left in a folder that nobody else writes."""
+    for path in folder.glob(".*.tmp"):
+        if _TEMPORARY.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -58,9 +77,12 @@ def _sync_folder(folder: Path) -> None:
 def reading(path: str | Path, what: str) -> Iterator[tuple[BufferedReader, int]]:
     """The file opened for reading, with its size in bytes; `what` says what it should be, for the message.
 
-    Raises `InputError` where it is missing, a folder, empty, or can't be read.
+    Raises `InputError` where it is missing, a folder, a pipe or a device, empty, or can't be read.
     """
     path = Path(path)
+    there = kind_of_path(path)
+    if there is not None:
+        raise InputError(f"{path} is {there}", expected=what)
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -68,20 +90,9 @@ def reading(path: str | Path, what: str) -> Iterator[tuple[BufferedReader, int]]
                 raise InputError(f"{path} is empty", expected=what, got="0 bytes")
             yield file, size
     except FileNotFoundError:
-        raise InputError(f"there is no file {path}", expected=what, hint=_near(path)) from None
-    except IsADirectoryError:
-        raise InputError(f"{path} is a folder", expected=what) from None
+        raise InputError(f"there is no file {path}", expected=what, hint=near_path(path)) from None
     except OSError as error:
-        raise InputError(f"cannot read {path}", expected=what, got=str(error)) from error
-
-
-def _near(path: Path) -> str | None:
-    try:
-        names = [entry.name for entry in path.parent.iterdir()]
-    except OSError:
-        return f"there is no folder {path.parent} either"
-    found = nearest(path.name, names)
-    return f"did you mean `{path.parent / found}`?" if found else None
+        raise InputError(f"cannot read {path}", expected=what, got=error.strerror or str(error)) from error
 
 
 _SIGNATURES: tuple[tuple[bytes, str, str | None], ...] = (
@@ -94,11 +105,13 @@ _SIGNATURES: tuple[tuple[bytes, str, str | None], ...] = (
     (b"PK\x03\x04", "a zip archive (.npz, .keras, …)", None),
     (b"\x93NUMPY", "a NumPy array (.npy)", None),
     (b"\x1f\x8b", "a gzip archive", "unpack it first"),
-    (b"\x80\x02", "a Python pickle (PyTorch's older .pt)", "pickles run code when they are read: netspec reads none"),
     (b"<!DOCTYPE", "a web page", "the download went wrong"),
     (b"<html", "a web page", "the download went wrong"),
     (b"\x08", "probably a protobuf file, such as ONNX", "an ONNX model is read by `netspec import`"),
 )
+
+
+NO_PICKLES = "pickles (PyTorch's older .pt, joblib's files) run code when they are read: netspec reads none"
 
 
 def sniff(head: bytes) -> tuple[str, str | None]:
@@ -106,4 +119,4 @@ def sniff(head: bytes) -> tuple[str, str | None]:
     for signature, what, hint in _SIGNATURES:
         if head.startswith(signature):
             return what, hint
-    return kind_of_file(head), None
+    return kind_of_file(head), NO_PICKLES if is_pickle(head) else None

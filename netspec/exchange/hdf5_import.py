@@ -1,22 +1,41 @@
-"""A net from netspec's own weights file, which carries the net's YAML."""
+"""A net from netspec's own files: weights carry the net's YAML, checkpoints that of the run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from netspec.errors import InputError
-from netspec.exchange.hdf5 import read_weights
+from netspec.exchange.hdf5 import CheckpointFile, read_checkpoint, read_weights
 from netspec.exchange.imported import Imported
+from netspec.schema.load import load_net
+from netspec.schema.provenance import resolved_yaml
+from netspec.schema.reader import parse_yaml
+from netspec.schema.tree import Map
+
+OF_THE_DATA = ("transforms", "learned")
+"""What a checkpoint's progress says of the samples, and weights do too."""
 
 
 def import_hdf5(path: str | Path) -> Imported:
-    """The net and the weights in one of netspec's own weights files, which carries its net."""
+    """The net and the weights in one of netspec's own files. Raises `InputError` where it does not say the net."""
     found = read_weights(path)
+    if found.kind == "checkpoint":
+        checkpoint = read_checkpoint(path)
+        meta = {name: checkpoint.progress[name] for name in OF_THE_DATA if name in checkpoint.progress}
+        return Imported(_net_of_run(path, checkpoint), found.arrays, meta=meta)
     if not found.net:
         raise InputError(
             f"{path} holds weights without the net they belong to",
             expected="weights with their net, as `netspec train` writes them",
-            got="a checkpoint" if found.kind == "checkpoint" else "weights alone",
+            got="weights alone",
             hint="use it with its net: `netspec test NET --weights FILE`",
         )
-    return Imported(found.net, found.arrays)
+    return Imported(found.net, found.arrays, meta=found.meta)
+
+
+def _net_of_run(path: str | Path, checkpoint: CheckpointFile) -> str:
+    """The net's own YAML out of that of the run, which holds it in full."""
+    net = parse_yaml(checkpoint.spec, f"{path} (its spec)").get("net")
+    if not isinstance(net, Map):
+        raise InputError(f"{path} does not say its net", expected="the run's spec, as `netspec train` writes it")
+    return resolved_yaml(load_net(net))

@@ -122,10 +122,24 @@ class _Reader:
                 self._refuse(f"its manifest has an entry that is wrong: {str(entry)[:200]}")
             arrays[name] = self._array(name, entry)
             roles[name] = role
+        self._refuse_more({MANIFEST, *(f"{ARRAYS}/{entry['path']}" for entry in entries)})
         return Content(kind, arrays, roles, meta)
 
     def _refuse(self, why: str) -> NoReturn:
         raise InputError(f"{self.path} is refused: {why}", expected="a file as netspec writes it", hint=DAMAGED)
+
+    def _refuse_more(self, listed: set[str]) -> None:
+        """Refuse what the file holds beyond what its manifest lists."""
+        inner = {where[:end] for where in listed for end, char in enumerate(where) if char == "/"} | {ARRAYS}
+        pending = [""]
+        while pending:
+            at = pending.pop()
+            for part in self.file[at or "/"]:
+                where = f"{at}/{part}" if at else part
+                if where in inner and where not in listed:
+                    pending.append(where)
+                elif where not in listed:
+                    self._refuse(f"it holds {where!r}, which its manifest does not list")
 
     def _manifest(self) -> dict[str, Any]:
         dataset = self._dataset(MANIFEST)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from netspec.errors import RunError
 from netspec.exchange.files import write_atomically
 from netspec.exchange.hdf5_format import ARRAYS, BLOCK_BYTES, DTYPES, MANIFEST, VERSION, Block, Kind, dataset_path
 
@@ -47,9 +47,11 @@ def write_file(
     manifest = {"kind": kind, "version": VERSION, "arrays": entries, "meta": dict(meta)}
     text = json.dumps(manifest, ensure_ascii=False, indent=1).encode()
 
+    image = _image(kind, text, {entry["path"]: held[entry["name"]] for entry in entries})
+    _seal(image, kind, step)
+
     def write(temporary: Path) -> None:
-        _write_hdf5(temporary, kind, text, {entry["path"]: held[entry["name"]] for entry in entries})
-        _seal(temporary, kind, step)
+        temporary.write_bytes(image)
 
     write_atomically(path, write)
 
@@ -69,29 +71,26 @@ def _plain(np: Any, name: str, array: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")  # type: ignore[no-any-return]  # np is Any
 
 
-def _write_hdf5(path: Path, kind: str, manifest: bytes, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+def _image(kind: str, manifest: bytes, arrays: Mapping[str, NDArray[np.generic]]) -> memoryview:
+    """The whole file, its text block still blank.
+
+    It is made in memory: where a disk is full, libhdf5 fails when it closes the file, and takes the process with it.
+    """
     import h5py
 
-    try:
-        # The oldest structures that hold what is written: they are the same in every version of the library.
-        with h5py.File(path, "w", libver=("earliest", "v110"), userblock_size=BLOCK_BYTES) as file:
-            file.attrs["netspec"] = kind
-            file.attrs["version"] = VERSION
-            file.create_dataset(
-                MANIFEST, data=manifest, dtype=h5py.string_dtype("utf-8", len(manifest)), track_times=False
-            )
-            group = file.create_group(ARRAYS)
-            for where, array in arrays.items():
-                group.create_dataset(where, data=array, track_times=False)
-    except RuntimeError as error:  # what libhdf5 raises when flushing on close fails
-        raise RunError(f"cannot write {path}", got=str(error)) from error
+    buffer = BytesIO()
+    # The oldest structures that hold what is written: they are the same in every version of the library.
+    with h5py.File(buffer, "w", libver=("earliest", "v110"), userblock_size=BLOCK_BYTES) as file:
+        file.attrs["netspec"] = kind
+        file.attrs["version"] = VERSION
+        file.create_dataset(MANIFEST, data=manifest, dtype=h5py.string_dtype("utf-8", len(manifest)), track_times=False)
+        group = file.create_group(ARRAYS)
+        for where, array in arrays.items():
+            group.create_dataset(where, data=array, track_times=False)
+    return buffer.getbuffer()
 
 
-def _seal(path: Path, kind: str, step: int | None) -> None:
+def _seal(image: memoryview, kind: str, step: int | None) -> None:
     """Write the text block, which needs the checksum of all after it."""
-    with path.open("rb+") as file:
-        file.seek(BLOCK_BYTES)
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        size = file.tell()
-        file.seek(0)
-        file.write(Block(kind, VERSION, size, digest, step).render())
+    digest = hashlib.sha256(image[BLOCK_BYTES:]).hexdigest()
+    image[:BLOCK_BYTES] = Block(kind, VERSION, len(image), digest, step).render()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,3 +16,5 @@ class Imported:
     net: str
     arrays: dict[str, NDArray[Any]]
     notes: tuple[str, ...] = ()
+    meta: dict[str, Any] = field(default_factory=dict)
+    """What netspec's own files say beside the arrays, to be written with them."""

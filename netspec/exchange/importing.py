@@ -11,7 +11,7 @@ from netspec.exchange.hdf5_import import import_hdf5
 from netspec.exchange.imported import Imported
 from netspec.exchange.onnx_import import import_onnx
 
-WHAT = "an ONNX model, or weights that netspec wrote (.h5)"
+WHAT = "an ONNX model, or weights or a checkpoint that netspec wrote (.h5)"
 
 
 def import_model(path: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Imported:

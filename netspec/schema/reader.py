@@ -18,7 +18,7 @@ from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.scanner import Scanner
 
-from netspec.errors import InputError, Location, Problem, SpecError, kind_of_file, nearest
+from netspec.errors import InputError, Location, Problem, SpecError, kind_of_file, kind_of_path, near_path
 from netspec.schema.builder import Builder
 from netspec.schema.formats import refuse_by_name, refuse_prototxt
 from netspec.schema.syntax import explain
@@ -116,15 +116,12 @@ def _unprintable(text: str, offset: int, at: _LocateFn) -> Problem:
 
 
 def _read_bytes(path: Path) -> bytes:
+    _refuse_irregular(path)
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise InputError(f"no such file: {path}", hint=_near(path)) from None
-    except IsADirectoryError:
-        specs = sorted(entry.name for entry in path.glob("*.yaml"))[:8]
-        hint = f"it holds {', '.join(specs)}" if specs else "give the path of a YAML file"
-        raise InputError(f"{path} is a directory", expected="a YAML file", hint=hint) from None
+        raise InputError(f"no such file: {path}", hint=near_path(path)) from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path} can't be read: {reason}") from None
@@ -133,14 +130,15 @@ def _read_bytes(path: Path) -> bytes:
     return data
 
 
-def _near(path: Path) -> str | None:
-    folder = path.parent
-    try:
-        names = [entry.name for entry in folder.iterdir()]
-    except OSError:
-        return f"there is no folder {folder} either"
-    found = nearest(path.name, names)
-    return f"did you mean `{folder / found}`?" if found else None
+def _refuse_irregular(path: Path) -> None:
+    there = kind_of_path(path)
+    if there is None:
+        return
+    if not path.is_dir():
+        raise InputError(f"{path} is {there}", expected="a YAML file")
+    specs = sorted(entry.name for entry in path.glob("*.yaml"))[:8]
+    hint = f"it holds {', '.join(specs)}" if specs else "give the path of a YAML file"
+    raise InputError(f"{path} is a directory", expected="a YAML file", hint=hint)
 
 
 def _decode(data: bytes, name: str) -> str:

@@ -20,6 +20,7 @@ from netspec.graph.types import DType
 from netspec.schema.load import Overrides, Source, load_spec
 from netspec.schema.train import TrainSpec
 from netspec.train.model import load_weights
+from netspec.train.preparation import Preparation
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,14 @@ def test(source: Source, weights: str | Path, overrides: Overrides = (), *, devi
 
     What the training data taught (class names, means) comes with the weights; else the training data is read again.
     """
+    spec = with_test_data(source, overrides)
+    compiler = Compiler(spec.net, dtype=DType(spec.train.precision), device=device, seed=spec.train.seed)
+    learned = Preparation.from_meta(load_weights(compiler, weights).meta).learned
+    return evaluate_on(spec, compiler, learned)
+
+
+def with_test_data(source: Source, overrides: Overrides = ()) -> TrainSpec:
+    """The training in a file. Raises `InputError` where it is none, or has no test data."""
     spec = load_spec(source, overrides)
     if not isinstance(spec, TrainSpec):
         raise InputError(
@@ -93,13 +102,13 @@ def test(source: Source, weights: str | Path, overrides: Overrides = (), *, devi
         raise InputError(
             Problem("there is no test data", spec.where("data"), "data", expected="`test:` beside `train:`")
         )
-    compiler = Compiler(spec.net, dtype=DType(spec.train.precision), device=device, seed=spec.train.seed)
-    meta = load_weights(compiler, weights).meta
-    known = meta.get("learned") or meta.get("progress", {}).get("learned")  # of a weights file, or a checkpoint
-    if known:
-        learned = Learned.from_json(known)
-    else:
-        with open_loader(spec.data.train, seed=spec.train.seed, known=spec.net.inputs) as training:
+    return spec
+
+
+def evaluate_on(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> Evaluation:
+    """Evaluate a net on the test data of a training; without what was `learned` its training data is read for that."""
+    if learned is None:
+        with open_loader(spec.data.train, seed=spec.train.seed, known=compiler.spec.inputs) as training:
             learned = training.learned
     with open_test_loader(spec, compiler, learned) as loader:
         return evaluate(compiler, loader)
@@ -108,7 +117,7 @@ def test(source: Source, weights: str | Path, overrides: Overrides = (), *, devi
 def open_test_loader(spec: TrainSpec, compiler: Compiler, learned: Learned) -> Loader:
     """The loader of the test data, whose labels and transforms mean what they mean in the training data."""
     assert spec.data.test is not None
-    wanted, allowed = wanted_inputs(compiler, [Purpose.TEST]), ranges(compiler)
+    wanted, allowed, known = wanted_inputs(compiler, [Purpose.TEST]), ranges(compiler), compiler.spec.inputs
     return open_loader(
-        spec.data.test, seed=spec.train.seed, wanted=wanted, ranges=allowed, known=spec.net.inputs, learned=learned
+        spec.data.test, seed=spec.train.seed, wanted=wanted, ranges=allowed, known=known, learned=learned
     )

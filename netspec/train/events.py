@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 Event: TypeAlias = dict[str, Any]
-"""`start`, `progress` (several times a second, not logged), `log`, `test`, `checkpoint`, `warning`, `done`."""
+"""`start`, `progress` (several times a second, not logged), `log`, `test`, `checkpoint`, `warning`, `note`, `done`."""
 Listener: TypeAlias = Callable[[Event], None]
 
 
@@ -69,8 +69,8 @@ def as_text(event: Event) -> str:
             return f"step {event['step']:,} test {figures(event)}"
         case "checkpoint":
             return f"step {event['step']:,} checkpoint {event['path']}"
-        case "warning":
-            return f"warning: {event['message']}"
+        case "warning" | "note" as kind:
+            return f"{kind}: {event['message']}"
         case "done":
             test = f", test {figures(event['test'])}" if event["test"] else ""
             return f"done: {event['steps']:,} steps in {event['seconds']:.1f} s{test}"

@@ -17,11 +17,17 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 
-def checked_inputs(compiler: Compiler, given: Mapping[str, Any], wanted: Sequence[str]) -> tuple[dict[str, Array], int]:
+def checked_inputs(compiler: Compiler, given: object, wanted: Sequence[str]) -> tuple[dict[str, Array], int]:
     """The arrays of the `wanted` inputs and their number of samples. Raises `InputError` with all that does not fit.
 
     Inputs of the net that are not wanted are passed over; names that are no input of the net are errors.
     """
+    if not isinstance(given, Mapping):
+        raise InputError(
+            "the inputs are not given by name",
+            expected=f"a mapping {{input: array}}: {', '.join(f'{{{name!r}: …}}' for name in wanted[:1])}",
+            got=f"an array of shape {list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__,
+        )
     arrays = {name: np.asarray(given[name]) for name in wanted if name in given}
     declared = compiler.spec.inputs
     problems = [

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 STOP = ("SIGINT", "SIGTERM")
 SNAPSHOT = ("SIGUSR1", "SIGHUP")
+STDERR = 2
+"""File descriptor of the error stream."""
 
 
 class Signals:
     """Listens while the block runs.
 
-    The first Ctrl-C (or SIGTERM) asks the loop to finish the step and save; the second stops at once. SIGUSR1 and
-    SIGHUP ask for a checkpoint. Outside the main thread, where Python allows no handlers, nothing is caught.
+    The first Ctrl-C (or SIGTERM) asks the loop to finish the step and save, and says so; the second stops at once.
+    SIGUSR1 and SIGHUP ask for a checkpoint. Outside the main thread, where Python allows no handlers, nothing is
+    caught.
     """
 
     def __init__(self) -> None:
@@ -44,6 +49,15 @@ class Signals:
         if self.stop is not None:
             raise KeyboardInterrupt
         self.stop = signal.Signals(number).name
+        again = "Ctrl-C" if self.stop == "SIGINT" else self.stop
+        _say(f"finishing this step, then saving; {again} again stops now")
 
     def _snapshot(self, number: int, frame: FrameType | None) -> None:
         self.snapshot = True
+
+
+def _say(line: str) -> None:
+    """Write a line to the error stream from a signal handler: past Python's buffers, which it may have interrupted."""
+    with suppress(OSError):  # nobody listens there any more
+        echoed = b"\n" if os.isatty(STDERR) else b""  # a terminal has ^C on its line
+        os.write(STDERR, echoed + line.encode() + b"\n")

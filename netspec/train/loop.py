@@ -12,16 +12,18 @@ import numpy as np
 from netspec.backends.program import NonFiniteLoss
 from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
 from netspec.data.loader import Batch, Loader
-from netspec.errors import Problem, RunError
-from netspec.exchange.hdf5 import write_checkpoint
+from netspec.errors import InputError, Problem, RunError
+from netspec.exchange.hdf5 import read_weights, write_checkpoint
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
+from netspec.train.environment import threads
 from netspec.train.evaluation import Evaluation, evaluate
 from netspec.train.events import Listener, tell
 from netspec.train.interrupt import Signals
 from netspec.train.model import save_weights
+from netspec.train.preparation import Preparation
 from netspec.train.rundir import RunDir
 
 PROGRESS_EVERY = 0.1
@@ -37,14 +39,16 @@ class Progress:
     best_loss: float | None = None
     """The lowest test loss so far."""
     best_step: int = 0
+    last_test: dict[str, Any] | None = None
+    """The last evaluation, as plain data."""
     loss_sum: float = 0.0
     """Sum of the losses since the last log line, and how many they are."""
     loss_count: int = 0
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Progress:
-        """The inverse of `dataclasses.asdict`."""
-        return cls(**{name: data[name] for name in cls.__dataclass_fields__})
+        """The inverse of `dataclasses.asdict`; what older checkpoints do not say is as at the start."""
+        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
 
 
 class Loop:
@@ -70,7 +74,8 @@ class Loop:
         self.total = timing.max_steps or (timing.max_epochs or 0) * epoch
         self.test_every = epoch if timing.test_every is None else timing.test_every
         self.checkpoint_every = epoch if timing.checkpoint_every is None else timing.checkpoint_every
-        self.last_test: Evaluation | None = None
+        self.preparation = Preparation.of(test or loader)
+        """What is done to the samples that the net is evaluated on."""
         self._tested_at = self._saved_at = -1
         self._samples, self._since, self._shown = 0, time.perf_counter(), 0.0
 
@@ -82,12 +87,27 @@ class Loop:
                 if self.progress.step >= self.total or self.signals.stop is not None:
                     break
         stopped = self.progress.step < self.total
-        if not stopped and self.test_loader is not None and self._tested_at != self.progress.step:
+        tested = not stopped and self.test_loader is not None and self._tested_at != self.progress.step
+        if tested:
             self._test()
-        if self._saved_at != self.progress.step:
+        if tested or self._saved_at != self.progress.step:
             self._save()
         if not stopped:
-            save_weights(self.compiler, self.folder.weights, self.loader.learned)
+            save_weights(self.compiler, self.folder.weights, self.preparation, step=self.progress.step)
+
+    @property
+    def last_test(self) -> Evaluation | None:
+        """The last evaluation of the run, before a resume or after it."""
+        return Evaluation(**self.progress.last_test) if self.progress.last_test else None
+
+    def nothing_left(self) -> bool:
+        """Whether a resumed run had come to its end: its weights are those of its last step, and were evaluated."""
+        if self.progress.step < self.total or (self.test_loader is not None and self.progress.last_test is None):
+            return False
+        try:
+            return read_weights(self.folder.weights).meta.get("step") == self.progress.step
+        except InputError:  # killed before they were written, or damaged since
+            return False
 
     def _step(self, batch: Batch) -> None:
         step = self.progress.step
@@ -115,7 +135,7 @@ class Loop:
         """What is due after a step."""
         step, timing = self.progress.step, self.spec.train
         now = time.perf_counter()
-        due = step % timing.log_every == 0 or step == self.total
+        due = step == 1 or step % timing.log_every == 0 or step == self.total  # a short run shows its loss too
         if due or now - self._shown > PROGRESS_EVERY:
             self._shown = now
             mean = self.progress.loss_sum / self.progress.loss_count
@@ -139,19 +159,24 @@ class Loop:
         assert self.test_loader is not None
         began = time.perf_counter()
         found = evaluate(self.compiler, self.test_loader)
-        self.last_test, self._tested_at = found, self.progress.step
+        self.progress.last_test, self._tested_at = found.as_json(), self.progress.step
         seconds = round(time.perf_counter() - began, 3)
         tell(self.listeners, "test", step=self.progress.step, **found.as_json(), seconds=seconds)
         best = self.progress.best_loss
         if found.loss is not None and (best is None or found.loss < best):
             self.progress.best_loss, self.progress.best_step = found.loss, self.progress.step
-            save_weights(self.compiler, self.folder.best, self.loader.learned)
+            save_weights(self.compiler, self.folder.best, self.preparation, step=self.progress.step)
 
     def _save(self) -> None:
         path = self.folder.checkpoint(self.progress.step)
         states = {name: self.compiler.states[name] for name in self.compiler.info}
         roles = {name: info.role for name, info in self.compiler.info.items()}
-        progress = {**asdict(self.progress), "loader": self.loader.state(), "learned": self.loader.learned.as_json()}
+        progress = {
+            **asdict(self.progress),
+            **self.preparation.as_meta(),
+            "loader": self.loader.state(),
+            "threads": threads(),
+        }
         write_checkpoint(path, states, roles=roles, progress=progress, spec=resolved_yaml(self.spec))
         self.folder.prune(self.spec.train.keep_checkpoints)
         self._saved_at = self.progress.step

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.compile import LOSS, Compiler, Purpose
-from netspec.errors import InputError
+from netspec.data.loader import Loader
+from netspec.errors import InputError, did_you_mean, listing
 from netspec.exchange.coverage import match_weights
 from netspec.exchange.hdf5 import read_weights, write_weights
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.types import DType
-from netspec.schema.load import load_spec
+from netspec.schema.load import Source, load_spec
 from netspec.schema.net import NetSpec
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.train import TrainSpec
 from netspec.train.inputs import checked_inputs
+from netspec.train.preparation import Preparation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from netspec.data.loader import Loader
-    from netspec.data.pipeline import Learned
     from netspec.train.evaluation import Evaluation
 
 DEFAULT_BATCH = 256
@@ -41,13 +41,13 @@ class Parameters(MutableMapping[str, "NDArray[Any]"]):
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._names:
-            raise KeyError(name)
+            raise self._unknown(name)
         array: NDArray[Any] = self._compiler.states[name]
         return array
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name not in self._names:
-            raise KeyError(name)
+            raise self._unknown(name)
         array, shape = np.asarray(value), self._compiler.info[name].value.shape
         if array.shape != shape:
             raise InputError(f"`{name}` has another shape", expected=str(list(shape)), got=str(list(array.shape)))
@@ -62,18 +62,33 @@ class Parameters(MutableMapping[str, "NDArray[Any]"]):
     def __len__(self) -> int:
         return len(self._names)
 
+    def __repr__(self) -> str:
+        shapes = (f"{name} {list(self._compiler.info[name].value.shape)}" for name in self._names)
+        return f"<Parameters: {', '.join(shapes)}>"
+
+    def _unknown(self, name: object) -> KeyError:
+        hint = did_you_mean(str(name), self._names) or f"there are {listing(self._names)}"
+        return KeyError(f"the net has no parameter `{name}`: {hint}")
+
 
 class Model:
     """A compiled net and its weights."""
 
-    def __init__(self, spec: NetSpec, compiler: Compiler) -> None:
+    def __init__(self, spec: NetSpec, compiler: Compiler, preparation: Preparation | None = None) -> None:
         self.spec = spec
         self.compiler = compiler
         self.parameters = Parameters(compiler)
+        self.preparation = preparation or Preparation()
+        """What the training, if the weights are of one, did to its samples before the net saw them."""
+
+    def __repr__(self) -> str:
+        compiler = self.compiler
+        return f"<Model {self.spec.name}: {count_of(compiler, 'parameter'):,} parameters on {compiler.device.name}>"
 
     def predict(self, inputs: Mapping[str, Any], batch_size: int | None = None) -> dict[str, NDArray[Any]]:
         """The net's outputs for arrays of samples (N, …), by name.
 
+        The arrays are what the net itself takes: no transform of a training is applied (`preparation` lists them).
         Samples are computed `batch_size` at a time (at most 256 by default); the results do not depend on it beyond
         rounding. Raises `InputError` with every array that does not fit.
         """
@@ -104,19 +119,25 @@ class Model:
         found = {name.removeprefix("gradient/"): one for name, one in results.items() if name.startswith("gradient/")}
         return losses, found
 
-    def evaluate(self, loader: Loader) -> Evaluation:
-        """Losses and metrics over every sample of the loader, each exactly once."""
-        from netspec.train.evaluation import evaluate
+    def evaluate(self, data: Loader | Source) -> Evaluation:
+        """Losses and metrics over every sample, each exactly once.
 
-        return evaluate(self.compiler, loader)
+        `data` is a training file, or a mapping with what it would say: then its test data is meant, transforms applied;
+        or a loader. Raises `InputError` where it has no test data, or where the data does not feed this net.
+        """
+        from netspec.train.evaluation import evaluate, evaluate_on, with_test_data
+
+        if isinstance(data, Loader):
+            return evaluate(self.compiler, data)
+        return evaluate_on(with_test_data(data), self.compiler, self.preparation.learned)
 
     def save_weights(self, path: str | Path) -> None:
         """Write parameters and statistics, with the net's spec, to an HDF5 file."""
-        save_weights(self.compiler, Path(path))
+        save_weights(self.compiler, Path(path), self.preparation)
 
     def load_weights(self, path: str | Path, *, partial: bool = False) -> None:
         """Read parameters and statistics from a weights file or a checkpoint."""
-        load_weights(self.compiler, path, partial=partial)
+        self.preparation = Preparation.from_meta(load_weights(self.compiler, path, partial=partial).meta)
 
 
 def load(
@@ -133,9 +154,10 @@ def load(
     """
     spec = net if isinstance(net, NetSpec) else net_of(load_spec(net))
     compiler = Compiler(spec, dtype=DType(precision), device=device, seed=seed)
+    model = Model(spec, compiler)
     if weights is not None:
-        load_weights(compiler, weights)
-    return Model(spec, compiler)
+        model.load_weights(weights)
+    return model
 
 
 def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
@@ -143,11 +165,16 @@ def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
     return spec.net if isinstance(spec, TrainSpec) else spec
 
 
-def save_weights(compiler: Compiler, path: Path, learned: Learned | None = None) -> None:
-    """Write parameters and statistics, with the net's spec and what was learned from the data, to an HDF5 file."""
+def count_of(compiler: Compiler, role: str) -> int:
+    """How many numbers the states of a role have: `parameter` or `statistic`."""
+    return sum(compiler.info[name].value.type.size for name in compiler.names(role))
+
+
+def save_weights(compiler: Compiler, path: Path, preparation: Preparation, **meta: Any) -> None:
+    """Write parameters and statistics, the net's spec and what was done to the samples, to an HDF5 file."""
     arrays = {name: compiler.states[name] for name in compiler.names("parameter", "statistic")}
-    meta = {} if learned is None else {"learned": learned.as_json()}
-    write_weights(path, arrays, net=resolved_yaml(compiler.spec), name=compiler.spec.name, **meta)
+    told = {**preparation.as_meta(), **meta}
+    write_weights(path, arrays, net=resolved_yaml(compiler.spec), name=compiler.spec.name, **told)
 
 
 @dataclass(frozen=True)
@@ -157,7 +184,7 @@ class Loaded:
     loaded: list[str]
     """Names of the arrays."""
     meta: Mapping[str, Any]
-    """What the file says beside its arrays: `learned`, if it comes from a training."""
+    """What the file says beside its arrays; `Preparation.from_meta` reads it."""
 
 
 def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False) -> Loaded:

@@ -1,14 +1,25 @@
-"""What may change between a checkpoint and the run that goes on from it."""
+"""Going on from a checkpoint: what may change between it and the run that goes on, and taking its states over."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from netspec.compile import Compiler
+from netspec.data.loader import Loader
 from netspec.errors import InputError, Problem
+from netspec.exchange.checkpoints import find_latest_checkpoint
+from netspec.exchange.hdf5 import read_checkpoint
+from netspec.schema.load import load_train
 from netspec.schema.paths import FilePath, resolve_path
 from netspec.schema.spec import Spec
 from netspec.schema.train import TrainSpec
+from netspec.train.environment import threads
+from netspec.train.loop import Progress
+from netspec.train.rundir import SPEC, RunDir
 
 MAY_CHANGE = (
     "description",
@@ -30,18 +41,70 @@ MAY_CHANGE = (
 MISSING = object()
 
 
-def compare(before: TrainSpec, now: TrainSpec) -> list[str]:
-    """Differences that are allowed, as text. Raises `InputError` with all that are not."""
-    allowed: list[str] = []
+OF_THE_TEST = ("data.test", "net.metrics")
+"""Values that an evaluation depends on."""
+
+
+@dataclass
+class Begun:
+    """Where a run begins, or goes on."""
+
+    progress: Progress
+    warnings: list[str] = field(default_factory=list)
+    other_test: bool = False
+    """Whether the last evaluation was of something else than is asked for now."""
+
+
+def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Begun:
+    """States, cursor and progress from the newest sound checkpoint; from the start where there is none yet.
+
+    Raises `InputError` where the spec, the data or the arrays are not those of the run.
+    """
+    begun = Begun(Progress())
+    if folder.spec.exists():
+        changed = compare(load_train(folder.spec), spec, again=f"`{go_on(folder.folder)}`")
+        begun.warnings += [f"changed since the run began: {path}: {change}" for path, change in changed.items()]
+        begun.other_test = any(_is_below(path, OF_THE_TEST) for path in changed)
+    found = find_latest_checkpoint(folder.checkpoints)
+    begun.warnings += found.notes
+    if found.path is None:
+        begun.warnings.append("there is no checkpoint yet: starting from the beginning")
+        return begun
+    checkpoint = read_checkpoint(found.path)
+    wanted = {name: info.value.type for name, info in compiler.info.items()}
+    unfit = [name for name, kind in wanted.items() if getattr(checkpoint.states.get(name), "shape", None) != kind.shape]
+    if unfit or set(checkpoint.states) - set(wanted):
+        raise InputError(f"{found.path} is of another net or solver", expected=f"{len(wanted)} arrays", got=f"{unfit}")
+    for name, array in checkpoint.states.items():
+        compiler.states.assign(name, array)
+    loader.restore(checkpoint.progress["loader"])
+    before, now = checkpoint.progress.get("threads"), threads()
+    if before is not None and before != now:
+        begun.warnings.append(
+            f"{now} threads now, {before} before: sums are split another way, so the weights are the same but for "
+            f"rounding (OMP_NUM_THREADS={before} makes them the same bit for bit)"
+        )
+    begun.progress = Progress.from_json(checkpoint.progress)
+    return begun
+
+
+def go_on(run_dir: Path) -> str:
+    """The words of the command that goes on with a run, whatever it was begun with."""
+    return shlex.join(["netspec", "train", str(run_dir / SPEC), "--resume"])
+
+
+def compare(before: TrainSpec, now: TrainSpec, again: str) -> dict[str, str]:
+    """Differences that are allowed, by path. Raises `InputError` with all that are not; `again` goes on without any."""
+    allowed: dict[str, str] = {}
     problems: list[Problem] = []
     for path, old, new in differences(plain(before), plain(now)):
-        if any(path == free or path.startswith(free + ".") for free in MAY_CHANGE):
-            allowed.append(f"{path}: {_show(old)} → {_show(new)}")
+        if _is_below(path, MAY_CHANGE):
+            allowed[path] = f"{_show(old)} → {_show(new)}"
         else:
             problems.append(
                 Problem(
                     f"`{path}` is not what it was when the run began", path=path, expected=_show(old), got=_show(new),
-                    hint="resume with the old value, or start a new run with --weights",
+                    hint=f"{again} goes on as the run began; or start a new run with --weights",
                 )
             )  # fmt: skip
     if problems:
@@ -78,5 +141,9 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, 
         yield path, old, new
 
 
+def _is_below(path: str, roots: tuple[str, ...]) -> bool:
+    return any(path == root or path.startswith(root + ".") for root in roots)
+
+
 def _show(value: Any) -> str:
-    return "nothing" if value is MISSING else str(value)
+    return "nothing" if value is MISSING or value is None else str(value)

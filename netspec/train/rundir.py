@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from netspec.errors import InputError, RunError
 from netspec.exchange.files import write_atomically
+from netspec.train.lock import locked
 
 SPEC, WEIGHTS, BEST, LOG = "spec.yaml", "weights.h5", "best.h5", "log.jsonl"
 
@@ -46,6 +49,11 @@ class RunDir:
         """The checkpoint after `step` steps."""
         return self.checkpoints / f"step-{step:08d}.h5"
 
+    def newest_step(self) -> int | None:
+        """The step of the newest checkpoint, by its name; None where there is none."""
+        names = [path.stem.removeprefix("step-") for path in self.checkpoints.glob("step-*.h5")]
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
     def prune(self, keep: int) -> None:
         """Remove all but the newest `keep` checkpoints."""
         for path in sorted(self.checkpoints.glob("step-*.h5"))[:-keep]:
@@ -60,25 +68,63 @@ class RunDir:
         write_atomically(self.spec, write)
 
 
-def open_run_dir(name: str, given: Path | None, *, resume: bool) -> RunDir:
-    """The directory for a run called `name`: the one given, or the next free of `runs/NAME`, `runs/NAME-2`, …
+@contextmanager
+def open_run_dir(name: str, given: Path | None, *, resume: bool) -> Iterator[RunDir]:
+    """The directory for a run called `name`, which no other process writes while the block runs.
 
-    With `resume` it is the one given, or the newest of those. Raises `InputError` where a new run would overwrite
-    another, or there is none to resume.
+    It is the one given, or the next free of `runs/NAME`, `runs/NAME-2`, …; with `resume` the one given, or the newest
+    of those. Raises `InputError` where a new run would overwrite another, where there is none to resume, or where
+    another process is writing it.
     """
-    if given is None:
-        given = _newest(name) if resume else _next_free(name)
-    if resume and not given.is_dir():
-        raise InputError(f"there is no run to resume in {given}", hint="start one without --resume")
-    if not resume and (given / SPEC).exists():
+    folder = _to_resume(name, given) if resume else _for_a_new_run(name, given)
+    with locked(folder):
+        if not resume:
+            _refuse_another(folder)  # once more: a run may have come and gone since
+        _make(folder / "checkpoints")
+        yield RunDir(folder)
+
+
+def run_of(spec: Path) -> Path | None:
+    """The run directory that a spec file is the resolved spec of, if it is one."""
+    return spec.parent if spec.name == SPEC and (spec.parent / "checkpoints").is_dir() else None
+
+
+def _to_resume(name: str, given: Path | None) -> Path:
+    folder = _newest(name) if given is None else given
+    if not folder.is_dir():
+        raise InputError(f"there is no run to resume in {folder}", hint="start one without --resume")
+    return folder
+
+
+def _for_a_new_run(name: str, given: Path | None) -> Path:
+    if given is not None:
+        _refuse_another(given)
+        _make(given)
+        return given
+    while True:
+        folder = _next_free(name)
+        try:
+            _make(folder, new=True)
+        except FileExistsError:  # another run took the name just now
+            continue
+        return folder
+
+
+def _refuse_another(folder: Path) -> None:
+    if (folder / SPEC).exists():
         raise InputError(
-            f"{given} already holds a run", hint="go on with it by --resume, or name another folder by --run-dir"
+            f"{folder} already holds a run", hint="go on with it by --resume, or name another folder by --run-dir"
         )
+
+
+def _make(folder: Path, *, new: bool = False) -> None:
+    """Make a folder. Raises `FileExistsError` where it must be `new` and is not, `RunError` where it can't be made."""
     try:
-        (given / "checkpoints").mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=not new)
     except OSError as error:
-        raise RunError(f"cannot make the run directory {given}: {error.strerror}") from None
-    return RunDir(given)
+        if new and isinstance(error, FileExistsError):
+            raise
+        raise RunError(f"cannot make the run directory {folder}: {error.strerror}") from None
 
 
 def _candidates(name: str) -> list[Path]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -36,6 +38,43 @@ def test_the_batch_is_open_or_fixed(netspec, trained):
     assert fixed["max_abs_difference"]["logits"] < 1e-4
 
 
+def test_the_opset_and_the_counts_of_plan_are_told(netspec, trained):
+    text = (trained / "net.yaml").read_text()
+    (trained / "norm.yaml").write_text(
+        text.replace("  - {name: logits", "  - {name: norm, type: BatchNormalization}\n  - {name: logits")
+    )
+    load("norm.yaml").save_weights("norm.h5")
+    words = ("export", "norm.yaml", "--weights", "norm.h5", "--output", "norm.onnx", "--opset", "17")
+    lines = netspec(*words).out.splitlines()
+    assert lines[0].startswith("norm.onnx: ONNX opset 17 (--opset writes another), ")
+    planned = netspec("plan", "norm.yaml", "--json").json["parameters"]
+    assert planned == 26 + 8
+    assert lines[1].endswith(" nodes, 34 parameters, 8 moving statistics")
+    found = netspec(*words, "--json").json
+    assert (found["parameters"], found["statistics"]) == (planned, 8)
+
+
+def test_the_transforms_of_the_training_are_told_and_recorded(netspec, work):
+    transforms = "transforms: [{type: Rescaling, scale: 0.5}, {type: Normalization, adapt: true}]"
+    text = (work / "train.yaml").read_text().replace("path: blobs.npz", f"path: blobs.npz, {transforms}")
+    (work / "train.yaml").write_text(text)
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    found = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx")
+    assert found.status == 0
+    assert found.err.startswith("note: inputs are taken as the net sees them")
+    told = {one.key: one.value for one in onnx.load("model.onnx").metadata_props}
+    first, second = json.loads(told["netspec_transforms"])
+    assert first == {"input": "features", "type": "Rescaling", "scale": 0.5, "offset": 0.0}
+    assert (second["input"], second["type"], len(second["mean"]), len(second["variance"])) == (
+        "features", "Normalization", 3, 3,
+    )  # fmt: skip
+    features = np.load("blobs.npz")["features"].astype(np.float64) * 0.5
+    np.testing.assert_allclose(second["mean"], features.mean(0), rtol=1e-6)  # of float32 products, summed in float64
+    # What an import copies keeps what it knows.
+    assert netspec("import", "run/weights.h5", "--output", "new").status == 0
+    assert load("new/net.yaml", "new/weights.h5").preparation == load("net.yaml", "run/weights.h5").preparation
+
+
 def test_an_opset_that_is_none(netspec, trained):
     found = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx", "--opset", "3")
     assert found.status == 2
@@ -48,7 +87,7 @@ def test_weights_of_another_net(netspec, trained):
     assert "hidden/kernel" in found.err
 
 
-@pytest.mark.parametrize("file", ["model.onnx", "run/weights.h5"])
+@pytest.mark.parametrize("file", ["model.onnx", "run/weights.h5", "run/checkpoints/step-00000012.h5"])
 def test_what_is_imported_computes_the_same(netspec, exported, file):
     found = netspec("import", file, "--output", "new/net")
     assert (found.status, found.err) == (0, "")

@@ -163,6 +163,20 @@ def test_ctrl_c_has_the_shells_status(netspec, monkeypatch):
     assert netspec("train").status == 130
 
 
+def test_ctrl_c_while_modules_are_loaded_is_no_traceback():
+    code = (
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from netspec.cli import main\n"
+        "sys.exit(main(['check', 'net.yaml']))"
+    )
+    done = python("-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize("by", ["option", "environment"])
 def test_debug_shows_the_traceback(capsys, monkeypatch, by):
     raising(monkeypatch, KeyError("conv1"))

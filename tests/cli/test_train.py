@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from rich.progress import Progress
 from netspec.cli import progress
 from netspec.train.events import Event
 from netspec.train.model import load
+from netspec.train.run import Interrupted
 
 
 def test_json_lines_end_in_done(netspec, work):
@@ -29,7 +31,7 @@ def test_json_lines_end_in_done(netspec, work):
     assert events[0]["event"] == "start"
     assert "progress" not in {one["event"] for one in events}
     steps = [one["step"] for one in events if one["event"] == "log"]
-    assert steps == [4, 8, 12]
+    assert steps == [1, 4, 8, 12]
     assert all(a < b for a, b in pairwise(steps))
     done = events[-1]
     assert (done["event"], done["run_dir"], done["steps"]) == ("done", "run", 12)
@@ -110,15 +112,39 @@ def test_ctrl_c_saves_and_says_how_to_go_on(netspec, work):
         running.kill()
     assert running.returncode == 130
     assert "Traceback" not in err
-    stopped, again = err.splitlines()
-    assert stopped.startswith("stopped after step ")
+    saving, stopped = err.splitlines()
+    assert saving == "finishing this step, then saving; Ctrl-C again stops now"
+    told, _, again = stopped.partition("; to go on: ")
+    assert told.startswith("stopped after step ")
     words = shlex.split(again)
-    assert words[:5] == ["python", "-m", "netspec", "train", "train.yaml"]
-    step = int(stopped.split()[3].rstrip(";").replace(",", ""))
-    limit = [f"train.max_steps={step + 2}" if word.startswith("train.max_steps") else word for word in words[3:]]
-    found = netspec(*limit, "--json")
+    assert words == ["python", "-m", "netspec", "train", "run/spec.yaml", "--resume"]
+    step = int(told.split()[3].replace(",", ""))
+    found = netspec(*words[3:], f"train.max_steps={step + 2}", "--json")
     assert found.status == 0
     assert found.lines[-1]["steps"] == step + 2
+
+
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        (None, "stopped at once, before the first checkpoint; to begin again: netspec train a/spec.yaml --resume"),
+        (1234, "stopped at once; to go on from step 1,234: netspec train a/spec.yaml --resume"),
+    ],
+)
+def test_a_second_ctrl_c_says_in_one_line_where_to_go_on(netspec, work, monkeypatch, step, line):
+    def run(*given: Any, **options: Any) -> Any:
+        raise Interrupted(Path("a"), step, at_once=True)
+
+    monkeypatch.setattr("netspec.train.run.run", run)
+    found = netspec("train", "train.yaml")
+    assert (found.status, found.out, found.err) == (130, "", line + "\n")
+
+
+def test_a_finished_run_is_told_as_one(netspec, trained):
+    done = netspec("train", "run/spec.yaml", "--resume")
+    assert (done.status, done.err) == (0, "")
+    assert "note: nothing was left to do: the run has done its 12 steps\n" in done.out
+    assert "done: 12 steps" in done.out
 
 
 def test_test_counts_each_sample_once(netspec, trained):

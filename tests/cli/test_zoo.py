@@ -42,6 +42,13 @@ def test_a_copy_can_be_checked_and_changed(netspec, work):
     assert found.status == 0
     assert "netspec train 'my nets/lenet/train.yaml'" in found.out
     assert netspec("check", "my nets/lenet/net.yaml", "my nets/lenet/train.yaml").status == 0
+    card = (work / "my nets" / "lenet" / "README.md").read_text()
+    assert "\n    netspec train 'my nets/lenet/train.yaml'\n" in card
+    assert "model_zoo/" not in card
+    for kind in ("net", "train"):
+        first = (work / "my nets" / "lenet" / f"{kind}.yaml").read_text().splitlines()[0]
+        assert first == f"# yaml-language-server: $schema=.schema/{kind}.json"
+        assert (work / "my nets" / "lenet" / ".schema" / f"{kind}.json").is_file()
     net = work / "my nets" / "lenet" / "net.yaml"
     net.write_text(net.read_text().replace("filters: 20", "filters: 10"))
     assert net.stat().st_mode & 0o600 == 0o600
@@ -55,10 +62,13 @@ def test_paths_that_leave_the_model_still_lead_there(work):
     (model / "net.yaml").write_text("# yaml-language-server: $schema=../schema.json\nname: a\n")
     (model / "train.yaml").write_text("net: net.yaml\npath: '../data.csv'\nother: {path: ../missing.csv}\n")
     (model / "deep" / "more.yaml").write_text("[../../data.csv, ../net.yaml]\n")
+    (model / "deep" / "net.yaml").write_text("# $schema=../../schema.json\n")
     (model / "weights.h5").write_bytes(b"\x00../data.csv")
     catalogue.copy_model(catalogue.ZooModel("model", model), work / "copy")
     root = (work / "zoo").resolve().as_posix()
-    assert (work / "copy" / "net.yaml").read_text().startswith(f"# yaml-language-server: $schema={root}/schema.json\n")
+    assert (work / "copy" / "net.yaml").read_text() == "# yaml-language-server: $schema=.schema/schema.json\nname: a\n"
+    assert (work / "copy" / ".schema" / "schema.json").read_text() == "{}"
+    assert (work / "copy" / "deep" / "net.yaml").read_text() == "# $schema=../.schema/schema.json\n"
     assert (work / "copy" / "train.yaml").read_text() == (
         f"net: net.yaml\npath: '{root}/data.csv'\nother: {{path: ../missing.csv}}\n"
     )

@@ -180,7 +180,7 @@ def test_missing_files_are_told_together_with_the_nearest_names(tmp_path):
     assert problems_of(error, tmp_path) == (
         "./train.yaml:3:9: error: there is no file ./image.idx\n"
         "  at: images\n"
-        "  hint: did you mean `images.idx`?\n"
+        "  hint: did you mean `./images.idx`?\n"
         "./train.yaml:3:9: error: ./labels is not a file\n"
         "  at: images\n"
         "  expected: a file\n"

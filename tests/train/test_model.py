@@ -109,8 +109,9 @@ def test_the_package_shows_the_function_that_it_is() -> None:
     parameters = inspect.signature(netspec.train).parameters
     assert list(parameters) == ["spec", "run_dir", "resume", "weights", "device", "listeners", "overrides"]
     assert "Train as a training file" in pydoc.plain(pydoc.render_doc(netspec.train))
+    train: Any = netspec.train
     with pytest.raises(TypeError, match="one positional argument, the spec, not 2; all else goes by name"):
-        netspec.train("train.yaml", "runs/a")
+        train("train.yaml", "runs/a")
     assert dir(netspec) == ["Model", "Run", "__version__", "load", "train"]
 
 
@@ -120,7 +121,10 @@ def test_every_wrong_input_is_named_at_once(model: netspec.Model) -> None:
     assert [problem.render() for problem in caught.value.problems] == [
         "error: the net has no input `X`\n  expected: one of label, x\n  hint: did you mean `x`?",
         "error: the input `x` has another shape\n  expected: float64 of shape [N, 6] with N ≥ 1\n  got: [4, 5]",
-        "error: `label` is out of range\n  expected: 0 to 2: `logits` has `units: 3`, one for each class\n  got: 0 to 3",
+        (
+            "error: `label` is out of range\n"
+            "  expected: 0 to 2: `logits` has `units: 3`, one for each class\n  got: 0 to 3"
+        ),
     ]
     with pytest.raises(InputError, match="the input `x` is missing"):
         model.predict({"label": np.zeros(2, np.int32)})

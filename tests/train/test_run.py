@@ -19,6 +19,7 @@ import yaml
 import netspec
 from netspec.errors import InputError, RunError
 from netspec.exchange.hdf5 import read_checkpoint, read_weights
+from netspec.train import lock
 from netspec.train.events import Event
 from netspec.train.run import Interrupted
 
@@ -42,7 +43,7 @@ def test_a_run_directory_holds_spec_log_checkpoints_and_weights(spec: Make, tmp_
     run = netspec.train(spec(checkpoint_every=15), run_dir=tmp_path / "run", listeners=[told.append])
     written = {path.relative_to(run.run_dir).as_posix() for path in run.run_dir.rglob("*") if path.is_file()}
     assert written == {
-        "spec.yaml", "log.jsonl", "log.txt", "weights.h5", "best.h5",
+        "spec.yaml", "lock", "log.jsonl", "log.txt", "weights.h5", "best.h5",
         "checkpoints/step-00000030.h5", "checkpoints/step-00000040.h5",
     }  # fmt: skip
     assert run.steps == 40
@@ -219,6 +220,122 @@ def test_overrides_by_keyword_and_by_dotted_name(spec: Make, tmp_path: Path) -> 
     assert run.steps == 4
     log = [event for event in events(run.run_dir) if event["event"] == "log"]
     assert log[-1]["learning_rate"] == 0.5
+
+
+def test_a_run_of_two_processes_is_refused_and_the_holder_named(spec: Make, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    holder = (
+        "import sys; from pathlib import Path; from netspec.train.lock import locked\n"
+        "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    netspec.train(spec(max_steps=1), run_dir=run)
+    process = subprocess.Popen(
+        [sys.executable, "-c", holder, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match=f"is being written by process {process.pid}"):
+            netspec.train(spec(), run_dir=run, resume=True)
+        (run / "spec.yaml").rename(run / "other.yaml")  # as before the first has written its spec
+        with pytest.raises(InputError, match=f"is being written by process {process.pid}"):
+            netspec.train(spec(), run_dir=run)
+        (run / "other.yaml").rename(run / "spec.yaml")
+    finally:
+        process.kill()
+        process.communicate()
+    assert netspec.train(spec(max_steps=2), run_dir=run, resume=True).steps == 2  # a kill frees it
+
+
+def test_without_locks_of_the_system_a_file_is_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "fcntl", None)
+    with lock.locked(tmp_path):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+        with pytest.raises(InputError, match=f"process {os.getpid()}"), lock.locked(tmp_path):
+            pass
+    assert not (tmp_path / "lock").exists()
+
+
+def test_the_spec_of_a_run_resumes_that_run(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = netspec.train(spec(max_steps=2)), netspec.train(spec(max_steps=3))
+    own = first.run_dir / "spec.yaml"
+    longer = {"train.max_steps": 4}
+    assert netspec.train(own, resume=True, **longer).run_dir == first.run_dir
+    assert netspec.train(own, resume=True, run_dir=second.run_dir, **longer).run_dir == second.run_dir
+    assert netspec.train(own).run_dir == Path("runs/small-3")  # without `resume` it is a spec like any other
+
+
+def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> None:
+    # The last checkpoint is written before the last evaluation: its result must outlive the run all the same.
+    options = {"max_steps": 10, "test_every": 0, "checkpoint_every": 5}
+    run = netspec.train(spec(**options), run_dir=tmp_path / "run")
+    kept = run.weights.stat().st_mtime_ns
+    told: list[Event] = []
+    again = netspec.train(spec(**options), run_dir=tmp_path / "run", resume=True, listeners=[told.append])
+    assert [event["event"] for event in told] == ["start", "note", "done"]
+    assert told[1]["message"] == "nothing was left to do: the run has done its 10 steps"
+    assert run.test is not None
+    assert again.test == run.test
+    assert told[2]["test"] == run.test.as_json()
+    assert run.weights.stat().st_mtime_ns == kept
+    # Asked for another evaluation, or without the final weights, there is something to do.
+    other = spec(**options)
+    other["data"]["test"]["limit"] = 20
+    found = netspec.train(other, run_dir=tmp_path / "run", resume=True).test
+    assert found is not None
+    assert found.samples == 20
+    run.weights.unlink()
+    netspec.train(other, run_dir=tmp_path / "run", resume=True)
+    assert run.weights.exists()
+
+
+def test_the_first_step_is_logged(spec: Make, tmp_path: Path) -> None:
+    run = netspec.train(spec(max_steps=25), run_dir=tmp_path / "run")
+    assert [event["step"] for event in events(run.run_dir) if event["event"] == "log"] == [1, 10, 20, 25]
+
+
+def test_the_start_says_versions_and_threads_and_resume_warns_of_others(
+    spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    run = netspec.train(spec(max_steps=2), run_dir=tmp_path / "run")
+    start = events(run.run_dir)[0]
+    assert start["threads"] == 3
+    assert start["versions"] == {
+        "netspec": netspec.__version__,
+        "numpy": np.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 5, 7}, raising=False)
+    told: list[Event] = []
+    netspec.train(spec(max_steps=4), run_dir=tmp_path / "run", resume=True, listeners=[told.append])
+    warnings = [event["message"] for event in told if event["event"] == "warning"]
+    assert any(message.startswith("4 threads now, 3 before") for message in warnings)
+
+
+def test_what_may_not_change_says_how_the_run_goes_on(spec: Make, tmp_path: Path) -> None:
+    netspec.train(spec(max_steps=2), run_dir=tmp_path / "run", **{"solver.global_clipnorm": None})
+    with pytest.raises(InputError) as caught:
+        netspec.train(spec(max_steps=2), run_dir=tmp_path / "run", resume=True)
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.expected, problem.got) == ("solver.global_clipnorm", "nothing", "5.0")
+    assert problem.hint is not None
+    assert f"`netspec train {tmp_path / 'run' / 'spec.yaml'} --resume`" in problem.hint
+
+
+def test_a_second_ctrl_c_stops_at_once(spec: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def interrupt(event: Event) -> None:
+        if event["event"] == "log" and event["step"] == 10:
+            signal.raise_signal(signal.SIGINT)
+            assert capfd.readouterr().err == "finishing this step, then saving; Ctrl-C again stops now\n"
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted) as caught:
+        netspec.train(spec(checkpoint_every=4), run_dir=tmp_path / "run", listeners=[interrupt])
+    assert caught.value.at_once
+    assert caught.value.step == 8
 
 
 def test_a_device_that_cannot_run_leaves_no_run_directory(spec: Make, tmp_path: Path) -> None:

@@ -1,0 +1,24 @@
+"""What a run is computed with, beside the device: versions, and the threads that sums are split over."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import numpy as np
+
+from netspec import __version__
+
+
+def versions() -> dict[str, str]:
+    """The versions that a result may depend on."""
+    return {"netspec": __version__, "numpy": np.__version__, "python": platform.python_version()}
+
+
+def threads() -> int:
+    """Threads that kernels use: OMP_NUM_THREADS where it is set, else the cores that this process may run on."""
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if given.isdigit() and int(given) > 0:
+        return int(given)
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -1,0 +1,65 @@
+"""What the pages of the documentation show: specs in YAML, commands, and what a command prints."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from netspec.schema.reader import parse_yaml
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md")), *sorted(ROOT.glob("model_zoo/**/*.md"))]
+
+_BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_NAME = re.compile(r"# (\S+\.yaml)\n")
+TRAIN_KEYS = frozenset({"net", "data", "solver", "train"})
+
+
+@dataclass(frozen=True)
+class Example:
+    """A block of YAML on a page."""
+
+    page: Path
+    text: str
+    tree: Any
+
+    @property
+    def id(self) -> str:
+        """For the names of tests."""
+        line = self.page.read_text(encoding="utf-8").partition(self.text)[0].count("\n") + 1
+        return f"{self.page.relative_to(ROOT)}:{line}"
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is a whole file, rather than a part of one."""
+        return "netspec" in self.tree
+
+    @property
+    def file(self) -> str:
+        """What the file is called: by a comment on its first line, else by what it holds."""
+        named = _NAME.match(self.text)
+        return named[1] if named else "train.yaml" if TRAIN_KEYS & set(self.tree) else "net.yaml"
+
+
+def blocks(page: Path, language: str) -> Iterator[str]:
+    """The fenced blocks of a page in one language; one without a language has ""."""
+    for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+        if found["language"] == language:
+            yield found["body"]
+
+
+def examples(page: Path) -> list[Example]:
+    """The YAML on a page."""
+    return [Example(page, text, parse_yaml(text, page.name)) for text in blocks(page, "yaml")]
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The commands on a page as words, without `netspec`; `$ ` before one is left out."""
+    indented = re.findall(r"^    (netspec .*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    lines = [line for block in blocks(page, "") for line in block.splitlines()] + indented
+    found = [shlex.split(line.removeprefix("$ "), comments=True) for line in lines if re.match(r"(\$ )?netspec ", line)]
+    return [words[1:] for words in found]

@@ -1,0 +1,155 @@
+"""Whatever the documentation shows works as it is shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.main import get_command
+
+from netspec.cli import main
+from netspec.cli.app import COMMANDS
+from netspec.cli.options import files_and_overrides
+from netspec.cli.preflight import preflight
+from netspec.data.bundled import zoo_root
+from tests.docs.examples import PAGES, ROOT, TRAIN_KEYS, Example, blocks, commands, examples
+from tests.docs.reference import PAGE as DATA_PAGE
+from tests.docs.reference import renewed
+
+EXAMPLES = [example for page in PAGES for example in examples(page)]
+WHOLE = [example for example in EXAMPLES if example.complete]
+PARTS = [example for example in EXAMPLES if not example.complete]
+COMMAND_LINES = [(page, words) for page in PAGES for words in commands(page)]
+
+
+def by_page(item: Any) -> str:
+    return str(item.relative_to(ROOT)) if isinstance(item, Path) else " ".join(item)
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """The whole files that a page shows."""
+    for example in examples(page):
+        if example.complete:
+            file = folder / example.file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(example.text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("example", WHOLE, ids=lambda example: example.id)
+def test_every_whole_file_is_right(example: Example, tmp_path: Path):
+    write_files(example.page, tmp_path)
+    assert preflight(tmp_path / example.file).parameters > 0
+
+
+@pytest.mark.parametrize("example", PARTS, ids=lambda example: example.id)
+def test_every_part_is_right_in_lenets_training(example: Example, tmp_path: Path):
+    """A part takes the place of the same keys in the zoo's training file."""
+    assert set(example.tree) <= TRAIN_KEYS
+    zoo = zoo_root() / "lenet_mnist"
+    kept = ["netspec: 1", f"net: {zoo / 'net.yaml'}"]
+    kept += ["data: {train: {source: mnist, split: train, batch_size: 64}}"] if "data" not in example.tree else []
+    kept += ["solver: SGD"] if "solver" not in example.tree else []
+    kept += ["train: {max_epochs: 1}"] if "train" not in example.tree else []
+    (tmp_path / "train.yaml").write_text("\n".join([*kept, example.text]), encoding="utf-8")
+    assert preflight(tmp_path / "train.yaml").parameters > 0
+
+
+def test_the_pages_have_examples():
+    assert {example.page.name for example in WHOLE} >= {"README.md", "spec.md", "data.md"}
+    assert {example.page.name for example in PARTS} >= {"data.md", "solvers.md"}
+    assert {page.name for page, _ in COMMAND_LINES} >= {"README.md", "spec.md", "deployment.md"}
+
+
+@pytest.mark.parametrize(("page", "words"), COMMAND_LINES, ids=by_page)
+def test_every_command_and_option_is_there(page: Path, words: list[str]):
+    command: Any = get_command(import_module(COMMANDS[words[0]]).app)
+    rest = words[1:]
+    if hasattr(command, "commands"):
+        command, rest = command.commands[rest[0]], rest[1:]
+    known = {option for one in command.params for option in one.opts}
+    assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= known | {"--help"}
+
+
+@pytest.mark.parametrize(("page", "words"), COMMAND_LINES, ids=by_page)
+def test_every_override_fits_the_file_that_it_is_shown_with(
+    page: Path, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if words[0] not in ("train", "check", "plan"):
+        return
+    monkeypatch.chdir(tmp_path)
+    write_files(page, tmp_path)
+    (tmp_path / "model_zoo").symlink_to(zoo_root())
+    (tmp_path / "my_net").symlink_to(zoo_root() / "lenet_mnist")  # as `netspec zoo copy` makes it
+    files, overrides = files_and_overrides([word for word in words[1:] if not word.startswith("--")])
+    for file in files:
+        run = file.startswith("runs/")  # its own spec, which is the training's in full
+        if run or Path(file).is_file():
+            preflight("my_net/train.yaml" if run else file, overrides)
+        else:
+            assert not overrides, f"{file} is not shown on the page"
+
+
+def test_the_error_that_the_readme_begins_with_is_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """The lines that it quotes are put into the net that the page shows."""
+    page = ROOT / "README.md"
+    shown = next(block for block in blocks(page, "") if block.startswith("$ netspec check"))
+    monkeypatch.chdir(tmp_path)
+    net = next(example.text for example in examples(page) if example.file == "net.yaml").splitlines()
+    quoted = re.findall(r"^ +(\d+) \| (.*)$", shown, re.MULTILINE)
+    assert quoted
+    for number, line in quoted:
+        net[int(number) - 1] = line
+    (tmp_path / "net.yaml").write_text("\n".join(net), encoding="utf-8")
+    command, _, text = shown.partition("\n")
+    assert main(command.split()[2:]) == 2
+    assert text == capsys.readouterr().err
+
+
+def test_the_reference_of_the_data_page_is_that_of_this_code():
+    page = DATA_PAGE.read_text(encoding="utf-8")
+    assert page == renewed(page), "make it anew: python -m tests.docs.reference"
+
+
+def arrays(folder: Path) -> None:
+    """20 images in each of two files, as the page has them written."""
+    random = np.random.default_rng(0)
+    for name in ("train.npz", "test.npz"):
+        images = random.integers(0, 256, (20, 28, 28)).astype(np.uint8)
+        np.savez(folder / name, image=images, label=random.integers(0, 10, 20))
+
+
+def table(folder: Path) -> None:
+    """The page's own rows, and one of the class that they lack."""
+    text = next(block for block in blocks(DATA_PAGE, "") if block.startswith("sepal;")) + "6.0;4.5;red;versicolor\n"
+    for name in ("train.csv", "test.csv"):
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def images(folder: Path) -> None:
+    """Three pictures of other sizes than the net takes in each folder."""
+    random = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for name in ("cat", "dog"):
+            below = folder / "photos" / split / name
+            below.mkdir(parents=True)
+            for number in range(3):
+                Image.fromarray(random.integers(0, 256, (50, 70, 3)).astype(np.uint8)).save(below / f"{number}.png")
+
+
+@pytest.mark.parametrize(("kind", "make"), [("arrays", arrays), ("table", table), ("folder", images)])
+def test_the_trainings_on_data_of_ones_own_run(
+    kind: str, make: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write_files(DATA_PAGE, tmp_path)
+    make(tmp_path / kind)
+    monkeypatch.chdir(tmp_path / kind)
+    assert main(["train", "train.yaml", "train.max_epochs=1", "--json"]) == 0
+    assert (tmp_path / kind / "runs" / kind / "weights.h5").is_file()

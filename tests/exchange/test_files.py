@@ -1,0 +1,114 @@
+"""Files are written whole or not at all, links and devices stay what they are, and nothing waits for a pipe."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netspec.errors import InputError, RunError
+from netspec.exchange.files import reading, remove_unfinished, sniff, write_atomically
+from netspec.exchange.hdf5 import read_weights, write_weights
+
+ARRAYS = {"fc/kernel": np.arange(60_000, dtype=np.float32)}
+AS_FILE_SIZE = """
+import resource, signal, sys
+import numpy as np
+from netspec.errors import RunError
+from netspec.exchange.hdf5 import write_weights
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+try:
+    write_weights(sys.argv[1], {"fc/kernel": np.zeros(60_000, np.float32)}, name="second")
+except RunError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_takes_no_more_is_an_error_and_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "w.h5"
+    write_weights(path, {"fc/kernel": np.ones(2, np.float32)}, name="first")
+    done = subprocess.run([sys.executable, "-c", AS_FILE_SIZE, str(path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")  # libhdf5 would end the process by a signal
+    assert f"cannot write {path}" in done.stdout
+    assert "File too large" in done.stdout
+    assert ".tmp" not in done.stdout
+    assert read_weights(path).name == "first"
+    assert list(tmp_path.iterdir()) == [path]  # and no temporary file stays
+
+
+def test_a_full_disk_is_named_without_the_temporary_file(tmp_path: Path) -> None:
+    def full(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise OSError(28, "No space left on device", str(temporary))
+
+    with pytest.raises(RunError) as caught:
+        write_atomically(tmp_path / "out.bin", full)
+    (problem,) = caught.value.problems
+    assert problem.message == f"cannot write {tmp_path / 'out.bin'}"
+    assert problem.got == "No space left on device"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    target, link = tmp_path / "store" / "real.h5", tmp_path / "link.h5"
+    link.symlink_to("store/real.h5")
+    for name in ("new", "changed"):
+        write_weights(link, ARRAYS, name=name)
+        assert link.is_symlink()
+        assert read_weights(target).name == name
+    link.unlink()
+    link.symlink_to("nowhere/real.h5")
+    with pytest.raises(InputError, match=r"there is no folder .*nowhere"):
+        write_weights(link, ARRAYS)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the platform has no named pipes")
+def test_pipes_and_devices_are_neither_replaced_nor_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="it is not a regular file but a pipe"):
+        write_weights(pipe, ARRAYS)
+    with pytest.raises(InputError, match="is not a regular file but a pipe"):
+        read_weights(pipe)
+    device = tmp_path / "null"
+    device.symlink_to(os.devnull)
+    with pytest.raises(InputError, match="it is not a regular file but a device"):
+        write_weights(device, ARRAYS)
+    with pytest.raises(InputError, match="is not a regular file but a device"):
+        read_weights(device)
+
+
+def test_a_link_to_nothing_says_so(tmp_path: Path) -> None:
+    (tmp_path / "w.h5").symlink_to("gone.h5")
+    with pytest.raises(InputError) as caught, reading(tmp_path / "w.h5", "weights"):
+        pass
+    assert caught.value.problems[0].hint == "it is a link to gone.h5, which is not there"
+
+
+def test_only_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    names = [".w.h5.0123456789ab.tmp", ".mine.tmp", "w.h5.0123456789ab.tmp", ".w.h5.0123456789aB.tmp"]
+    for name in names:
+        (tmp_path / name).touch()
+    remove_unfinished(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("value", [{"w": np.ones(3)}, [1, 2], np.ones((2, 2))], ids=["dict", "list", "array"])
+def test_pickles_of_every_protocol_are_named(protocol: int, value: object) -> None:
+    what, hint = sniff(pickle.dumps(value, protocol)[:512])
+    assert what == "a Python pickle"
+    assert hint is not None
+    assert "run code" in hint
+
+
+@pytest.mark.parametrize("text", [b"(a remark)\n", b"classes\ncat\ndog\n", b"]q", b"(1, 2)\n"])
+def test_texts_are_no_pickles(text: bytes) -> None:
+    assert sniff(text) == ("a text file", None)
