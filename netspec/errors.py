@@ -176,6 +176,11 @@ def listing(names: Sequence[str], most: int = 30) -> str:
     return ", ".join(shown[:most]) + (f", … ({rest} more)" if rest > 0 else "")
 
 
+def counted(number: int, thing: str) -> str:
+    """A number of things: `1 sample`, `1,234 samples`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def kind_of_file(head: bytes) -> str:
     """What a file that is not of the kind it should be holds, by its first bytes: an empty one, a text, others."""
     if not head:

@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from math import isfinite
 from pathlib import Path
 from typing import Any
+
+from netspec.schema.plainjson import json_text
 
 UNITS = ("", "k", "M", "G", "T", "P")
 
 
 def print_json(data: Any) -> None:
     """One JSON value on stdout, indented."""
-    print(_json(data, indent=2))
+    print(json_text(data, indent=2))
 
 
 def print_json_line(data: Any) -> None:
     """One JSON value as a line of its own, written out at once for whoever follows it."""
-    print(_json(data), flush=True)
-
-
-def _json(data: Any, indent: int | None = None) -> str:
-    try:
-        return json.dumps(data, indent=indent, allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(data), indent=indent, allow_nan=False)
-
-
-def _finite(data: Any) -> Any:
-    """The data with null for numbers that JSON has not: nan, inf."""
-    match data:
-        case float():
-            return data if isfinite(data) else None
-        case dict():
-            return {key: _finite(value) for key, value in data.items()}
-        case list() | tuple():
-            return [_finite(value) for value in data]
-    return data
+    print(json_text(data), flush=True)
 
 
 def count(number: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from netspec.backends.program import Program
 from netspec.compile import Purpose, make_plan
 from netspec.exchange.onnx_export import ExportReport, export_verified
 from netspec.graph.graph import Graph
+from netspec.schema.plainjson import json_text
 from netspec.schema.provenance import spec_sha256
 from netspec.train.model import Model
 from netspec.train.preparation import Preparation
@@ -51,6 +51,6 @@ def export_model(
         metadata={
             "netspec_version": __version__,
             "netspec_spec_sha256": spec_sha256(model.spec),
-            "netspec_transforms": json.dumps(preparation.of_inputs(compiler.graph(Purpose.PREDICT, 1).inputs())),
+            "netspec_transforms": json_text(preparation.of_inputs(compiler.graph(Purpose.PREDICT, 1).inputs())),
         },
     )

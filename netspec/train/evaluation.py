@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isfinite, nan
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -34,9 +35,23 @@ class Evaluation:
     metrics: dict[str, float] = field(default_factory=dict)
     """Each metric by its name."""
 
+    @property
+    def non_finite(self) -> list[str]:
+        """What is nan or infinite: `loss`, names of metrics."""
+        named = {**({} if self.loss is None else {"loss": self.loss}), **self.metrics}
+        return [name for name, value in named.items() if not isfinite(value)]
+
     def as_json(self) -> dict[str, Any]:
-        """The same as plain data."""
-        return asdict(self)
+        """The same as plain data; `non_finite` is there where something is, since JSON has null for such numbers."""
+        bad = self.non_finite
+        return {**asdict(self), **({"non_finite": bad} if bad else {})}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `as_json`, also of one that went through JSON."""
+        bad, metrics = data.get("non_finite", ()), data["metrics"]
+        loss = nan if data["loss"] is None and "loss" in bad else data["loss"]
+        return cls(data["samples"], loss, {name: nan if one is None else one for name, one in metrics.items()})
 
 
 def evaluate(compiler: Compiler, loader: Loader) -> Evaluation:

@@ -5,11 +5,14 @@ The log files, the progress display and `--json` all listen to the same stream.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TextIO, TypeAlias
+
+from netspec.errors import RunError, counted
+from netspec.schema.plainjson import json_text
 
 Event: TypeAlias = dict[str, Any]
 """`start`, `progress` (several times a second, not logged), `log`, `test`, `checkpoint`, `warning`, `note`, `done`."""
@@ -21,17 +24,18 @@ class LogFiles:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "log.jsonl"
-        self._json = self.path.open("a", encoding="utf-8")
-        self._text = (folder / "log.txt").open("a", encoding="utf-8")
+        self._json, self._text = _appended(self.path), _appended(folder / "log.txt")
 
     def __call__(self, event: Event) -> None:
-        """Write one event."""
+        """Write one event. Raises `RunError` where the disk does not take it."""
         if event["event"] == "progress":
             return
-        self._json.write(json.dumps(event) + "\n")
-        self._json.flush()
-        self._text.write(as_text(event) + "\n")
-        self._text.flush()
+        for file, line in ((self._json, json_text(event)), (self._text, as_text(event))):
+            try:
+                file.write(line + "\n")
+                file.flush()
+            except OSError as error:
+                raise RunError(f"cannot write {file.name}", got=error.strerror) from error
 
     def __enter__(self) -> Self:
         return self
@@ -39,8 +43,18 @@ class LogFiles:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._json.close()
-        self._text.close()
+        for file in (self._json, self._text):
+            with suppress(OSError):  # what could not be written has been told
+                file.close()
+
+
+def _appended(path: Path) -> TextIO:
+    """The file, opened to write on. A process that was killed may have left its last line without an end."""
+    torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
+    file = path.open("a", encoding="utf-8")
+    if torn:
+        file.write("\n")
+    return file
 
 
 def tell(listeners: Iterable[Listener], event: str, **facts: Any) -> None:
@@ -56,8 +70,9 @@ def as_text(event: Event) -> str:
         case "start":
             resumed = f", resumed at step {event['step']}" if event["step"] else ""
             return (
-                f"{event['name']}: {event['parameters']:,} parameters, {event['samples']:,} samples, "
-                f"batch {event['batch_size']}, {event['steps']:,} steps on {event['device']}{resumed}"
+                f"{event['name']}: {counted(event['parameters'], 'parameter')}, "
+                f"{counted(event['samples'], 'sample')}, batch {event['batch_size']}, "
+                f"{counted(event['steps'], 'step')} on {event['device']}{resumed}"
             )
         case "log" | "progress":
             rate = event["samples_per_second"]
@@ -73,12 +88,13 @@ def as_text(event: Event) -> str:
             return f"{kind}: {event['message']}"
         case "done":
             test = f", test {figures(event['test'])}" if event["test"] else ""
-            return f"done: {event['steps']:,} steps in {event['seconds']:.1f} s{test}"
-    return json.dumps(event)
+            return f"done: {counted(event['steps'], 'step')} in {event['seconds']:.1f} s{test}"
+    return json_text(event)
 
 
 def figures(test: Event) -> str:
     """Loss, metrics and sample count of an evaluation."""
     loss = [] if test["loss"] is None else [f"loss {test['loss']:.5f}"]
     metrics = [f"{name} {value:.5f}" for name, value in test["metrics"].items()]
-    return " ".join([*loss, *metrics, f"over {test['samples']:,} samples"])
+    samples = f"over {counted(test['samples'], 'sample')}"
+    return " ".join([*loss, *metrics, samples]) + (" (not finite)" if test.get("non_finite") else "")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy as np
 from netspec.backends.program import NonFiniteLoss
 from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
 from netspec.data.loader import Batch, Loader
-from netspec.errors import InputError, Problem, RunError
+from netspec.errors import InputError, NetspecError, Problem, RunError
 from netspec.exchange.hdf5 import read_weights, write_checkpoint
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.provenance import resolved_yaml
@@ -41,6 +43,8 @@ class Progress:
     best_step: int = 0
     last_test: dict[str, Any] | None = None
     """The last evaluation, as plain data."""
+    tested_step: int = -1
+    """The step after which it was."""
     loss_sum: float = 0.0
     """Sum of the losses since the last log line, and how many they are."""
     loss_count: int = 0
@@ -76,21 +80,34 @@ class Loop:
         self.checkpoint_every = epoch if timing.checkpoint_every is None else timing.checkpoint_every
         self.preparation = Preparation.of(test or loader)
         """What is done to the samples that the net is evaluated on."""
-        self._tested_at = self._saved_at = -1
+        self._saved: Progress | None = None
         self._samples, self._since, self._shown = 0, time.perf_counter(), 0.0
 
     def run(self) -> None:
-        """Train to the end, or to the step during which a stop was asked for; then evaluate and save."""
+        """Train to the end, or to the step during which a stop was asked for; then evaluate and save.
+
+        A sample that can't be used, in training or in an evaluation, loses nothing of what was learned before.
+        """
+        try:
+            self._train()
+        except NetspecError:
+            if self._saved is None or self._saved.step != self.progress.step:
+                with suppress(NetspecError):  # what went wrong first is what is told
+                    self._save()
+            raise
+
+    def _train(self) -> None:
+        if self._is_due(self.test_every):  # the run ended between the checkpoint and the evaluation after it
+            self._test()
         if self.progress.step < self.total:
             for batch in self.loader:
                 self._step(batch)
                 if self.progress.step >= self.total or self.signals.stop is not None:
                     break
         stopped = self.progress.step < self.total
-        tested = not stopped and self.test_loader is not None and self._tested_at != self.progress.step
-        if tested:
+        if not stopped:
             self._test()
-        if tested or self._saved_at != self.progress.step:
+        if self._saved != self.progress:
             self._save()
         if not stopped:
             save_weights(self.compiler, self.folder.weights, self.preparation, step=self.progress.step)
@@ -98,11 +115,12 @@ class Loop:
     @property
     def last_test(self) -> Evaluation | None:
         """The last evaluation of the run, before a resume or after it."""
-        return Evaluation(**self.progress.last_test) if self.progress.last_test else None
+        return Evaluation.from_json(self.progress.last_test) if self.progress.last_test else None
 
     def nothing_left(self) -> bool:
         """Whether a resumed run had come to its end: its weights are those of its last step, and were evaluated."""
-        if self.progress.step < self.total or (self.test_loader is not None and self.progress.last_test is None):
+        untested = self.test_loader is not None and self.progress.tested_step != self.progress.step
+        if self.progress.step < self.total or untested:
             return False
         try:
             return read_weights(self.folder.weights).meta.get("step") == self.progress.step
@@ -148,24 +166,37 @@ class Loop:
             self.progress.loss_sum, self.progress.loss_count = 0.0, 0
             self._samples, self._since = 0, now
         pause = time.perf_counter()
-        if self.test_loader is not None and self.test_every and step % self.test_every == 0:
-            self._test()
-        if self.signals.snapshot or (self.checkpoint_every and step % self.checkpoint_every == 0):
+        if self.signals.snapshot or self._is_due(self.checkpoint_every):  # first: an evaluation may fail
             self.signals.snapshot = False
             self._save()
+        if self._is_due(self.test_every):
+            self._test()
         self._since += time.perf_counter() - pause
 
+    def _is_due(self, every: int) -> bool:
+        return bool(every and self.progress.step) and self.progress.step % every == 0
+
     def _test(self) -> None:
-        assert self.test_loader is not None
+        """Evaluate, unless there is nothing to evaluate on, or it was done after this very step."""
+        progress = self.progress
+        if self.test_loader is None or progress.tested_step == progress.step:
+            return
         began = time.perf_counter()
         found = evaluate(self.compiler, self.test_loader)
-        self.progress.last_test, self._tested_at = found.as_json(), self.progress.step
+        progress.last_test, progress.tested_step = found.as_json(), progress.step
         seconds = round(time.perf_counter() - began, 3)
-        tell(self.listeners, "test", step=self.progress.step, **found.as_json(), seconds=seconds)
+        tell(self.listeners, "test", step=progress.step, **found.as_json(), seconds=seconds)
+        if found.non_finite:
+            message = f"not finite (nan or infinite) on the test data: {', '.join(found.non_finite)}"
+            tell(self.listeners, "warning", message=message, step=progress.step)
+        if self._is_best(found.loss):
+            progress.best_loss, progress.best_step = found.loss, progress.step
+            save_weights(self.compiler, self.folder.best, self.preparation, step=progress.step)
+
+    def _is_best(self, loss: float | None) -> bool:
+        """Whether a test loss is the lowest so far; one that is not finite never is."""
         best = self.progress.best_loss
-        if found.loss is not None and (best is None or found.loss < best):
-            self.progress.best_loss, self.progress.best_step = found.loss, self.progress.step
-            save_weights(self.compiler, self.folder.best, self.preparation, step=self.progress.step)
+        return loss is not None and isfinite(loss) and (best is None or loss < best)
 
     def _save(self) -> None:
         path = self.folder.checkpoint(self.progress.step)
@@ -179,7 +210,7 @@ class Loop:
         }
         write_checkpoint(path, states, roles=roles, progress=progress, spec=resolved_yaml(self.spec))
         self.folder.prune(self.spec.train.keep_checkpoints)
-        self._saved_at = self.progress.step
+        self._saved = replace(self.progress)
         tell(self.listeners, "checkpoint", step=self.progress.step, path=str(path))
 
     def _not_finite(self, error: NonFiniteLoss, step: int) -> RunError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from netspec.compile import Compiler
 from netspec.data.loader import Loader
 from netspec.errors import InputError, Problem
 from netspec.exchange.checkpoints import find_latest_checkpoint
-from netspec.exchange.hdf5 import read_checkpoint
+from netspec.exchange.hdf5 import CheckpointFile, read_checkpoint
 from netspec.schema.load import load_train
 from netspec.schema.paths import FilePath, resolve_path
+from netspec.schema.reader import parse_yaml
 from netspec.schema.spec import Spec
 from netspec.schema.train import TrainSpec
 from netspec.train.environment import threads
@@ -61,16 +62,19 @@ def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader)
     Raises `InputError` where the spec, the data or the arrays are not those of the run.
     """
     begun = Begun(Progress())
-    if folder.spec.exists():
-        changed = compare(load_train(folder.spec), spec, again=f"`{go_on(folder.folder)}`")
+    found = find_latest_checkpoint(folder.checkpoints)
+    checkpoint = None if found.path is None else read_checkpoint(found.path)
+    before = _spec_of_run(folder, checkpoint)
+    if before is not None:
+        changed = compare(before, spec, again=f"`{go_on(folder.folder)}`")
         begun.warnings += [f"changed since the run began: {path}: {change}" for path, change in changed.items()]
         begun.other_test = any(_is_below(path, OF_THE_TEST) for path in changed)
-    found = find_latest_checkpoint(folder.checkpoints)
     begun.warnings += found.notes
-    if found.path is None:
+    if checkpoint is None:
+        if found.notes:
+            raise _all_damaged(folder, found.notes)
         begun.warnings.append("there is no checkpoint yet: starting from the beginning")
         return begun
-    checkpoint = read_checkpoint(found.path)
     wanted = {name: info.value.type for name, info in compiler.info.items()}
     unfit = [name for name, kind in wanted.items() if getattr(checkpoint.states.get(name), "shape", None) != kind.shape]
     if unfit or set(checkpoint.states) - set(wanted):
@@ -78,14 +82,32 @@ def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader)
     for name, array in checkpoint.states.items():
         compiler.states.assign(name, array)
     loader.restore(checkpoint.progress["loader"])
-    before, now = checkpoint.progress.get("threads"), threads()
-    if before is not None and before != now:
+    then, now = checkpoint.progress.get("threads"), threads()
+    if then is not None and then != now:
         begun.warnings.append(
-            f"{now} threads now, {before} before: sums are split another way, so the weights are the same but for "
-            f"rounding (OMP_NUM_THREADS={before} makes them the same bit for bit)"
+            f"{now} threads now, {then} before: sums are split another way, so the weights are the same but for "
+            f"rounding (OMP_NUM_THREADS={then} makes them the same bit for bit)"
         )
     begun.progress = Progress.from_json(checkpoint.progress)
+    if begun.other_test:
+        begun.progress.tested_step = Progress.tested_step
     return begun
+
+
+def _spec_of_run(folder: RunDir, checkpoint: CheckpointFile | None) -> TrainSpec | None:
+    """The spec that the run has had so far: its own file, or, should that be gone, what its checkpoint says."""
+    if folder.spec.exists():
+        return load_train(folder.spec)
+    return None if checkpoint is None else load_train(parse_yaml(checkpoint.spec, str(folder.spec)))
+
+
+def _all_damaged(folder: RunDir, notes: Sequence[str]) -> InputError:
+    sound = [f"--weights {path}" for path in (folder.weights, folder.best) if path.is_file()]
+    return InputError(
+        f"no checkpoint in {folder.checkpoints} can be read", expected="a checkpoint as it was written",
+        got="; ".join(note.removeprefix("left out: ") for note in notes),
+        hint=f"begin a new run{f' with {sound[0]}' if sound else ''}, or bring back a copy of a checkpoint",
+    )  # fmt: skip
 
 
 def go_on(run_dir: Path) -> str:

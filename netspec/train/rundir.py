@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netspec.errors import InputError, RunError
-from netspec.exchange.files import write_atomically
+from netspec.exchange.files import remove_unfinished, write_atomically
 from netspec.train.lock import locked
 
 SPEC, WEIGHTS, BEST, LOG = "spec.yaml", "weights.h5", "best.h5", "log.jsonl"
@@ -80,8 +80,11 @@ def open_run_dir(name: str, given: Path | None, *, resume: bool) -> Iterator[Run
     with locked(folder):
         if not resume:
             _refuse_another(folder)  # once more: a run may have come and gone since
-        _make(folder / "checkpoints")
-        yield RunDir(folder)
+        opened = RunDir(folder)
+        _make(opened.checkpoints)
+        for one in (folder, opened.checkpoints):
+            remove_unfinished(one)
+        yield opened
 
 
 def run_of(spec: Path) -> Path | None:

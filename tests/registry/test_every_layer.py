@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import yaml
@@ -33,7 +35,7 @@ both_forms = pytest.mark.parametrize("training", [True, False], ids=["training",
 
 @pytest.mark.parametrize(("kind", "name"), CLASSES)
 def test_is_documented_and_has_samples(kind: str, name: str) -> None:
-    cls = KINDS[kind][name]
+    cls: Any = KINDS[kind][name]
     assert cls.samples, "no samples: the suites would pass it by"
     assert "__doc__" in vars(cls)
     assert cls.__doc__, "no docstring: the reference would be empty"
