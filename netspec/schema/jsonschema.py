@@ -96,11 +96,11 @@ def _member_name(registry: Registry[Any], cls: type[Spec]) -> str:
 def _union(registry: Registry[Any]) -> dict[str, Any]:
     """Any class of a registry, or the bare name of one that needs no fields."""
     bare: list[str] = []
-    for cls in registry:
-        if not any(field.is_required() for field in cls.model_fields.values()):
-            name = cls.model_fields[registry.tag].default
+    names_in_order = sorted(registry.names())  # their own order is that of imports
+    for name in names_in_order:
+        if not any(field.is_required() for field in registry[name].model_fields.values()):
             bare += dict.fromkeys((name, snake_case(name)))
-    members = [_reference(_member_name(registry, cls)) for cls in registry]
+    members = [_reference(_member_name(registry, registry[name])) for name in names_in_order]
     names = [{"enum": bare, "description": f"a {registry.kind} with its default values"}] if bare else []
     return {"anyOf": [*members, *names, EXPRESSION]}
 

@@ -132,3 +132,10 @@ def test_every_class_is_there_and_every_field_documented():
             assert set(made["properties"]) == {field.alias or key for key, field in cls.model_fields.items()}
             for key, field in made["properties"].items():
                 assert key == registry.tag or field.get("description"), f"{name}.{key} has no description"
+
+
+def test_the_schema_does_not_depend_on_the_order_of_imports(monkeypatch: pytest.MonkeyPatch):
+    before = json.dumps(json_schema())
+    for registry in REGISTRIES.values():
+        monkeypatch.setattr(registry, "_classes", {cls: registry[cls] for cls in reversed(registry.names())})
+    assert json.dumps(json_schema()) == before
