@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -32,6 +33,27 @@ Device: TypeAlias = Annotated[
         "--device",
         metavar="NAME",
         help="Where to compute, as `netspec devices` lists them. Default: the fastest.",
+        show_default=False,
+    ),
+]
+
+
+def _use_threads(count: int | None) -> int | None:
+    """Say it where the libraries look when they are loaded, which is later."""
+    if count is not None:
+        if count < 1:
+            raise InputError("--threads must be 1 or more", got=str(count))
+        os.environ["OMP_NUM_THREADS"] = str(count)
+    return count
+
+
+Threads: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        callback=_use_threads,
+        help="Threads to compute with. Default: OMP_NUM_THREADS, or as many as there are cores.",
         show_default=False,
     ),
 ]

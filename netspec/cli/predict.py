@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Overrides, Spec, Weights, check_batch, writable
+from netspec.cli.options import Device, Overrides, Spec, Threads, Weights, check_batch, writable
 from netspec.cli.output import count
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def predict(
         int | None, typer.Option(metavar="N", help="Samples computed at a time; the results don't depend on it.")
     ] = None,
     device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Compute a net's outputs for the arrays in an .npz file.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Json, Overrides, Training, Weights
+from netspec.cli.options import Device, Json, Overrides, Threads, Training, Weights
 from netspec.cli.output import count, print_json, table
 
 app = command_app()
@@ -22,6 +22,7 @@ def evaluate(
     *,
     weights: Weights,
     device: Device = "auto",
+    threads: Threads = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate weights on the test data of a training file.

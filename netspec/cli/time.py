@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Json, Overrides, Spec, check_batch
+from netspec.cli.options import Device, Json, Overrides, Spec, Threads, check_batch
 from netspec.cli.output import count, print_json, scaled, table
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def time(
     inference: Annotated[bool, typer.Option("--inference", help="Time predictions, not training steps.")] = False,
     nodes: Annotated[bool, typer.Option("--nodes", help="List every operation, in the order of execution.")] = False,
     device: Device = "auto",
+    threads: Threads = None,
     as_json: Json = False,
 ) -> None:
     """Time the training step: whole, by layer, and by operation.

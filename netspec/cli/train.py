@@ -10,7 +10,7 @@ import typer
 
 from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Json, Overrides, Training
+from netspec.cli.options import Device, Json, Overrides, Threads, Training
 from netspec.cli.output import command_line, print_json_line, program
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def train(
         str | None, typer.Option(metavar="FILE", help="Start from these weights; what fits by name and shape is taken.")
     ] = None,
     device: Device = "auto",
+    threads: Threads = None,
     as_json: Json = False,
 ) -> int:
     """Train a net as a training file says.

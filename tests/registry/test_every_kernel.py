@@ -151,6 +151,30 @@ def runs_right(device: Device, one: Kernel, made: Call, lying: Signature, expect
 
 
 @every_kernel
+def test_what_is_not_a_number_stays_so(case: tuple[str, Kernel, Call]) -> None:
+    """A kernel that hid NaN (a ReLU that makes 0 of it) would keep the guard from seeing it."""
+    device, one, made = devices()[case[0]], case[1], case[2]
+    spoiled = tuple(
+        np.full_like(x, np.nan) if value.dtype.is_float else x
+        for value, x in zip(made.node.inputs, made.operands, strict=True)
+    )
+    bad = Call(made.node, spoiled)
+    with np.errstate(all="ignore"):
+        expected = evaluate(bad.node.outputs, bad.feeds)
+    lying = signatures(one, bad)[0]
+    outputs = [
+        array(device, value.type, None, layout) for value, layout in zip(made.node.outputs, lying.outputs, strict=True)
+    ]
+    for value, y in zip(made.node.outputs, outputs, strict=True):
+        if value.dtype.is_float:
+            device.upload(y, np.zeros(value.shape))  # so that what is not written is noticed
+    bound(device, one, bad, lying, operands(device, bad, lying), outputs)()
+    for value, y, right in zip(made.node.outputs, outputs, expected, strict=True):
+        if value.dtype.is_float:
+            assert np.isnan(device.fetch(y))[np.isnan(right)].all()
+
+
+@every_kernel
 def test_computes_any_one_of_its_results(case: tuple[str, Kernel, Call]) -> None:
     device, one, made = devices()[case[0]], case[1], case[2]
     expected = evaluate(made.node.outputs, made.feeds)

@@ -38,7 +38,15 @@ class Binary:
     desc: MemoryDesc
 
 
-PostOp: TypeAlias = Eltwise | Sum | Binary
+@dataclass(frozen=True)
+class PRelu:
+    """y := y where y > 0, else slope · y, with one slope for all given at execution as `post_op_weights(index)`.
+
+    With a slope of 0 it is a ReLU that keeps NaN, which `ELTWISE_RELU` turns into 0.
+    """
+
+
+PostOp: TypeAlias = Eltwise | Sum | Binary | PRelu
 
 
 class Attributes(Handle):
@@ -75,3 +83,6 @@ class _PostOps(Handle):
                 self.engine.call("post_ops_append_sum", self, float(op.scale), zero_point, same_type)
             case Binary():
                 self.engine.call("post_ops_append_binary", self, op.algorithm, op.desc)
+            case PRelu():
+                one_slope = 0
+                self.engine.call("post_ops_append_prelu", self, one_slope)

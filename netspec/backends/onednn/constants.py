@@ -236,6 +236,11 @@ def post_op_src(index: int) -> int:
     return 32768 * (index + 1) | Arg.SRC_1
 
 
+def post_op_weights(index: int) -> int:
+    """The slope of the PReLU post-op at `index` in the chain."""
+    return 32768 * (index + 1) | Arg.WEIGHTS
+
+
 class Query(IntEnum):
     """`dnnl_query_t`: what may be asked of a descriptor."""
 

@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeAlias
 
-from netspec.backends.onednn.attributes import Attributes, Binary
-from netspec.backends.onednn.constants import Arg, Query, Status, multiple_src, post_op_src
+from netspec.backends.onednn.attributes import Attributes, Binary, PRelu
+from netspec.backends.onednn.constants import Arg, Query, Status, multiple_src, post_op_src, post_op_weights
 from netspec.backends.onednn.memory import Memory, MemoryDesc, same
 from netspec.backends.onednn.native import Engine, Handle, OneDnnError, Pointer
 
@@ -83,7 +83,12 @@ class PrimitiveDesc(Handle):
         known = [int(one) for one in Arg]
         known += [multiple_src(index) for index in range(self.count(Query.INPUTS))]
         known += [post_op_src(i) for i, op in enumerate(self.attributes.post_ops) if isinstance(op, Binary)]
-        return [one for one in known if self.find(one) is not None]
+        return [one for one in known if self.find(one) is not None] + self.slopes
+
+    @property
+    def slopes(self) -> list[int]:
+        """The slopes of PReLU post-ops, which the library does not describe."""
+        return [post_op_weights(i) for i, op in enumerate(self.attributes.post_ops) if isinstance(op, PRelu)]
 
     def count(self, what: Query) -> int:
         """The number of its inputs or outputs: `Query.INPUTS`, `Query.OUTPUTS`."""
@@ -159,6 +164,8 @@ class Primitive(Handle):
         if missing:
             raise ValueError(f"{self.desc.implementation}: {_names(missing)} missing")
         for argument, memory in arguments.items():
+            if int(argument) in self.desc.slopes:
+                continue
             wanted = self.desc.find(int(argument))
             if wanted is None:
                 raise ValueError(f"{self.desc.implementation} takes no {_names([argument])}")

@@ -7,7 +7,8 @@ layout of its own (blocked weights), it is reordered through scratch memory, wit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 from netspec.backends.onednn.constants import Arg
@@ -29,6 +30,14 @@ def engine() -> Engine:
     if library is None:
         raise RuntimeError(why_missing())
     return open_engine(library)
+
+
+@cache
+def zero() -> Memory:
+    """The number 0 as an argument."""
+    import numpy as np
+
+    return Memory.of(engine(), np.zeros(1, np.float32))
 
 
 def desc(kind: TensorType, layout: Layout, shape: tuple[int, ...] | None = None) -> MemoryDesc:
@@ -56,14 +65,16 @@ class Computation:
 
     primitive: PrimitiveDesc
     arguments: Mapping[int, Place]
-    moved: tuple[int, ...] = field(default=())
+    moved: tuple[int, ...] = ()
     """Arguments that the library wants in another layout than they have."""
+    zeros: tuple[int, ...] = ()
+    """Arguments that are the number 0."""
 
     @classmethod
-    def of(cls, primitive: PrimitiveDesc, arguments: Mapping[int, Place]) -> Computation:
+    def of(cls, primitive: PrimitiveDesc, arguments: Mapping[int, Place], zeros: tuple[int, ...] = ()) -> Computation:
         """With the arguments that must be moved found out."""
         moved = tuple(one for one, place in arguments.items() if primitive[one] != place.desc)
-        return cls(primitive, arguments, moved)
+        return cls(primitive, arguments, moved, zeros)
 
     @property
     def scratch(self) -> list[int]:
@@ -122,6 +133,8 @@ class OneDnnKernel(Kernel):
                     after.append(_move(wanted, place.desc, inner, given))
                 else:
                     before.append(_move(place.desc, wanted, given, inner))
+        for argument in made.zeros:
+            memories[argument] = zero()
         own = made.primitive.get(Arg.SCRATCHPAD)
         if own is not None and own.nbytes:
             memories[Arg.SCRATCHPAD] = Memory(own, pieces[0])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.onednn.attributes import Attributes
-from netspec.backends.onednn.constants import Arg, post_op_src
+from netspec.backends.onednn.constants import Arg
 from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, desc, engine
 from netspec.backends.onednn.kernels.epilogue import Epilogue, extra_desc, read_epilogue
 from netspec.backends.onednn.memory import MemoryDesc
@@ -88,10 +88,8 @@ class Convolution(OneDnnKernel):
         }
         if epilogue.bias is not None:
             arguments[Arg.BIAS] = Place(1 + epilogue.bias, MemoryDesc.strided(engine(), (y.shape[1],)))
-        for number, one in enumerate(epilogue.post_ops):
-            if isinstance(one, tuple):
-                arguments[post_op_src(number)] = Place(1 + one[1], extras[one[1]])
-        return Computation.of(made, arguments)
+        arguments |= epilogue.places(extras, 2)
+        return Computation.of(made, arguments, epilogue.slopes())
 
 
 @kernel(ConvInputGrad, backend="onednn", rank=10)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netspec.backends.onednn.attributes import Attributes, Binary, Eltwise, PostOp
-from netspec.backends.onednn.constants import Algorithm
-from netspec.backends.onednn.kernels.base import engine
+from netspec.backends.onednn.attributes import Attributes, Binary, Eltwise, PostOp, PRelu
+from netspec.backends.onednn.constants import Algorithm, post_op_src, post_op_weights
+from netspec.backends.onednn.kernels.base import Place, engine
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.graph.fused import Anchored
 from netspec.graph.layout import Layout
@@ -16,15 +16,16 @@ from netspec.graph.op import Op
 from netspec.graph.ops import elementwise, functions
 from netspec.graph.types import TensorType
 
-UNARY: dict[type[Op], Callable[[Any], Eltwise]] = {
-    functions.Relu: lambda op: Eltwise(Algorithm.ELTWISE_RELU),
+UNARY: dict[type[Op], Callable[[Any], Eltwise | PRelu]] = {
+    functions.Relu: lambda op: PRelu(),  # the library's own ReLU hides NaN from the guard
     functions.Sigmoid: lambda op: Eltwise(Algorithm.ELTWISE_LOGISTIC),
     functions.Tanh: lambda op: Eltwise(Algorithm.ELTWISE_TANH),
     functions.Elu: lambda op: Eltwise(Algorithm.ELTWISE_ELU, op.alpha),
     functions.Softplus: lambda op: Eltwise(Algorithm.ELTWISE_SOFT_RELU, 1.0),
     functions.Abs: lambda op: Eltwise(Algorithm.ELTWISE_ABS),
-    functions.Exp: lambda op: Eltwise(Algorithm.ELTWISE_EXP),
 }
+"""Functions that keep NaN. (The library's exp makes infinity of it.)"""
+
 COMMUTATIVE: dict[type[Op], Algorithm] = {
     elementwise.Add: Algorithm.BINARY_ADD,
     elementwise.Mul: Algorithm.BINARY_MUL,
@@ -41,12 +42,24 @@ class Epilogue:
     """What follows an anchor: a bias, then post-ops; extras are numbered as the body's operands, from 1."""
 
     bias: int | None
-    post_ops: tuple[Eltwise | tuple[Algorithm, int], ...]
+    post_ops: tuple[Eltwise | PRelu | tuple[Algorithm, int], ...]
+
+    def places(self, extras: Mapping[int, MemoryDesc], anchor_arity: int) -> dict[int, Place]:
+        """Where the arguments of the post-ops come from."""
+        found: dict[int, Place] = {}
+        for number, one in enumerate(self.post_ops):
+            if isinstance(one, tuple):
+                found[post_op_src(number)] = Place(anchor_arity - 1 + one[1], extras[one[1]])
+        return found
+
+    def slopes(self) -> tuple[int, ...]:
+        """The arguments that are the slope of a PReLU: zero."""
+        return tuple(post_op_weights(number) for number, one in enumerate(self.post_ops) if isinstance(one, PRelu))
 
     def attributes(self, descs: dict[int, MemoryDesc]) -> Attributes:
         """The post-ops with the memory of each extra operand."""
         made: list[PostOp] = [
-            one if isinstance(one, Eltwise) else Binary(one[0], descs[one[1]]) for one in self.post_ops
+            Binary(one[0], descs[one[1]]) if isinstance(one, tuple) else one for one in self.post_ops
         ]
         return Attributes(engine(), made)
 
@@ -55,7 +68,7 @@ def read_epilogue(op: Anchored, result: TensorType, extras: Sequence[TensorType]
     """The body as bias and post-ops, or why it cannot be one. `channel` is the axis that a bias goes along."""
     count = 1 + len(extras)
     bias: int | None = None
-    post_ops: list[Eltwise | tuple[Algorithm, int]] = []
+    post_ops: list[Eltwise | PRelu | tuple[Algorithm, int]] = []
     for number, step in enumerate(op.body):
         carried = 0 if number == 0 else count + number - 1
         kind = type(step.op)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.backends.onednn.constants import Arg, post_op_src
+from netspec.backends.onednn.constants import Arg
 from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, engine
 from netspec.backends.onednn.kernels.epilogue import Epilogue, extra_desc, padded, read_epilogue
 from netspec.backends.onednn.memory import MemoryDesc, row_major
@@ -71,7 +71,5 @@ class Product(OneDnnKernel):
         }
         if epilogue.bias is not None and bias is not None:
             arguments[Arg.BIAS] = Place(1 + epilogue.bias, bias)
-        for number, one in enumerate(epilogue.post_ops):
-            if isinstance(one, tuple):
-                arguments[post_op_src(number)] = Place(1 + one[1], extras[one[1]])
-        return Computation.of(made, arguments)
+        arguments |= epilogue.places(extras, 2)
+        return Computation.of(made, arguments, epilogue.slopes())
