@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TextIO
+
+from netspec.cli.streams import Output, standard_streams, tell
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses. 130 is the shell's for a program that Ctrl-C ended."""
@@ -24,34 +25,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(words: list[str]) -> int:
+    with standard_streams() as output:
+        status = FAILED if output.lost else _run(words, output)
+        output.finish()
+        if output.lost:
+            tell(f"error: cannot write to the standard output: {output.lost}")
+            return FAILED
+    return status
+
+
+def _run(words: list[str], output: Output) -> int:
     debug = "--debug" in words or os.environ.get("NETSPEC_DEBUG", "0") not in ("", "0")
     words = [word for word in words if word != "--debug"] or ["--help"]
-    _never_fail_to_print(sys.stdout, sys.stderr)
     try:
         from netspec.cli.app import run
 
         status = run(words)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _discard(sys.stdout)
+        output.flush()
+    except BrokenPipeError:  # whoever read has read enough: nothing to tell
         return FAILED
     except Exception as error:
         from netspec.cli.failures import report
 
-        return report(error, words, debug=debug)
+        return FAILED if output.lost else report(error, words, debug=debug)
     return status
-
-
-def _never_fail_to_print(*streams: TextIO) -> None:
-    """Characters that a terminal or a pipe can't take (`→` in Latin-1, a file name of odd bytes) are escaped."""
-    for stream in streams:
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
-
-
-def _discard(stream: TextIO) -> None:
-    """Let what is still buffered for a closed pipe go nowhere, so that the interpreter ends without a complaint."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from netspec.cli.app import COMMANDS, USAGE_ERROR
 from netspec.cli.output import print_json, print_json_line
+from netspec.cli.streams import tell
 from netspec.errors import InputError, NetspecError, Problem, RunError, did_you_mean
 
 
@@ -20,8 +21,9 @@ def report(error: Exception, words: Sequence[str], *, debug: bool) -> int:
     if "--json" in words:
         command = next((word for word in words if word in COMMANDS), "")
         show = print_json_line if command == "train" else print_json
-        show(as_json(command, told.problems))
-    print(told.render(), file=sys.stderr)
+        with suppress(OSError):  # nobody takes it: `main` sees that too
+            show(as_json(command, told.problems))
+    tell(told.render())
     return told.exit_status
 
 

@@ -86,13 +86,14 @@ class Loop:
     def run(self) -> None:
         """Train to the end, or to the step during which a stop was asked for; then evaluate and save.
 
-        A sample that can't be used, in training or in an evaluation, loses nothing of what was learned before.
+        A sample that can't be used, in training or in an evaluation, or a listener that can't go on (the output that it
+        prints to is closed) loses nothing of what was learned before.
         """
         try:
             self._train()
-        except NetspecError:
+        except (NetspecError, OSError):
             if self._saved is None or self._saved.step != self.progress.step:
-                with suppress(NetspecError):  # what went wrong first is what is told
+                with suppress(NetspecError, OSError):  # what went wrong first is what is told
                     self._save()
             raise
 

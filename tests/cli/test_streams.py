@@ -1,0 +1,69 @@
+"""Standard streams that are full, closed, or read no further: one line at most, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMANDS = {
+    "check": ["check", "train.yaml"],
+    "problems": ["check", "net.yaml", "name=", "--json"],
+    "json": ["check", "train.yaml", "--json"],
+    "help": ["--help"],
+    "schema": ["schema"],
+}
+
+
+def run(words: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "PYTHONUNBUFFERED": options.pop("unbuffered", "")}
+    command = [sys.executable, "-m", "netspec", *words]
+    return subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False, env=environment, **options)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the platform has no device that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_a_full_output_is_told_in_one_line(work, words, unbuffered):
+    with Path("/dev/full").open("wb") as full:
+        done = run(words, stdout=full, unbuffered=unbuffered)
+    assert done.stderr == b"error: cannot write to the standard output: no space left on device\n"
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_a_closed_output_is_told_in_one_line(work, words):
+    done = run(words, preexec_fn=lambda: os.close(1))
+    assert done.stderr == b"error: cannot write to the standard output: it is closed\n"
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_a_reader_that_is_gone_is_no_complaint_but_a_status(work, words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = run(words, stdout=writing)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize(("words", "status"), [(["check", "train.yaml"], 0), (["check", "nothing.yaml"], 2)])
+def test_a_closed_error_stream_changes_no_status(work, words, status):
+    command = [sys.executable, "-m", "netspec", *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=False, preexec_fn=lambda: os.close(2))
+    assert done.returncode == status
+    assert b"nothing.yaml" not in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the platform has no device that is always full")
+def test_a_training_whose_output_is_lost_keeps_what_it_learned(work):
+    with Path("/dev/full").open("wb") as full:
+        done = run(["train", "train.yaml", "--json", "--run-dir", "run"], stdout=full)
+    assert done.stderr == b"error: cannot write to the standard output: no space left on device\n"
+    assert done.returncode == 1
