@@ -18,6 +18,9 @@ from netspec.graph.value import Scope, ShapeMismatch, Value, in_scope
 from netspec.schema.kinds import LayerFields, LossFields, MetricFields
 from netspec.schema.spec import describe, problem
 
+MAX_BYTES = 2**47
+"""Bytes of one array: more have no addresses in a process on today's 64-bit machines."""
+
 
 class Initial(Protocol):
     """How a state gets its first value. Initializer specs are such; so is a constant."""
@@ -116,6 +119,12 @@ class Builder:
         layer = self._layer
         owner = (layer.share if layer else None) or self._name
         full, kind = f"{owner}/{name}", TensorType(shape, self.dtype)
+        need(
+            kind.nbytes <= MAX_BYTES,
+            f"the parameter `{name}` is too large",
+            expected=f"at most 2 ** {MAX_BYTES.bit_length() - 1} bytes, which is all that a process can address",
+            got=f"{kind}: {kind.nbytes:,} bytes",
+        )
         known = self.states.get(full)
         if known is not None:
             if known.value.type != kind:

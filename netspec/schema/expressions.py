@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from netspec.errors import did_you_mean, listing
+from netspec.schema.scalars import MAX_INT
 
 Value = bool | int | float | str
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 60
 MAX_TEXT = 10_000
-MAX_INT = 2**63 - 1
 
 
 class ExpressionError(Exception):

@@ -15,6 +15,7 @@ from typing import Any
 from netspec.errors import Location, Problem, SpecError, did_you_mean, listing
 from netspec.schema.python_data import located, python_place
 from netspec.schema.reader import build
+from netspec.schema.scalars import DECIMAL
 from netspec.schema.tree import Map, Seq
 
 COMMAND_LINE = "<command line>"
@@ -78,7 +79,7 @@ def _value(text: str, place: Location) -> Any:
     try:
         value = build(text, at)
     except SpecError:
-        if flow:
+        if flow or DECIMAL.match(text.strip()):  # a number that is too large
             raise
         return text  # such as `Note: this`, which only a whole document would need to quote
     return value if flow or not isinstance(value, (Map, Seq)) else text

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from netspec.errors import Location, SpecError
+from netspec.schema.scalars import MAX_INT
 from netspec.schema.tree import Map, Seq
 
 PYTHON = "<python>"
@@ -22,7 +23,7 @@ def python_place(path: str, value: Any, line: int) -> Location:
 def from_python(source: Mapping[str, Any]) -> Map:
     """A document given as Python data. Each value has a place of its own, numbered as they come.
 
-    Raises `SpecError` for keys that are not text.
+    Raises `SpecError` for keys that are not text, and for whole numbers beyond 64 bits.
     """
     lines = count(1)
     made = _tree(source, "", lambda path, value: python_place(path, value, next(lines)))
@@ -53,4 +54,6 @@ def _tree(value: Any, path: str, at: Callable[[str, Any], Location]) -> Any:
             made = _tree(item, below, at)
             fresh.add(made, made.origin if isinstance(made, (Map, Seq)) else at(below, item))
         return fresh
+    if isinstance(value, int) and abs(value) > MAX_INT:
+        raise SpecError("the number is too large", location=at(path, value), path=path, expected="less than 2 ** 63")
     return value

@@ -19,6 +19,8 @@ INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)\Z")
 NAN = frozenset({".nan", ".NaN", ".NAN"})
 
 MAX_DIGITS = 400
+MAX_INT = 2**63 - 1
+"""Whole numbers are those of 64 bits: what arrays and counters hold."""
 _NUMBER_START = frozenset("+-.0123456789")
 
 Scalar = None | bool | int | float | str
@@ -54,7 +56,10 @@ def resolve(text: str) -> Scalar:
 def _integer(digits: str, base: int) -> int:
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"a number of {len(digits)} digits is too long")
-    return int(digits, base)
+    value = int(digits, base)
+    if abs(value) > MAX_INT:
+        raise ValueError(f"{digits[:40]} is too large for a 64-bit whole number")
+    return value
 
 
 def resolve_as(tag: str, text: str) -> Scalar:

@@ -700,3 +700,9 @@ def test_no_file_ends_in_a_traceback(tmp_path_factory, changes):
     else:
         rendered = "fine"
     assert rendered
+
+
+def test_numbers_beyond_64_bits_are_refused_in_python_data_too():
+    with pytest.raises(SpecError, match="the number is too large") as error:
+        load_net({"netspec": 1, "inputs": {"x": {"shape": [10**30]}}, "layers": [{"type": "Flatten"}]})
+    assert error.value.problems[0].path == "inputs.x.shape.0"

@@ -13,6 +13,7 @@ from netspec.errors import SpecError
 from netspec.schema.load import load_train
 from netspec.schema.overrides import apply_overrides, overrides_from_mapping, parse_overrides
 from netspec.schema.reader import parse_yaml
+from netspec.schema.scalars import MAX_INT
 from netspec.schema.tree import Map, locate
 from tests.schema.catalogue import SGD, Conv2D, Dense
 from tests.schema.specs import NET, write
@@ -165,7 +166,8 @@ def test_an_undeclared_variable_would_change_nothing(folder):
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda below: st.lists(below, max_size=3)
+        st.none() | st.booleans() | st.integers(-MAX_INT, MAX_INT) | st.text(max_size=5),
+        lambda below: st.lists(below, max_size=3),
     )
 )
 def test_json_values_arrive_as_they_are(value):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from netspec.errors import InputError, SpecError
 from netspec.schema import reader
 from netspec.schema.reader import parse_yaml, read_yaml
+from netspec.schema.scalars import MAX_INT
 from netspec.schema.tree import Map, Seq, locate, walk
 
 SCALARS = [
@@ -66,7 +67,7 @@ def test_not_a_number():
     assert math.isnan(parse_yaml("a: .NaN", "t")["a"])
 
 
-@given(st.one_of(st.integers(-(10**30), 10**30), st.floats(allow_nan=False), st.booleans(), st.none()))
+@given(st.one_of(st.integers(-MAX_INT, MAX_INT), st.floats(allow_nan=False), st.booleans(), st.none()))
 def test_numbers_round_trip(value):
     text = repr(value).replace("inf", ".inf") if isinstance(value, float) else json.dumps(value)
     found = parse_yaml(f"a: {text}\n", "t")["a"]
@@ -196,7 +197,7 @@ def test_files_that_cannot_be_read(folder):
 
 KEYS = st.text(st.characters(whitelist_categories=("Lu", "Ll")), min_size=1, max_size=5)
 TREES = st.recursive(
-    st.one_of(st.integers(), st.booleans(), st.text(max_size=8)),
+    st.one_of(st.integers(-MAX_INT, MAX_INT), st.booleans(), st.text(max_size=8)),
     lambda below: st.one_of(st.lists(below, max_size=4), st.dictionaries(KEYS, below, max_size=4)),
     max_leaves=20,
 )
