@@ -55,13 +55,24 @@ def load_spec(source: Source, overrides: Overrides = ()) -> NetSpec | TrainSpec:
 
 def _load(source: Source, overrides: Overrides, wanted: Kind | None) -> NetSpec | TrainSpec:
     load = _Loading()
-    tree = from_python(source) if isinstance(source, Mapping) else read_yaml(fspath(source))
+    tree = _read(source)
     kind = _kind(tree, wanted)
     changes = load.overrides(overrides)
     spec = load.train(tree, changes) if kind == "train" else load.net(tree, changes)
     if load.problems or spec is None:
         raise SpecError(_told_once(load.problems))
     return spec
+
+
+def _read(source: object) -> Map:
+    if isinstance(source, Mapping):
+        return from_python(source)
+    if isinstance(source, (str, PathLike)) and isinstance(path := fspath(source), str):
+        return read_yaml(path)
+    raise InputError(
+        "a spec is given in another form", expected="the path of a YAML file, or a mapping with what it would say",
+        got=f"{source!r:.80}",
+    )  # fmt: skip
 
 
 def _kind(tree: Map, wanted: Kind | None) -> Kind:

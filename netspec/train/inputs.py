@@ -10,6 +10,7 @@ import numpy as np
 from netspec.compile import Compiler, input_type
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.types import TensorType
+from netspec.train.arguments import array_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,12 +29,12 @@ def checked_inputs(compiler: Compiler, given: object, wanted: Sequence[str]) -> 
             expected=f"a mapping {{input: array}}: {', '.join(f'{{{name!r}: …}}' for name in wanted[:1])}",
             got=f"an array of shape {list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__,
         )
-    arrays = {name: np.asarray(given[name]) for name in wanted if name in given}
+    arrays = {name: array_of(name, given[name]) for name in wanted if name in given}
     declared = compiler.spec.inputs
     problems = [
         Problem(
             f"the net has no input `{name}`", expected=f"one of {listing(list(declared))}",
-            hint=did_you_mean(name, declared),
+            hint=did_you_mean(str(name), declared),
         )
         for name in given
         if name not in declared

@@ -11,15 +11,15 @@ import numpy as np
 
 from netspec.compile import LOSS, Compiler, Purpose
 from netspec.data.loader import Loader
-from netspec.errors import InputError, did_you_mean, listing
+from netspec.errors import did_you_mean, listing
 from netspec.exchange.coverage import match_weights
 from netspec.exchange.hdf5 import read_weights, write_weights
 from netspec.graph.ops.random import RNG_INPUT
-from netspec.graph.types import DType
 from netspec.schema.load import Source, load_spec
 from netspec.schema.net import NetSpec
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.train import TrainSpec
+from netspec.train.arguments import device_of, path_of, precision_of, state_value, whole_number
 from netspec.train.inputs import checked_inputs
 from netspec.train.preparation import Preparation
 
@@ -48,10 +48,7 @@ class Parameters(MutableMapping[str, "NDArray[Any]"]):
     def __setitem__(self, name: str, value: Any) -> None:
         if name not in self._names:
             raise self._unknown(name)
-        array, shape = np.asarray(value), self._compiler.info[name].value.shape
-        if array.shape != shape:
-            raise InputError(f"`{name}` has another shape", expected=str(list(shape)), got=str(list(array.shape)))
-        self._compiler.states.assign(name, array)
+        self._compiler.states.assign(name, state_value(name, value, self._compiler.info[name].value.type))
 
     def __delitem__(self, name: str) -> None:
         raise TypeError("the parameters of a net are given by its layers: none can be removed")
@@ -94,7 +91,7 @@ class Model:
         """
         wanted = self.compiler.graph(Purpose.PREDICT, 1).inputs()
         arrays, samples = checked_inputs(self.compiler, inputs, list(wanted))
-        size = min(batch_size or DEFAULT_BATCH, samples)
+        size = min(DEFAULT_BATCH if batch_size is None else whole_number("batch_size", batch_size, least=1), samples)
         parts: list[dict[str, NDArray[Any]]] = []
         for start in range(0, samples, size):
             batch = {name: array[start : start + size] for name, array in arrays.items()}
@@ -112,7 +109,8 @@ class Model:
         wanted = [name for name in self.compiler.graph(Purpose.GRADIENTS, 1).inputs() if name != RNG_INPUT]
         arrays, samples = checked_inputs(self.compiler, inputs, wanted)
         program = self.compiler.program(Purpose.GRADIENTS, samples)
-        results = program({**arrays, RNG_INPUT: np.array([seed, step, 0])})
+        key = [whole_number("seed", seed, least=0), whole_number("step", step, least=0), 0]
+        results = program({**arrays, RNG_INPUT: np.array(key)})
         losses = {
             name.removeprefix(f"{LOSS}/"): float(one) for name, one in results.items() if name.startswith(f"{LOSS}/")
         }
@@ -133,7 +131,7 @@ class Model:
 
     def save_weights(self, path: str | Path) -> None:
         """Write parameters and statistics, with the net's spec, to an HDF5 file."""
-        save_weights(self.compiler, Path(path), self.preparation)
+        save_weights(self.compiler, path_of("path", path), self.preparation)
 
     def load_weights(self, path: str | Path, *, partial: bool = False) -> None:
         """Read parameters and statistics from a weights file or a checkpoint."""
@@ -153,7 +151,8 @@ def load(
     `net` may also be a mapping with what the file would say. Raises `InputError` where spec or weights are wrong.
     """
     spec = net if isinstance(net, NetSpec) else net_of(load_spec(net))
-    compiler = Compiler(spec, dtype=DType(precision), device=device, seed=seed)
+    dtype, first = precision_of(precision), whole_number("seed", seed, least=0)
+    compiler = Compiler(spec, dtype=dtype, device=device_of(device), seed=first)
     model = Model(spec, compiler)
     if weights is not None:
         model.load_weights(weights)
@@ -193,7 +192,7 @@ def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False)
     Everything must be there with its shape, and nothing else, unless `partial`: then what fits is taken.
     """
     wanted = {name: compiler.info[name].value.type for name in compiler.names("parameter", "statistic")}
-    given = read_weights(path)
+    given = read_weights(path_of("weights", path))
     fitting = match_weights(wanted, given.arrays, partial=partial, source=str(path)).arrays
     for name, array in fitting.items():
         compiler.states.assign(name, array)

@@ -17,6 +17,7 @@ from netspec.schema.load import Overrides, Source, load_train
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
+from netspec.train.arguments import device_of
 from netspec.train.environment import threads, versions
 from netspec.train.evaluation import Evaluation, open_test_loader, ranges, wanted_inputs
 from netspec.train.events import Event, Listener, LogFiles, tell
@@ -112,7 +113,7 @@ def trainer(spec: TrainSpec, device: str) -> Compiler:
     """The compiler of a training's net and solver."""
     assert isinstance(spec.solver, SolverSpec)
     precision = DType(spec.train.precision)
-    return Compiler(spec.net, solver=spec.solver, dtype=precision, device=device, seed=spec.train.seed)
+    return Compiler(spec.net, solver=spec.solver, dtype=precision, device=device_of(device), seed=spec.train.seed)
 
 
 def open_training_loader(spec: TrainSpec, compiler: Compiler) -> Loader:

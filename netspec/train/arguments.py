@@ -1,0 +1,67 @@
+"""Arguments of the Python interface that come from no spec: a wrong one is an `InputError` with what would be right."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from netspec.errors import InputError, did_you_mean
+from netspec.graph.types import DType, TensorType
+from netspec.schema.scalars import MAX_INT
+
+PRECISIONS = ("float32", "float64")
+
+
+def whole_number(name: str, given: object, *, least: int) -> int:
+    """The argument `name` as an int of `least` or more, below 2⁶³."""
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool) and least <= given <= MAX_INT:
+        return int(given)
+    raise InputError(f"`{name}` is wrong", expected=f"a whole number from {least} up", got=repr(given))
+
+
+def precision_of(given: object) -> DType:
+    """The element type of a net's floating values."""
+    if isinstance(given, str) and given in PRECISIONS:
+        return DType(given)
+    near = did_you_mean(given, PRECISIONS) if isinstance(given, str) else None
+    raise InputError("`precision` is unknown", expected=f"one of {', '.join(PRECISIONS)}", got=repr(given), hint=near)
+
+
+def path_of(name: str, given: object) -> Path:
+    """The argument `name` as a path."""
+    if isinstance(given, str) or (isinstance(given, PathLike) and isinstance(fspath(given), str)):
+        return Path(given)
+    raise InputError(f"`{name}` is no path", expected="the path of a file, as text or Path", got=repr(given))
+
+
+def device_of(given: object) -> str:
+    """The argument `device`, which must be a name; whether there is such a device is found out later."""
+    if isinstance(given, str):
+        return given
+    raise InputError("`device` is no name", expected="one of those that `netspec devices` lists", got=repr(given))
+
+
+def array_of(name: str, given: object) -> np.ndarray[Any, Any]:
+    """The value of `name` as an array."""
+    try:
+        return np.asarray(given)
+    except ValueError:
+        got = "lists of different lengths"
+        raise InputError(f"`{name}` is no array", expected="as many numbers in every row", got=got) from None
+
+
+def state_value(name: str, given: object, kind: TensorType) -> np.ndarray[Any, Any]:
+    """The new value of the parameter or statistic `name`: real numbers of its shape that its type holds."""
+    array, expected = array_of(name, given), f"real numbers of shape {list(kind.shape)}"
+    if array.shape != kind.shape:
+        raise InputError(f"`{name}` has another shape", expected=str(list(kind.shape)), got=str(list(array.shape)))
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"`{name}` is of another type", expected=expected, got=str(array.dtype))
+    with np.errstate(over="ignore"):
+        held = array.astype(str(kind.dtype))
+    if (np.isinf(held) & np.isfinite(array)).any():
+        raise InputError(f"`{name}` has values that {kind.dtype} cannot hold", expected=expected, got=str(array.dtype))
+    return held
