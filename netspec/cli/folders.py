@@ -5,30 +5,50 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
-from netspec.errors import InputError
+from netspec.errors import InputError, NetspecError, Problem, RunError
 
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
     """A folder to fill, which takes the place of `target` once the block is left without an error.
 
-    Raises `InputError` where something is at `target` already; an empty folder is in nobody's way.
+    Raises `InputError` where something is at `target` already (an empty folder is in nobody's way), `RunError` where it
+    can't be written. What goes wrong in the block is told of `target`, whose files the user knows.
     """
     if target.is_symlink() or (target.exists() and not (target.is_dir() and not any(target.iterdir()))):
         what = "a folder that is not empty" if target.is_dir() else "a file"
         raise InputError(f"{target} is {what}", expected="a folder that is not there yet")
     parent = target.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    staged = Path(mkdtemp(prefix=f".{target.name}-", dir=parent))
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        staged = Path(mkdtemp(prefix=f".{target.name}-", dir=parent))
+    except OSError as error:
+        raise _unwritten(target, error) from error
     try:
         yield staged
         staged.chmod(0o755)  # mkdtemp's folders are for their owner alone
         if target.is_dir():
             target.rmdir()
         staged.rename(target)
-    except BaseException:
+    except NetspecError as error:
+        raise type(error)([_renamed(problem, str(staged), str(target)) for problem in error.problems]) from error
+    except OSError as error:
+        raise _unwritten(target, error) from error
+    finally:
         shutil.rmtree(staged, ignore_errors=True)
-        raise
+
+
+def _unwritten(target: Path, error: OSError) -> RunError:
+    return RunError(f"cannot write {target}", got=error.strerror or str(error), hint="nothing of it is left")
+
+
+def _renamed(problem: Problem, staged: str, target: str) -> Problem:
+    """The problem with the name that its files were to have."""
+    texts = {name: getattr(problem, name) for name in ("message", "expected", "got", "hint")}
+    place = problem.location and replace(problem.location, file=problem.location.file.replace(staged, target))
+    told = {name: text and text.replace(staged, target) for name, text in texts.items()}
+    return replace(problem, **told, location=place)

@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from netspec.errors import InputError, did_you_mean
+from netspec.errors import InputError, did_you_mean, kind_of_path
 
 Spec: TypeAlias = Annotated[
     str, typer.Argument(metavar="SPEC", help="A net file, or a training file.", show_default=False)
@@ -76,6 +76,9 @@ def writable(path: Path, option: str) -> Path:
     if not folder.is_dir():
         near = [one.name for one in folder.parent.iterdir() if one.is_dir()] if folder.parent.is_dir() else []
         raise InputError(f"{option}: there is no folder {folder}", hint=did_you_mean(folder.name, near))
+    there = kind_of_path(path)
+    if there is not None:
+        raise InputError(f"{option}: {path} is {there}", expected="the path of a file")
     return path
 
 

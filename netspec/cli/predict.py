@@ -11,6 +11,7 @@ import typer
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Overrides, Spec, Threads, Weights, check_batch, writable
 from netspec.cli.output import count
+from netspec.errors import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,7 +68,7 @@ def predict(
     shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
     samples = len(next(iter(outputs.values())))
     kind = "" if target.suffix == ".npz" else " (in NumPy's .npz format)"
-    print(f"{count(samples)} samples: {shapes} in {target}{kind}")
+    print(f"{counted(samples, 'sample')}: {shapes} in {target}{kind}")
 
 
 def _warn_of_not_finite(name: str, array: NDArray[Any]) -> None:

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from netspec.data.base import FieldType
-from netspec.errors import MAX_SHOWN, InputError, Problem, did_you_mean, listing
+from netspec.errors import InputError, Problem, counted, did_you_mean, listing
 from netspec.schema.data import SplitFields
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
+
+
+MOST_ALIKE = 5
+"""So many samples of a batch with the same fault are shown; the others are counted."""
 
 
 class ValueRange(NamedTuple):
@@ -61,9 +65,13 @@ class Feed:
         if good.all():
             return
         bad = ~good.reshape(len(good), -1)
-        rows = np.flatnonzero(bad.any(axis=1))[: MAX_SHOWN + 1]
-        flat = values.reshape(len(values), -1)
-        raise InputError([problem(flat[row, bad[row].argmax()].item(), describe(int(indices[row]))) for row in rows])
+        rows = np.flatnonzero(bad.any(axis=1))
+        flat, shown = values.reshape(len(values), -1), rows[:MOST_ALIKE]
+        found = [problem(flat[row, bad[row].argmax()].item(), describe(int(indices[row]))) for row in shown]
+        if len(rows) > len(shown):
+            more = counted(len(rows) - len(shown), "more sample")
+            found.append(Problem(f"`{self.name}`: the same holds for {more} of this batch of {len(bad):,}"))
+        raise InputError(found)
 
     def _inexact(self, value: object, sample: str) -> Problem:
         return Problem(f"a value for `{self.name}` does not fit in {self.dtype}", got=f"{value} in {sample}")
@@ -170,7 +178,10 @@ def _mismatch(
             dotted,
             expected=f"{target}, as the net declares",
             got=f"{found} from the source",
-            hint=f"declare `{name}` with `dtype: {'float32' if source_kind == 'f' else found.dtype}` in the net",
+            hint=f"if these are class numbers, write them as whole numbers (2, not 2.5) in every row of the data; "
+            f"if not, declare `{name}: {{dtype: float32}}` and take a loss of numbers such as MeanSquaredError"
+            if source_kind == "f" and not target.shape
+            else f"declare `{name}` with `dtype: {'float32' if source_kind == 'f' else found.dtype}` in the net",
         )
     return None
 

@@ -111,8 +111,10 @@ def with_test_data(source: Source, overrides: Overrides = ()) -> TrainSpec:
     spec = load_spec(source, overrides)
     if not isinstance(spec, TrainSpec):
         raise InputError(
-            "this is a net: it says nothing of data to test on", location=spec.where(), expected="a training file"
-        )
+            "this is a net: it says nothing of data to test on", location=spec.where(), expected="a training file",
+            hint="name the file whose `net` this is, such as train.yaml, or the spec.yaml of a run; "
+            "`netspec predict` needs the net alone",
+        )  # fmt: skip
     if spec.data.test is None:
         raise InputError(
             Problem("there is no test data", spec.where("data"), "data", expected="`test:` beside `train:`")

@@ -8,7 +8,7 @@ import pytest
 
 from netspec.cli import catalogue
 from netspec.cli.folders import new_folder
-from netspec.errors import InputError
+from netspec.errors import InputError, Location, RunError
 
 
 def test_list(netspec):
@@ -77,8 +77,22 @@ def test_paths_that_leave_the_model_still_lead_there(work):
 
 
 def test_a_new_folder_appears_whole_or_not_at_all(tmp_path):
-    with pytest.raises(IsADirectoryError), new_folder(tmp_path / "a") as staged:
-        staged.write_text("a folder is no file")
+    target = tmp_path / "a"
+
+    def fill() -> None:
+        with new_folder(target) as staged:
+            (staged / "half").write_text("half")
+            raise OSError(28, "No space left on device", str(staged / "half"))
+
+    with pytest.raises(RunError) as error:
+        fill()
+    (problem,) = error.value.problems
+    assert (problem.message, problem.got) == (f"cannot write {target}", "No space left on device")
+    with pytest.raises(InputError) as wrong, new_folder(target) as staged:
+        raise InputError(f"{staged / 'net.yaml'} is wrong", location=Location(f"{staged}/net.yaml", 1, 1))
+    assert wrong.value.render() == f"{target}/net.yaml:1:1: error: {target / 'net.yaml'} is wrong"
+    with pytest.raises(KeyboardInterrupt), new_folder(target):
+        raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "b").mkdir()
     with new_folder(tmp_path / "b") as staged:

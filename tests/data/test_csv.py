@@ -139,10 +139,33 @@ def test_cells_between_blanks(tmp_path):
     assert everything(table(tmp_path, "a b\n1 2\n", delimiter=" "))["features"] == [[1, 2]]
 
 
-def test_reading_stops_when_everything_is_wrong(tmp_path):
+def test_the_same_fault_in_every_row_is_shown_five_times_and_counted(tmp_path):
     with pytest.raises(InputError) as error:
         table(tmp_path, "a,b\n1,2\n" + "x,y\n" * 10_000)
-    assert 100 <= len(error.value.problems) <= 102
+    messages = [problem.message for problem in error.value.problems]
+    path = tmp_path / "some.csv"
+    assert messages == [f"column `{name}` has text here" for name in "ab"] * 5 + [
+        f"{path}: 9,995 more rows: column `{name}` has text here" for name in "ab"
+    ]
+
+
+def test_reading_stops_when_everything_is_wrong_in_another_way(tmp_path):
+    rows = "".join(f"1,{number}x\n" for number in range(10_000))
+    with pytest.raises(InputError) as error:
+        table(tmp_path, "a,b\n1,2\n" + rows, label="b", classes=["2"])
+    assert len(error.value.problems) == 100
+
+
+@pytest.mark.parametrize("fields", [{}, {"label": "b"}, {"columns": ["b"]}, {"label": "a", "columns": [2]}])
+def test_two_columns_of_one_name_are_refused(tmp_path, fields):
+    with pytest.raises(InputError, match="two columns are called 'a'"):
+        table(tmp_path, "a,b,a\n1,2,3\n", **fields)
+
+
+def test_names_make_no_difference_where_columns_go_by_number(tmp_path):
+    found = table(tmp_path, "a,b,a\n1,2,3\n", columns=[3, 1], label=2)
+    assert everything(found) == {"features": [[3, 1]], "label": [2]}
+    assert everything(table(tmp_path, ",,b\n1,2,3\n"))["features"] == [[1, 2, 3]]  # blanks are no names
 
 
 def test_classes_of_another_split_must_be_those_of_training(tmp_path):
@@ -281,9 +304,12 @@ ERRORS = {
   expected: a number from 1 to 2
 2 errors""",
     "twice": """\
-./train.yaml:1:1: error: ./some.csv has several columns 'a'
-  at: columns.0
-  expected: a column's number, counted from 1""",
+./some.csv:1:3: error: two columns are called 'a'
+  1 | a,a
+    |   ^
+  expected: a name of its own for each column
+  hint: with `columns` and `label` by number their names make no difference
+  asked for at ./train.yaml:3:7""",
     "empty": """\
 ./train.yaml:3:7: error: ./some.csv is empty
   at: path

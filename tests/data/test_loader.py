@@ -174,6 +174,17 @@ def test_an_error_in_the_data_comes_after_the_batches_before_it(prefetch):
     )
 
 
+def test_the_same_fault_of_many_samples_is_shown_five_times_and_counted():
+    data = ArrayDataset({"label": np.full(64, 7)}, digest="", describe=lambda index: f"sample {index}")
+    split = split_of(source="npz", path="labels.npz", batch_size=60)
+    ranges = {"label": ValueRange(0, 2, "`logits` has 3 classes")}
+    with Loader(data, split, seed=1, ranges=ranges, prefetch=0) as loader, pytest.raises(InputError) as error:
+        next(loader.one_pass())
+    *shown, last = error.value.problems
+    assert [problem.got for problem in shown] == [f"7 in sample {index}" for index in range(5)]
+    assert last.message == "`label`: the same holds for 55 more samples of this batch of 60"
+
+
 @pytest.mark.parametrize(
     ("values", "dtype", "message"),
     [
@@ -291,7 +302,8 @@ MISMATCHES = """\
   at: inputs.y
   expected: [] of int32, as the net declares
   got: [] of float32 from the source
-  hint: declare `y` with `dtype: float32` in the net
+  hint: if these are class numbers, write them as whole numbers (2, not 2.5) in every row of the data; if not, \
+declare `y: {dtype: float32}` and take a loss of numbers such as MeanSquaredError
 ./train.yaml:2:9: error: the source has no field for the net's input `z`
   at: source
   expected: a field `z`: [4] of float32

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,7 +56,7 @@ def test_the_shipped_mnist_is_the_original(split):
     assert hashlib.sha256(images).hexdigest() == images_digest
     assert hashlib.sha256(labels).hexdigest() == labels_digest
     prefix = {"train": "train", "test": "t10k"}[split]
-    assert data.describe(17) == f"{prefix}-images-idx3-ubyte.gz, image 17"
+    assert data.describe(17) == f"{prefix}-images-idx3-ubyte.gz, image 17 (its label: {prefix}-labels-idx1-ubyte.gz)"
 
 
 def test_another_folder_in_the_layout_of_mnist(tmp_path):
@@ -331,3 +333,44 @@ error: the arrays of ./some.npz differ in their number of samples
   expected: first axes of equal length
   got: `x` has 2, `y` has 3
 4 errors"""
+
+
+def bomb(path: Path, header: str, content: bytes = b"") -> Path:
+    """An .npz whose array `x` has this header, whatever follows it."""
+    text = header.encode().ljust(117) + b"\n"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + content)
+    return path
+
+
+@pytest.mark.parametrize("shape", ["(4000000000000,)", "(1000000, 1000000, 1000)", "(2,)"])
+def test_an_array_that_claims_more_than_is_stored_is_refused_before_memory_is_taken(tmp_path, monkeypatch, shape):
+    path = bomb(tmp_path / "x.npz", f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}", b"\0" * 8)
+    monkeypatch.setattr(np, "ndarray", None)  # nothing may be allocated
+    with pytest.raises(InputError, match="claims to be larger than what is stored of it"):
+        open_npz(path)
+
+
+def test_what_packs_well_is_no_bomb(tmp_path):
+    np.savez_compressed(tmp_path / "zeros.npz", x=np.zeros((1000, 1000)))
+    assert open_npz(tmp_path / "zeros.npz").fields["x"] == FieldType((1000,), "float64")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the platform has no named pipes")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"source": "npz", "path": "pipe"},
+        {"source": "csv", "path": "pipe", "header": False},
+        {"source": "idx", "images": "pipe", "labels": "pipe"},
+        {"source": "image_folder", "path": "."},
+    ],
+    ids=lambda fields: fields["source"],
+)
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, fields):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "class").mkdir()
+    os.mkfifo(tmp_path / "class" / "image.png")
+    with pytest.raises(InputError) as error:
+        split_of(str(tmp_path / "train.yaml"), **fields).open()
+    assert error.value.problems[0].got == "not a regular file but a pipe"

@@ -61,7 +61,8 @@ def test_batch_sizes(model: netspec.Model, size: Any) -> None:
     with pytest.raises(InputError) as caught:
         model.predict({"x": X}, batch_size=size)
     assert only(caught) == ("`batch_size` is wrong", "a whole number from 1 up", repr(size), None)
-    assert model.predict({"x": X}, batch_size=np.int64(2))["logits"].shape == (3, 3)
+    two: Any = np.int64(2)
+    assert model.predict({"x": X}, batch_size=two)["logits"].shape == (3, 3)
 
 
 def test_rows_of_different_lengths(model: netspec.Model) -> None:

@@ -141,5 +141,3 @@ def test_evaluations_survive_json() -> None:
     again = Evaluation.from_json(json.loads(json_text(found.as_json())))
     assert again.non_finite == found.non_finite == ["loss", "a"]
     assert Evaluation.from_json(Evaluation(3, None, {"b": 0.5}).as_json()) == Evaluation(3, None, {"b": 0.5})
-
-

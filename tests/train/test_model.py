@@ -195,5 +195,6 @@ def test_a_model_is_evaluated_on_the_test_data_of_a_training(spec: Make, tmp_pat
 
 
 def test_a_net_alone_cannot_be_tested(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="it says nothing of data"):
+    with pytest.raises(InputError, match="it says nothing of data") as caught:
         evaluate_weights(NET, tmp_path / "none.h5")
+    assert "the spec.yaml of a run" in str(caught.value.problems[0].hint)

@@ -118,5 +118,5 @@ def labelled_images(images_path: Path, labels_path: Path) -> ArrayDataset:
     return ArrayDataset(
         {"image": images, "label": labels.astype(np.int32)},
         digest=fingerprint(images_digest, labels_digest),
-        describe=lambda index: f"{images_path.name}, image {index}",
+        describe=lambda index: f"{images_path.name}, image {index} (its label: {labels_path.name})",
     )

@@ -99,6 +99,7 @@ class ImageFolderDataset:
 
 def _opened(path: Path) -> Image.Image:
     """The image with its header read and its size checked; pixels are not decoded yet."""
+    existing(path)  # a pipe would be waited for
     try:
         image = Image.open(path, formats=FORMATS)
         width, height = image.size

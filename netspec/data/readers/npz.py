@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 _DAMAGED = (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile, MemoryError, OverflowError)
 _UNREADABLE = (*_DAMAGED, NotImplementedError, RuntimeError, KeyError, TypeError, SyntaxError)
 """What `numpy` and `zipfile` raise on files that are damaged, encrypted, or packed in a way that they do not know."""
+
+MOST_DEFLATED = 1100
+"""More than deflate can ever shrink data by (1032)."""
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def open_npz(path: Path) -> ArrayDataset:
@@ -53,6 +59,10 @@ def _arrays(path: Path) -> tuple[dict[str, Array], list[Problem]]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             for name in archive.files:
                 try:
+                    inflated = _inflated(path, name, archive.zip)
+                    if inflated is not None:
+                        problems.append(inflated)
+                        continue
                     array = archive[name]
                 except _UNREADABLE as error:
                     problems.append(_unread(path, name, error))
@@ -65,6 +75,29 @@ def _arrays(path: Path) -> tuple[dict[str, Array], list[Problem]]:
     except _UNREADABLE as error:
         problems.append(Problem(f"{path} is damaged", expected="a zip of NumPy arrays", got=str(error)))
     return arrays, problems
+
+
+def _inflated(path: Path, name: str, archive: zipfile.ZipFile) -> Problem | None:
+    """A problem if an array claims to be larger than what is stored of it can be: nothing is allocated for it."""
+    known = archive.NameToInfo
+    info = known.get(f"{name}.npy") or known[name]
+    stored = min(info.compress_size * MOST_DEFLATED + 1024, info.file_size)
+    if not info.filename.endswith(".npy"):
+        return None
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        if version not in _HEADERS:  # of no array of numbers: `numpy.load` says what it is
+            return None
+        shape, _, dtype = _HEADERS[version](member)
+        claimed = member.tell() + prod(shape) * dtype.itemsize
+    if dtype.hasobject or (claimed <= stored and info.file_size <= stored):
+        return None
+    return Problem(
+        f"array `{name}` of {path} claims to be larger than what is stored of it",
+        expected=f"at most {stored:,} bytes",
+        got=f"{dtype} of shape {list(shape)}: {max(claimed, info.file_size):,} bytes",
+        hint="the file is damaged, or was made to fill the memory",
+    )
 
 
 def _unread(path: Path, name: str, error: Exception) -> Problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 
 from netspec.data.files import fingerprint, read_bytes
 from netspec.data.readers.arrays import ArrayDataset
-from netspec.errors import InputError, Location, Problem, did_you_mean, listing
+from netspec.errors import InputError, Location, Problem, counted, did_you_mean, listing
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -22,7 +23,9 @@ MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
 """How tables write that a value is not known; case does not count."""
 
 MOST_PROBLEMS = 100
-"""Reading stops after so many: a wrong delimiter makes every row wrong."""
+"""Reading stops after so many different ones."""
+MOST_ALIKE = 5
+"""So many with the same message are shown; the others are counted: a wrong delimiter makes every row wrong."""
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _INT32 = range(-(2**31), 2**31)
@@ -56,6 +59,8 @@ class _Table:
     problems: list[Problem] = field(default_factory=list)
     text_columns: set[int] = field(default_factory=set)
     """Columns that begin with text: that is one mistake, not one a row."""
+    alike: Counter[str] = field(default_factory=Counter)
+    """How often each message was reported."""
 
     def rows(self) -> Iterator[_Row]:
         """All rows that are not blank, cells stripped, up to a row that cannot be split."""
@@ -76,6 +81,9 @@ class _Table:
 
     def report(self, line: int, cell: int | None, message: str, **facts: Any) -> None:
         """Note a `Problem` at a cell (counted from 0) of the row that starts in `line`, or at the row as a whole."""
+        self.alike[message] += 1
+        if self.alike[message] > MOST_ALIKE:
+            return
         lines = list(io.StringIO(self.text, newline=""))
         text = lines[line - 1].rstrip("\r\n") if line <= len(lines) else ""
         column = 1
@@ -84,6 +92,12 @@ class _Table:
             rest = text[sum(map(len, before)) + cell :]
             column = len(text) - len(rest.lstrip()) + 1
         self.problems.append(Problem(message, Location(str(self.path), line, column, text), **facts))
+
+    def found(self) -> list[Problem]:
+        """All that was noted, and how many more of each kind there were."""
+        more = {message: number - MOST_ALIKE for message, number in self.alike.items() if number > MOST_ALIKE}
+        counts = [Problem(f"{self.path}: {counted(number, 'more row')}: {one}") for one, number in more.items()]
+        return self.problems + counts
 
 
 def open_table(path: Path, options: TableOptions) -> ArrayDataset:
@@ -109,7 +123,7 @@ def open_table(path: Path, options: TableOptions) -> ArrayDataset:
             Problem(f"{path} has no rows", expected="one row or more below the header" if options.header else "rows")
         )
     if table.problems:
-        raise InputError(table.problems)
+        raise InputError(table.found())
     return ArrayDataset(
         arrays,
         digest=fingerprint(raw),
@@ -148,6 +162,8 @@ def _columns(table: _Table, names: list[str], options: TableOptions) -> tuple[li
     """The columns of the features and of the label, counted from 0. Raises InputError for those that are not there."""
     problems: list[Problem] = []
     single = _other_delimiter(table, names[0]) if len(names) == 1 else None
+    if options.header and not _by_number(options):
+        _refuse_twins(table, names)
 
     def find(column: int | str, place: str) -> int:
         if isinstance(column, int):
@@ -165,14 +181,13 @@ def _columns(table: _Table, names: list[str], options: TableOptions) -> tuple[li
                     hint="if the first line does hold names, set `header: true`",
                 )
             )
-        elif names.count(column) != 1:
-            several = column in names
+        elif column not in names:
             problems.append(
                 Problem(
-                    f"{table.path} has {'several columns' if several else 'no column'} {column!r}",
+                    f"{table.path} has no column {column!r}",
                     path=place,
-                    expected="a column's number, counted from 1" if several else f"one of {listing(names)}",
-                    hint=None if several else did_you_mean(column, names) or single,
+                    expected=f"one of {listing(names)}",
+                    hint=did_you_mean(column, names) or single,
                 )
             )
         else:
@@ -187,6 +202,27 @@ def _columns(table: _Table, names: list[str], options: TableOptions) -> tuple[li
     if problems:
         raise InputError(problems)
     return wanted, label
+
+
+def _by_number(options: TableOptions) -> bool:
+    """Whether the spec says by number which columns it means, so that their names make no difference."""
+    asked = [*(options.columns or ["all"]), *([] if options.label is None else [options.label])]
+    return all(isinstance(column, int) for column in asked)
+
+
+def _refuse_twins(table: _Table, names: list[str]) -> None:
+    """Raise InputError where two columns have one name; blank ones, as of a table's index, are no names."""
+    twins = [name for name, number in Counter(names).items() if number > 1 and name]
+    for name in twins:
+        table.report(
+            1,
+            len(names) - 1 - names[::-1].index(name),
+            f"two columns are called {name!r}",
+            expected="a name of its own for each column",
+            hint="with `columns` and `label` by number their names make no difference",
+        )
+    if twins:
+        raise InputError(table.problems)
 
 
 def _cells(
