@@ -58,9 +58,7 @@ class Epilogue:
 
     def attributes(self, descs: dict[int, MemoryDesc]) -> Attributes:
         """The post-ops with the memory of each extra operand."""
-        made: list[PostOp] = [
-            Binary(one[0], descs[one[1]]) if isinstance(one, tuple) else one for one in self.post_ops
-        ]
+        made: list[PostOp] = [Binary(one[0], descs[one[1]]) if isinstance(one, tuple) else one for one in self.post_ops]
         return Attributes(engine(), made)
 
 
