@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Overrides, Threads, Training, Weights
 from netspec.cli.output import count, print_json, table
@@ -32,6 +34,8 @@ def evaluate(
     from netspec.train.evaluation import test
 
     found = test(spec, weights, overrides or (), device=device)
+    if found.non_finite:
+        print(f"warning: not finite (nan or infinite) on the test data: {', '.join(found.non_finite)}", file=sys.stderr)
     if as_json:
         print_json(found.as_json())
         return

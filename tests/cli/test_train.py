@@ -168,7 +168,9 @@ def test_a_loss_without_a_value_is_null_in_json(netspec, trained):
     model = load("net.yaml", "run/weights.h5")
     model.parameters["logits/bias"] = np.array([np.nan, 0.0], np.float32)
     model.save_weights("nan.h5")
-    assert netspec("test", "train.yaml", "--weights", "nan.h5", "--json").json["loss"] is None
+    done = netspec("test", "train.yaml", "--weights", "nan.h5", "--json")
+    assert (done.status, done.json["loss"], done.json["non_finite"]) == (0, None, ["loss"])
+    assert done.err == "warning: not finite (nan or infinite) on the test data: loss\n"
 
 
 EVENTS: list[Event] = [
