@@ -76,7 +76,12 @@ class Device:
 
     def describe(self) -> dict[str, Any]:
         """What `netspec devices` says of it."""
-        return {"name": self.name, "kernels": list(self.kernels), "missing": missing_backends(self.backends)}
+        return {
+            "name": self.name,
+            "kernels": list(self.kernels),
+            "about": {name: import_module(f"netspec.backends.{name}").about() for name in self.kernels},
+            "missing": missing_backends(self.backends),
+        }
 
     def accepts(self, op: Op, types: Sequence[TensorType]) -> bool:
         """Whether a kernel above the reference takes the op on operands of these types."""

@@ -11,9 +11,10 @@ app = command_app()
 
 @app.command(cls=Plain, epilog=examples("netspec devices", "netspec devices --json"))
 def devices(as_json: Json = False) -> None:
-    """List the devices that nets can run on.
+    """List the devices that nets can run on, and the kernels that they have.
 
-    Their names are what `--device` takes; `auto` is the fastest that is there.
+    The devices' names are what `--device` takes; `auto` is the fastest that is there. Of each kind of kernels it says
+    which library of which version it runs on, or why it cannot be used here.
     """
     from netspec.backends.device import DEVICES, open_device
 
@@ -27,3 +28,7 @@ def devices(as_json: Json = False) -> None:
         for one in found
     ]
     table(["device", "kernels", ""], rows)
+    about = {name: text for one in found for name, text in one["about"].items()}
+    missing = {name: f"missing: {reason}" for one in found for name, reason in one["missing"].items()}
+    print()
+    table(["kernels", "what runs them"], [[name, text] for name, text in {**missing, **about}.items()])

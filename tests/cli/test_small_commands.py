@@ -21,4 +21,13 @@ def test_devices(netspec):
     assert [one["name"] for one in found if one["auto"]] == ["cpu"]
     lines = netspec("devices").out.splitlines()
     assert lines[0].split() == ["device", "kernels"]
-    assert len(lines) == 1 + len(DEVICES)
+    assert lines[1 + len(DEVICES)] == ""
+    assert any(line.startswith("reference  NumPy ") for line in lines)
+
+
+def test_kernels_that_are_not_there_are_named_with_the_reason(netspec, monkeypatch):
+    monkeypatch.setenv("NETSPEC_ONEDNN", "off")
+    (cpu,) = (one for one in netspec("devices", "--json").json if one["name"] == "cpu")
+    assert cpu["missing"] == {"onednn": "NETSPEC_ONEDNN=off"}
+    assert "onednn" not in cpu["kernels"]
+    assert "onednn     missing: NETSPEC_ONEDNN=off" in netspec("devices").out

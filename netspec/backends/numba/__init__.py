@@ -16,3 +16,12 @@ def missing() -> str | None:
         if find_spec(package) is None:
             return f"the package {package} is not installed"
     return None
+
+
+def about() -> str:
+    """What compiles and runs it."""
+    from importlib.metadata import version
+
+    from netspec.backends.numba.threads import thread_count
+
+    return f"numba {version('numba')}, llvmlite {version('llvmlite')}, {thread_count()} threads"

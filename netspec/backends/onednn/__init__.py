@@ -12,3 +12,14 @@ def missing() -> str | None:
     from netspec.backends.onednn.library import why_missing
 
     return why_missing() or None
+
+
+def about() -> str:
+    """Which library runs it, with which instructions of the processor."""
+    from netspec.backends.onednn.library import open_library
+
+    library = open_library()
+    if library is None:
+        return ""
+    version = ".".join(map(str, library.version))
+    return f"oneDNN {version}, {library.instruction_set}, {library.threads} threads, {library.path}"

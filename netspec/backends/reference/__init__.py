@@ -6,3 +6,10 @@ from __future__ import annotations
 def missing() -> str | None:
     """It is always there."""
     return None
+
+
+def about() -> str:
+    """What runs it."""
+    from importlib.metadata import version
+
+    return f"NumPy {version('numpy')}"
