@@ -1,5 +1,8 @@
 """One case of the corpus: a broken spec, and in the comments it begins with, all that netspec is to say of it.
 
+Each file below tests/bad_specs is wrong by itself. Those in tests/bad_overrides are wrong with the changes of their
+`with:` line; the right files that cases name are in tests/bad_specs_parts.
+
     # What is wrong, in a sentence.
     # with: solver.momentum=0.5 ~train.seed     changes given on the command line (optional)
     #
@@ -25,6 +28,9 @@ from pathlib import Path
 from typing import Any
 
 CORPUS = Path(__file__).parent
+"""Every spec in here is broken as it stands."""
+BAD_OVERRIDES = CORPUS.parent / "bad_overrides"
+"""Every spec in here is right; what is wrong are the changes that its case gives on the command line."""
 FACTS = ("message", "expected", "got", "hint")
 COMMAND_LINE = "<command line>"
 REPLACED = "\ufffd"
@@ -76,7 +82,8 @@ class Case:
     @property
     def name(self) -> str:
         """`topic/case`."""
-        return self.path.relative_to(CORPUS).with_suffix("").as_posix()
+        root = CORPUS if self.path.is_relative_to(CORPUS) else BAD_OVERRIDES.parent
+        return self.path.relative_to(root).with_suffix("").as_posix()
 
     def text_at(self, file: str, line: int, column: int) -> str:
         """What stands from a place on to the end of the line; nothing where there is no such place."""
@@ -105,8 +112,9 @@ def text_of(path: Path) -> str:
 
 
 def corpus() -> list[Path]:
-    """All files of the corpus; what is in a folder `parts` is there to be named by others."""
-    return sorted(path for path in CORPUS.rglob("*.yaml") if path.parent.name != "parts")
+    """All files that are cases; those in a folder `parts`, broken too, are there to be named by others."""
+    files = [*CORPUS.rglob("*.yaml"), *BAD_OVERRIDES.glob("*.yaml")]
+    return sorted(path for path in files if path.parent.name != "parts")
 
 
 def read_case(path: Path) -> Case:

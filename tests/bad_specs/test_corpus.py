@@ -15,7 +15,7 @@ from netspec.errors import InputError
 from netspec.schema.kinds import REGISTRIES
 from netspec.schema.reader import parse_yaml
 from netspec.schema.tree import walk
-from tests.bad_specs.case import CORPUS, Case, corpus, matches, read_case
+from tests.bad_specs.case import BAD_OVERRIDES, CORPUS, Case, corpus, matches, read_case
 from tests.bad_specs.said import check
 
 CASES = [read_case(path) for path in corpus()]
@@ -58,12 +58,28 @@ def test_most_problems_say_what_to_do():
     assert len(bare) <= len(problems) // 10, bare
 
 
-SAMPLE = ["fields/caffe_num_output", "syntax/tab", "overrides/unknown_key", "pairs/both_files"]
+def test_every_file_of_the_corpus_is_wrong_by_itself_and_told_with_a_place():
+    files = sorted(CORPUS.rglob("*.yaml"))
+    assert len(files) >= 400
+    for path in files:
+        said = check(Case(path, "", [], [], ""))
+        assert said.status == 2, path
+        assert all(found["file"] and found["line"] and found["column"] for found in said.problems), path
+        assert said.problems, path
 
 
-@pytest.mark.parametrize("name", SAMPLE)
-def test_the_command_itself_prints_the_place_and_exits_with_2(name):
-    case = read_case(CORPUS / f"{name}.yaml")
+@pytest.mark.parametrize("path", sorted(BAD_OVERRIDES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_an_override_alone_is_what_is_wrong(path: Path):
+    assert read_case(path).overrides
+    assert check(Case(path, "", [], [], "")).status == 0
+
+
+SAMPLE = [CORPUS / "fields/caffe_num_output", CORPUS / "syntax/tab", CORPUS / "pairs/both_files"]
+
+
+@pytest.mark.parametrize("path", [*SAMPLE, BAD_OVERRIDES / "unknown_key"], ids=lambda path: path.stem)
+def test_the_command_itself_prints_the_place_and_exits_with_2(path: Path):
+    case = read_case(path.with_suffix(".yaml"))
     command = [sys.executable, "-m", "netspec", "check", case.path.name, *case.overrides]
     done = subprocess.run(command, cwd=case.path.parent, capture_output=True, text=True, encoding="utf-8", check=False)
     assert (done.returncode, done.stdout) == (2, "")
