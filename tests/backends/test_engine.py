@@ -1,0 +1,58 @@
+"""The CPU engine as a whole against the reference kernels: the same training, whichever backends are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.backends.device import CPU_BACKENDS, open_device
+from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.schema.load import load_net
+from netspec.solvers.sgd import SGD
+
+ROOT = Path(__file__).parents[2]
+NETS = {
+    "lenet": (ROOT / "model_zoo/lenet_mnist/net.yaml", 32, 100, 2e-3),
+    # In a ResNet rounding turns the sign before some ReLU within a few steps, and batch normalization spreads what
+    # follows: small steps keep that as small as rounding.
+    "resnet20": (ROOT / "benchmarks/nets/resnet20.yaml", 8, 20, 1e-5),
+}
+
+
+def losses(path: Path, batch: int, steps: int, rate: float, device: str) -> list[float]:
+    """The losses of a training on made-up samples, drawn anew for each step."""
+    solver = SGD.model_validate({"type": "SGD", "momentum": 0.9, "learning_rate": 0.01})
+    compiler = Compiler(load_net(path), solver=solver, device=device, seed=5)
+    program = compiler.program(Purpose.TRAIN, batch)
+    random = np.random.default_rng(1)
+    found = []
+    for step in range(steps):
+        feeds: dict[str, Any] = {
+            LEARNING_RATE: np.array(rate), STEP: np.array(step + 1.0), RNG_INPUT: np.array([5, step, 0])
+        }  # fmt: skip
+        for name, value in program.inputs.items():
+            if value.dtype.is_float and name not in feeds:
+                feeds[name] = random.random(value.shape, np.float32)
+            elif name not in feeds:
+                feeds[name] = random.integers(0, 10, value.shape)
+        program(feeds)
+        found.append(program.guard)
+    return found
+
+
+@pytest.mark.parametrize("without", ["", "onednn", "numba"])
+@pytest.mark.parametrize("name", NETS)
+def test_the_loss_curve_is_that_of_the_reference(name: str, without: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [backend for backend in CPU_BACKENDS if backend != without]
+    monkeypatch.setenv("NETSPEC_KERNELS", ",".join(left))
+    assert without not in open_device("cpu").kernels
+    expected = losses(*NETS[name], device="reference")
+    got = losses(*NETS[name], device="cpu")
+    assert got == losses(*NETS[name], device="cpu"), "bitwise the same from run to run"
+    # Sums in another order: 1e-7 a step at first, then as much more as training itself spreads differences.
+    np.testing.assert_allclose(got, expected, rtol=1e-4)
+    assert abs(got[0] - expected[0]) < 1e-6 * expected[0]
