@@ -56,12 +56,13 @@ class FuseEpilogues(Pass):
         guarded = set(topological([graph.guard])) if graph.guard is not None else set()
         position = {node: index for index, node in enumerate(nodes)}
         found: dict[Node, list[Node]] = {}
+        swallowed: set[Node] = set()
         for anchor in nodes:
             if not anchor.op.traits.anchor:
                 continue
             chain = [anchor]
             while (following := self._next(chain, read, kept)) is not None:
-                if (following in guarded) != (anchor in guarded) or following in found:
+                if (following in guarded) != (anchor in guarded) or following in swallowed:
                     break
                 extras = [value for value in following.inputs if value is not chain[-1].outputs[0]]
                 if any(position[value.node] >= position[following] for value in extras):
@@ -69,6 +70,7 @@ class FuseEpilogues(Pass):
                 chain.append(following)
             if len(chain) > 1:
                 found[chain[-1]] = chain
+                swallowed.update(chain)
         return found
 
     def _next(self, chain: list[Node], read: dict[Value, list[Node]], kept: set[Value]) -> Node | None:

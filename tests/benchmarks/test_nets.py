@@ -8,8 +8,10 @@ from benchmarks.bench_mnist import _accuracy
 from benchmarks.catalogue import NETS, made_up_batch, made_up_weights
 from benchmarks.report import geometric_mean
 from netspec.cli.specs import load_spec
-from netspec.compile import build
+from netspec.compile import Compiler, Purpose, build
+from netspec.graph.verify import verify
 from netspec.schema.net import NetSpec
+from netspec.solvers.sgd import SGD
 
 PARAMETERS = {
     "mlp": 235_146,
@@ -57,3 +59,14 @@ def test_figures():
     said = '{"event": "test", "metrics": {"accuracy": 0.98}}\n{"event": "test", "metrics": {"accuracy": 0.991}}\n{}'
     assert _accuracy(said) == 0.991
     assert _accuracy("accuracy 0.9912\n") == 0.9912
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_every_program_can_be_planned(name):
+    solver = SGD.model_validate({"type": "SGD", "momentum": 0.9})
+    spec = load_spec(NETS[name].file, ["vars.dropout=0.25"] if NETS[name].dropout else [])
+    compiler = Compiler(spec, solver=solver, device="null")
+    for purpose in (Purpose.TRAIN, Purpose.TEST, Purpose.PREDICT):
+        plan = compiler.plan(purpose, 2)
+        verify(plan.graph)
+        assert plan.memory.arena_bytes >= plan.memory.lower_bound > 0

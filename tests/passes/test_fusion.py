@@ -85,6 +85,12 @@ def test_bias_activation_and_residual_move_into_the_convolution() -> None:
     assert names(optimized(graph)) == ["Conv+Add+Add+Relu"]
 
 
+def test_of_two_convolutions_that_are_added_one_swallows_the_sum() -> None:
+    a, bias = x(2, 4, 5, 5), x(4, 1, 1, name="bias")
+    graph = Graph({"y": Relu()((conv(a) + bias) + (conv(a, name="v") + bias))})
+    assert sorted(names(optimized(graph))) == ["Conv+Add", "Conv+Add+Add+Relu"]
+
+
 def test_an_epilogue_ends_where_others_read_where_the_phase_changes_and_where_no_kernel_follows() -> None:
     a, bias = x(2, 4, 5, 5), x(4, 1, 1, name="bias")
     biased = conv(a) + bias
