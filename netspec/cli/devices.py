@@ -11,7 +11,7 @@ app = command_app()
 
 @app.command(cls=Plain, epilog=examples("netspec devices", "netspec devices --json"))
 def devices(as_json: Json = False) -> None:
-    """List the devices that nets can run on, and the kernels that they have.
+    """List the devices that nets can run on, with their kernels.
 
     The devices' names are what `--device` takes; `auto` is the fastest that is there. Of each kind of kernels it says
     which library of which version it runs on, or why it cannot be used here.

@@ -50,7 +50,8 @@ class Csv(Source):
 
     Fields: `features` `[number of columns]` of float32; `label` `[]`, which is the place of its name in `classes`
     (int32), or where all labels are numbers, the number itself (int32 if all are whole, else float32).
-    Blank lines are passed over; blanks around a cell do not count.
+    Blank lines are passed over; blanks around a cell do not count. Names of columns must differ, unless `columns` and
+    `label` go by number.
     """
 
     source: Literal["csv"] = "csv"
