@@ -29,7 +29,7 @@ COMPARED_STEPS = 3
 LOSS_TOLERANCE = 1e-5
 CHANGE_TOLERANCE = 1e-2
 """A loss may be off by the first, relative to itself (float32 sums are off by 1e-6 or so), and by the second relative
-to its change since the first step: as much as gradients may be off. An update without its momentum is off by a third."""
+to its change since the first step, as gradients may be. An update without its momentum is off by a third."""
 GRADIENT_TOLERANCE = 1e-5
 TIMES_PEERS = 3.0
 """A gradient may be off by the first (|ours - exact| / |exact| in L2, float32 sums over some thousand terms), or by the
