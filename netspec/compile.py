@@ -13,7 +13,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from netspec.backends.device import Device, open_device
+from netspec.backends.base import Device
+from netspec.backends.device import open_device
 from netspec.backends.program import Program, choose_kernels
 from netspec.backends.states import States
 from netspec.errors import Problem, SpecError, did_you_mean, listing

@@ -7,7 +7,8 @@ from math import isfinite
 from time import perf_counter
 from typing import Any
 
-from netspec.backends.device import Device, NullDevice
+from netspec.backends.base import Device
+from netspec.backends.device import NullDevice
 from netspec.backends.failures import NonFiniteLoss, input_problems, kernel_failure
 from netspec.backends.states import States
 from netspec.errors import InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from netspec.backends.device import Device
+from netspec.backends.base import Device
 from netspec.graph.plan import aligned
 from netspec.graph.types import TensorType
 

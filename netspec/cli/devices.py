@@ -5,6 +5,7 @@ from __future__ import annotations
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Json
 from netspec.cli.output import print_json, table
+from netspec.errors import InputError
 
 app = command_app()
 
@@ -19,12 +20,22 @@ def devices(as_json: Json = False) -> None:
     from netspec.backends.device import DEVICES, open_device
 
     auto = open_device("auto").name
-    found = [{**open_device(name).describe(), "auto": name == auto, "runs": DEVICES[name].runs} for name in DEVICES]
+    found = []
+    for name, cls in DEVICES.items():
+        try:
+            facts = open_device(name).describe()
+        except InputError as error:  # not on this machine
+            facts = {"name": name, "kernels": [], "about": {}, "missing": {}, "absent": error.summary}
+        found.append({**facts, "auto": name == auto, "runs": cls.runs})
     if as_json:
         print_json(found)
         return
     rows = [
-        [one["name"], ", ".join(one["kernels"]), "auto" if one["auto"] else "" if one["runs"] else "plans only"]
+        [
+            one["name"],
+            ", ".join(one["kernels"]) or one["absent"],
+            "auto" if one["auto"] else "" if one["runs"] else "plans only",
+        ]
         for one in found
     ]
     table(["device", "kernels", ""], rows)

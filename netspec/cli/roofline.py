@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
-from netspec.backends.device import Device
+from netspec.backends.base import Device
 from netspec.backends.program import Program
 from netspec.backends.states import States
 from netspec.compile import make_plan

@@ -253,5 +253,5 @@ def test_an_unknown_device() -> None:
     with pytest.raises(InputError) as caught:
         open_device("cpuu")
     assert caught.value.render() == (
-        "error: unknown device 'cpuu'\n  expected: one of auto, cpu, null, reference\n  hint: did you mean `cpu`?"
+        "error: unknown device 'cpuu'\n  expected: one of auto, cpu, cuda, null, reference\n  hint: did you mean `cpu`?"
     )

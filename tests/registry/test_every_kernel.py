@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.backends.device import DEVICES, Device, open_device
+from netspec.backends.base import Device
+from netspec.backends.device import DEVICES, open_device
 from netspec.errors import NetspecError
 from netspec.graph.kernel import Buffers, Kernel, Thunk, choose, kernels_for
 from netspec.graph.layout import PLAIN, Layout, Signature

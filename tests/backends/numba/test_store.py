@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netspec.backends.device import CpuDevice, missing_backends
+from netspec.backends.base import missing_backends
+from netspec.backends.device import CpuDevice
 from netspec.backends.numba import native
 from netspec.backends.numba.native import Pointer
 from netspec.backends.numba.store import Store

@@ -1,0 +1,119 @@
+"""`Device`: memory and arrays of what a program runs on, behind one interface."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from importlib import import_module
+from typing import Any, ClassVar
+
+from netspec.graph.kernel import kernels_for
+from netspec.graph.layout import PLAIN, Layout
+from netspec.graph.op import Op, Xp
+from netspec.graph.types import TensorType
+
+
+def missing_backends(names: Sequence[str]) -> dict[str, str]:
+    """The backends that cannot be used here, with the reason that each gives (`missing() -> str | None`).
+
+    The environment's NETSPEC_KERNELS, names between commas, leaves the others out.
+    """
+    wanted = os.environ.get("NETSPEC_KERNELS", "")
+    allowed = {name.strip() for name in wanted.split(",")} | {"reference"} if wanted else set(names)
+    found = {}
+    for name in names:
+        reason = import_module(f"netspec.backends.{name}").missing() if name in allowed else "NETSPEC_KERNELS omits it"
+        if reason is not None:
+            found[name] = reason
+    return found
+
+
+class Device:
+    """Base of devices. An arena is opaque; a view of it is an array of the device's namespace."""
+
+    name: ClassVar[str]
+    backends: ClassVar[tuple[str, ...]]
+    """Backends that have kernels for such a device."""
+    runs: ClassVar[bool] = True
+    """False for a device that only plans."""
+
+    @cached_property
+    def kernels(self) -> tuple[str, ...]:
+        """Those of `backends` that can be used here."""
+        missing = missing_backends(self.backends)
+        return tuple(name for name in self.backends if name not in missing)
+
+    def allocate(self, nbytes: int) -> Any:
+        """Memory for so many bytes, all zero."""
+        raise NotImplementedError
+
+    def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> Any:
+        """An array of the given type at `offset` bytes in the arena."""
+        raise NotImplementedError
+
+    def upload(self, array: Any, host: Any) -> None:
+        """Write a NumPy array into a device array; its type is converted. Raises `ValueError` for another shape."""
+        raise NotImplementedError
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Write one device array into another of the same type."""
+        raise NotImplementedError
+
+    def fetch(self, array: Any) -> Any:
+        """A NumPy copy of a device array."""
+        raise NotImplementedError
+
+    def running(self) -> AbstractContextManager[object]:
+        """What kernels run inside of."""
+        return nullcontext()
+
+    def describe(self) -> dict[str, Any]:
+        """What `netspec devices` says of it."""
+        return {
+            "name": self.name,
+            "kernels": list(self.kernels),
+            "about": {name: import_module(f"netspec.backends.{name}").about() for name in self.kernels},
+            "missing": missing_backends(self.backends),
+        }
+
+    def accepts(self, op: Op, types: Sequence[TensorType]) -> bool:
+        """Whether a kernel above the reference takes the op on operands of these types."""
+        fast = (one for one in kernels_for(type(op), self.kernels) if one.rank > 0)
+        return any(one.why_not(op, *types) is None for one in fast)
+
+    def load_kernels(self) -> None:
+        """Import the kernels of this device's backends, so that they are registered."""
+        for backend in self.kernels:
+            import_module(f"netspec.backends.{backend}.kernels")
+
+
+class ArrayDevice(Device):
+    """Base of devices whose arrays are those of NumPy, or of a library that speaks like it."""
+
+    xp: Xp
+    """The array namespace."""
+
+    def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> Any:
+        """A NumPy array at the offset: of the given shape, with the strides of the layout."""
+        flat = arena[offset : offset + kind.nbytes].view(str(kind.dtype))
+        if layout.order is None:
+            return flat.reshape(kind.shape)
+        lying = flat.reshape([kind.shape[axis] for axis in layout.order])
+        return lying.transpose(sorted(range(kind.rank), key=layout.order.__getitem__))
+
+    def upload(self, array: Any, host: Any) -> None:
+        """Copy, converting the element type."""
+        given = self.xp.asarray(host)
+        if given.shape != array.shape:  # NumPy would repeat a smaller array without a word
+            raise ValueError(f"an array of shape {given.shape} does not fill one of shape {array.shape}")
+        self.xp.copyto(array, given, casting="unsafe")
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy the elements; views of one state may differ in shape."""
+        self.xp.copyto(target, source.reshape(target.shape))
+
+    def fetch(self, array: Any) -> Any:
+        """A copy."""
+        return array.copy()
