@@ -60,7 +60,7 @@ def max_rows(
         best = x[at + start * xr1]
         for r in range(start + 1, stop):
             v = x[at + r * xr1]
-            best = v if v > best or v != v else best  # noqa: PLR0124
+            best = v if v > best or v != v else best  # noqa: PLR0124  NaN alone is not itself
         y[k0 * yk0 + (r0 * pieces + p) * yp + k1 * yk1] = best
 
 
@@ -108,7 +108,7 @@ def max_columns(
             at = k0 * xk0 + r * xr0
             for k in range(left, right):
                 v, best = x[at + k * xk1], y[to + k * yk1]
-                y[to + k * yk1] = v if r == p * piece or v > best or v != v else best  # noqa: PLR0124
+                y[to + k * yk1] = v if r == p * piece or v > best or v != v else best  # noqa: PLR0124  NaN alone is not itself
 
 
 @dataclass(frozen=True)
