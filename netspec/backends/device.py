@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
 from netspec.backends.base import ArrayDevice, Device
 from netspec.backends.cuda.device import CudaDevice
-from netspec.errors import InputError, did_you_mean, listing
+from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.plan import ALIGNMENT
 from netspec.graph.types import TensorType
@@ -111,6 +112,23 @@ def open_device(name: str = "auto") -> Device:
             expected=f"one of auto, {listing(list(DEVICES))}",
             hint=did_you_mean(name, ["auto", *DEVICES]),
         )
+    _check_mask()
     device = DEVICES[name]()
     device.load_kernels()
     return device
+
+
+def _check_mask() -> None:
+    """Raise `InputError` where NETSPEC_KERNELS names what is no backend: a slip would run slow kernels silently."""
+    known = {backend for device in DEVICES.values() for backend in device.backends}
+    given = [one.strip() for one in os.environ.get("NETSPEC_KERNELS", "").split(",") if one.strip()]
+    problems = [
+        Problem(
+            f"NETSPEC_KERNELS: there are no kernels called {one!r}", expected=f"of {listing(list(known))}",
+            hint=did_you_mean(one, known),
+        )
+        for one in given
+        if one not in known
+    ]  # fmt: skip
+    if problems:
+        raise InputError(problems)

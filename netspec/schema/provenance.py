@@ -48,11 +48,16 @@ def resolved_yaml(spec: Spec) -> str:
     return "".join(f"{text:<{_COMMENT_COLUMN}}  # {comment}\n" for text, comment in writer.lines)
 
 
-def spec_sha256(spec: Spec) -> str:
-    """A fingerprint of what a spec says, wherever and however it was written: of `resolved_yaml` without comments."""
+def canonical_yaml(spec: Spec) -> str:
+    """As `resolved_yaml`, without the comments: the same text wherever and however the spec was written."""
     writer = _Writer()
     writer.spec(spec, 0, None)
-    return hashlib.sha256("\n".join(text for text, _ in writer.lines).encode()).hexdigest()
+    return "".join(f"{text}\n" for text, _ in writer.lines)
+
+
+def spec_sha256(spec: Spec) -> str:
+    """A fingerprint of what a spec says: of its `canonical_yaml`."""
+    return hashlib.sha256(canonical_yaml(spec).encode()).hexdigest()
 
 
 class _Writer:

@@ -17,7 +17,7 @@ from netspec.data.loader import Batch, Loader
 from netspec.errors import InputError, NetspecError, Problem, RunError
 from netspec.exchange.hdf5 import read_weights, write_checkpoint
 from netspec.graph.ops.random import RNG_INPUT
-from netspec.schema.provenance import resolved_yaml
+from netspec.schema.provenance import canonical_yaml
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.train.environment import threads
@@ -209,7 +209,7 @@ class Loop:
             "loader": self.loader.state(),
             "threads": threads(),
         }
-        write_checkpoint(path, states, roles=roles, progress=progress, spec=resolved_yaml(self.spec))
+        write_checkpoint(path, states, roles=roles, progress=progress, spec=canonical_yaml(self.spec))
         self.folder.prune(self.spec.train.keep_checkpoints)
         self._saved = replace(self.progress)
         tell(self.listeners, "checkpoint", step=self.progress.step, path=str(path))

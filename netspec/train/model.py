@@ -17,7 +17,7 @@ from netspec.exchange.hdf5 import read_weights, write_weights
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.load import Source, load_spec
 from netspec.schema.net import NetSpec
-from netspec.schema.provenance import resolved_yaml
+from netspec.schema.provenance import canonical_yaml
 from netspec.schema.train import TrainSpec
 from netspec.train.arguments import device_of, path_of, precision_of, state_value, whole_number
 from netspec.train.inputs import checked_inputs
@@ -173,7 +173,7 @@ def save_weights(compiler: Compiler, path: Path, preparation: Preparation, **met
     """Write parameters and statistics, the net's spec and what was done to the samples, to an HDF5 file."""
     arrays = {name: compiler.states[name] for name in compiler.names("parameter", "statistic")}
     told = {**preparation.as_meta(), **meta}
-    write_weights(path, arrays, net=resolved_yaml(compiler.spec), name=compiler.spec.name, **told)
+    write_weights(path, arrays, net=canonical_yaml(compiler.spec), name=compiler.spec.name, **told)
 
 
 @dataclass(frozen=True)

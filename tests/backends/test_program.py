@@ -249,6 +249,16 @@ def test_an_array_of_another_shape_is_never_repeated_in_silence() -> None:
             states.assign("a", wrong)
 
 
+def test_kernels_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NETSPEC_KERNELS", "reference,onedn")
+    with pytest.raises(InputError) as caught:
+        open_device("cpu")
+    assert caught.value.render() == (
+        "error: NETSPEC_KERNELS: there are no kernels called 'onedn'\n"
+        "  expected: of numba, onednn, reference\n  hint: did you mean `onednn`?"
+    )
+
+
 def test_an_unknown_device() -> None:
     with pytest.raises(InputError) as caught:
         open_device("cpuu")

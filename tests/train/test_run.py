@@ -110,9 +110,12 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(spec: Make, tmp_
         time.sleep(0.005)
     process.kill()
     assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
-    done = subprocess.run(command(folder, spec_file, "--resume"), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command(folder, folder / "spec.yaml", "--resume"), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert same(weights(whole.run_dir), weights(folder))
+    assert (whole.run_dir / "weights.h5").read_bytes() == (folder / "weights.h5").read_bytes()
 
 
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_saying_so(spec: Make, tmp_path: Path) -> None:
