@@ -74,7 +74,7 @@ def max_pool(
                         v, best = x[n * xn + h * xh + w * xw + c * xc], y[b + c * yc]
                         if keep:
                             index[b + c * yc] = place if v > best else index[b + c * yc]
-                        y[b + c * yc] = v if v > best or v != v else best  # noqa: PLR0124
+                        y[b + c * yc] = v if v > best or v != v else best  # noqa: PLR0124  NaN alone is not itself
 
 
 def max_pool_grad(

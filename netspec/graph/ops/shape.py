@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
-from netspec.graph.onnx_map import GRADIENT, Emitter, NoOnnx, OnnxExpansion, OnnxMap, integer, ints
+from netspec.graph.onnx_map import GRADIENT, Emitter, NoOnnx, OnnxExpansion, OnnxForm, OnnxMap, integer, ints
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
@@ -55,7 +56,7 @@ class Identity(Op):
     """x once more, in memory of its own."""
 
     traits = Traits(elementwise=True)
-    onnx = OnnxMap("Identity")
+    onnx: ClassVar[OnnxForm | None] = OnnxMap("Identity")
 
     def infer(self, x: TensorType) -> TensorType:
         return x
@@ -71,22 +72,11 @@ class Identity(Op):
 
 
 @dataclass(frozen=True)
-class Reorder(Op):
+class Reorder(Identity):
     """x once more, lying in memory in another order: the layout pass makes it, and says which."""
 
+    traits = Traits()  # its operand and its result lie differently: it is no elementwise op to a kernel
     onnx = NoOnnx("a pass makes it for kernels; export sees the graph before that")
-
-    def infer(self, x: TensorType) -> TensorType:
-        return x
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return x
-
-    def vjp(self, y: Value, dy: Value) -> Grads:
-        return (dy,)
-
-    def flops(self, x: TensorType) -> int:
-        return 0
 
 
 @dataclass(frozen=True)
