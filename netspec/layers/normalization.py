@@ -1,18 +1,24 @@
-"""BatchNormalization. Ioffe and Szegedy 2015, arXiv:1502.03167."""
+"""BatchNormalization and LayerNormalization.
+
+Ioffe and Szegedy 2015, arXiv:1502.03167; Ba, Kiros and Hinton 2016, arXiv:1607.06450.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from netspec.graph.ops import layer_normalization as rows
 from netspec.graph.ops import normalization as ops
+from netspec.graph.ops.shape import Transpose
 from netspec.graph.ops.source import Fill
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample, need, sample_axis
 from netspec.layers.initializers import Initializer, Ones, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
+from netspec.schema.spec import describe, problem
 
 
 @LAYERS.register
@@ -73,3 +79,70 @@ class BatchNormalization(LayerSpec):
         for state, seen in ((moving_mean, mean), (moving_variance, variance)):
             net.update(state, net.latest(state) * self.momentum + seen * (1 - self.momentum))
         return y
+
+
+def _axes(value: Any) -> Any:
+    axes = value if isinstance(value, (list, tuple)) else [value]
+    if not axes or any(isinstance(one, bool) or not isinstance(one, int) for one in axes):
+        raise problem("not an axis", expected="a whole number, or a list of them", got=describe(value))
+    return tuple(axes)
+
+
+Axes = Annotated[tuple[int, ...], BeforeValidator(_axes, json_schema_input_type=int | list[int])]
+"""One axis or several; negative ones count from the last."""
+
+
+@LAYERS.register
+class LayerNormalization(LayerSpec):
+    """Shift and scale each sample's numbers along `axis` to mean 0 and variance 1, then by learned `beta` and `gamma`.
+
+    Input (N, …), output the same. Mean and variance are taken over the given axes for each place of all others, in
+    training and in inference alike. y = gamma · (x - mean) / √(variance + epsilon) + beta.
+    """
+
+    type: Literal["LayerNormalization"] = "LayerNormalization"
+    axis: Axes = (-1,)
+    """the axis or axes to normalize over: by default the last, the features of a sequence (N, T, features). Of images
+    (N, C, H, W), 1 is the channels, [1, 2, 3] all of an image"""
+    epsilon: float = Field(default=1e-3, gt=0)
+    """added to the variance, so that equal numbers are not divided by 0"""
+    center: bool = True
+    """add the learned offset `beta`"""
+    scale: bool = True
+    """multiply by the learned factor `gamma`"""
+    beta_initializer: Initializer = Zeros()
+    """first values of `beta` (sizes of the axes)"""
+    gamma_initializer: Initializer = Ones()
+    """first values of `gamma` (sizes of the axes)"""
+    beta_regularizer: Regularizer | None = None
+    """penalty on `beta`, added to the loss"""
+    gamma_regularizer: Regularizer | None = None
+    """penalty on `gamma`, added to the loss"""
+
+    samples: ClassVar = (
+        Sample.of((3, 4, 5)),
+        Sample.of((2, 6), center=False, epsilon=0.1),
+        Sample.of((2, 3, 2, 4), axis=1, scale=False),
+        Sample.of((2, 3, 2, 4), axis=[3, 1], gamma_regularizer={"type": "L2", "l2": 0.1}),
+        Sample.of((2, 3, 2), axis=[1, 2]),
+    )
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, …) → (N, …)."""
+        axes = tuple(sorted(sample_axis(x, axis, "to normalize over") for axis in self.axis))
+        need(len(set(axes)) == len(axes), "an axis is given twice", expected="different axes", got=list(self.axis))
+        x = net.floating(x)
+        shape = tuple(x.shape[axis] for axis in axes)
+        gamma, beta = Fill(1.0, x.type.with_shape(*shape))(), Fill(0.0, x.type.with_shape(*shape))()
+        if self.scale:
+            gamma = net.parameter("gamma", shape, self.gamma_initializer, self.gamma_regularizer)
+        if self.center:
+            beta = net.parameter("beta", shape, self.beta_initializer, self.beta_regularizer)
+        rank = len(x.shape)
+        normalized = rows.LayerNormalization(rank - len(axes), self.epsilon)
+        order = (*(axis for axis in range(rank) if axis not in axes), *axes)
+        if order == tuple(range(rank)):
+            return normalized.many(x, gamma, beta)[0]
+        turned = Transpose(order)(x)
+        back = tuple(sorted(range(rank), key=order.__getitem__))
+        return Transpose(back)(normalized.many(turned, gamma, beta)[0])

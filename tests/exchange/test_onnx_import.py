@@ -207,6 +207,25 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         model([node("Gather", "w x")], ("N", 5), dtype=TensorProto.INT64, w=floats(2, 3)),
         "{name: y, type: Embedding, input_dim: 2, output_dim: 3}",
     ),
+    "layer normalization": (
+        model([node("LayerNormalization", "x g b")], ("N", 3, 4), 17, g=floats(4), b=floats(4)),
+        "{name: y, type: LayerNormalization, epsilon: 1e-05}",
+    ),
+    "layer normalization of whole samples": (
+        model([node("LayerNormalization", "x g", axis=1, epsilon=0.1)], opset=17, g=floats(2, 6, 5)),
+        "{name: y, type: LayerNormalization, axis: [1, 2, 3], epsilon: 0.1, center: false}",
+    ),
+    "layer normalization of turned axes": (
+        model(
+            [
+                node("Transpose", "x", "t", perm=[0, 2, 3, 1]),
+                node("LayerNormalization", "t g b", "n", axis=2, epsilon=0.001),
+                node("Transpose", "n", perm=[0, 3, 1, 2]),
+            ],
+            opset=17, g=floats(5, 2), b=floats(5, 2),
+        ),
+        "{name: y, type: LayerNormalization, axis: [1, 3]}",
+    ),
     "channels last normalization": (
         model(
             [

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from netspec.graph.autodiff import gradients
 from netspec.graph.ops.normalization import BatchNormalization
@@ -130,3 +131,36 @@ def test_says_what_does_not_fit(axis, shape, message):
 def test_the_ops_flops_do_not_depend_on_the_number_of_vectors():
     x, c = TensorType((2, 3, 4), DType.FLOAT32), TensorType((3,), DType.FLOAT32)
     assert BatchNormalization().flops(x, c, c, c, c) == 3 * x.size
+
+
+@pytest.mark.parametrize("axis", [-1, 1, [1, 2], [2, 3], [1, 2, 3], [3, 1]])
+def test_layer_normalization_is_its_definition_over_any_axes(axis):
+    over = tuple(sorted(one % 4 for one in ([axis] if isinstance(axis, int) else axis)))
+    shape = tuple(X.shape[one] for one in over)
+    gamma, beta = RANDOM.normal(size=shape), RANDOM.normal(size=shape)
+    made = layer({"type": "LayerNormalization", "axis": axis, "epsilon": 0.01}, X, gamma=gamma, beta=beta)
+    column = [X.shape[one] if one in over else 1 for one in range(4)]
+    normal = (X - X.mean(over, keepdims=True)) / np.sqrt(X.var(over, keepdims=True) + 0.01)
+    np.testing.assert_allclose(made.y, normal * gamma.reshape(column) + beta.reshape(column), rtol=1e-12, atol=1e-12)
+
+
+def test_layer_normalization_does_the_same_in_training_and_keeps_nothing():
+    made = layer("LayerNormalization", X, training=True)
+    np.testing.assert_array_equal(made.y, layer("LayerNormalization", X).y)
+    assert set(made.net.states) == {"it/gamma", "it/beta"}
+    assert made.updates == {}
+
+
+@pytest.mark.parametrize(
+    ("axis", "shape", "message"),
+    [(-1, (4,), "no axis to normalize"), (0, (4, 3), "no axis 0"), ([1, -1], (4, 3), "given twice")],
+)
+def test_layer_normalization_says_what_does_not_fit(axis, shape, message):
+    with pytest.raises(ShapeMismatch, match=message):
+        layer({"type": "LayerNormalization", "axis": axis}, np.zeros(shape))
+
+
+@pytest.mark.parametrize("axis", [[], 1.5, True, "last", [1, True]])
+def test_an_axis_is_a_whole_number_or_several(axis):
+    with pytest.raises(ValidationError, match="not an axis"):
+        LAYERS["LayerNormalization"].model_validate({"axis": axis})

@@ -2,6 +2,26 @@
 
 from __future__ import annotations
 
-from netspec.backends.numba import elementwise, moves, normalization, pooling, random, reduce, rows, vectors
+from netspec.backends.numba import (
+    elementwise,
+    layer_normalization,
+    moves,
+    normalization,
+    pooling,
+    random,
+    reduce,
+    rows,
+    vectors,
+)
 
-__all__ = ["elementwise", "moves", "normalization", "pooling", "random", "reduce", "rows", "vectors"]
+__all__ = [
+    "elementwise",
+    "layer_normalization",
+    "moves",
+    "normalization",
+    "pooling",
+    "random",
+    "reduce",
+    "rows",
+    "vectors",
+]

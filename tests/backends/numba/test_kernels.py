@@ -11,6 +11,7 @@ from netspec.backends.numba import threads
 from netspec.backends.numba.reduce import Reduce
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Op
+from netspec.graph.ops.layer_normalization import LayerNormalization, LayerNormalizationGrad
 from netspec.graph.ops.linear import Gather, ScatterRows
 from netspec.graph.ops.normalization import BatchNormalization, BatchNormalizationGrad, BatchNormalizationTraining
 from netspec.graph.ops.random import RandomUniform
@@ -50,6 +51,10 @@ CALLS: list[tuple[Op, tuple[np.ndarray, ...]]] = [
     (ReduceSum((0,)), (ROWS,)),
     (ReduceSum((-1,)), (ROWS,)),
     (ReduceSum((0,)), (np.arange(60, dtype=np.int64).reshape(20, 3),)),
+    (LayerNormalization(), (ROWS, *ROWS[:2])),
+    (LayerNormalization(1), (IMAGES, *IMAGES[:2])),
+    (LayerNormalizationGrad(), (ROWS, ROWS[0], ROWS[:, :1], ROWS[:, :1] ** 2, ROWS[::-1])),
+    (LayerNormalizationGrad(0), (ROWS, ROWS, ROWS[:1, :1], ROWS[:1, :1] ** 2, ROWS[::-1])),
     (Softmax(-1), (ROWS,)),
     (Softmax(1), (IMAGES,)),
     (LogSoftmax(1), (IMAGES,)),

@@ -1,4 +1,4 @@
-"""BatchNormalization."""
+"""BatchNormalization and LayerNormalization."""
 
 from __future__ import annotations
 
@@ -31,3 +31,27 @@ def batch_normalization(net: Translator, node: Node) -> None:
     fields["axis"] = turned.permutation[1]
     layer = net.add(node, "BatchNormalization", [turned.source], fields, arrays)
     net.set_aside(layer, node, turned.permutation)
+
+
+@rule("LayerNormalization")
+def layer_normalization(net: Translator, node: Node) -> None:
+    """Over the last axes of its operand, which may be other axes of a layer's output."""
+    turned = net.turned.get(node.inputs[0])
+    source = node.inputs[0] if turned is None else turned.source
+    rank = len(net.shape(source))
+    order = tuple(range(rank)) if turned is None else turned.permutation
+    axes = order[node.attributes["axis"] % rank :]
+    gamma = net.constant(node.inputs[1], "scale")
+    arrays = {"gamma": gamma}
+    fields: dict[str, Any] = {} if axes == (rank - 1,) else {"axis": sorted(axes) if len(axes) > 1 else axes[0]}
+    if node.operand(2):
+        arrays["beta"] = net.constant(node.inputs[2], "offset")
+    else:
+        fields["center"] = False
+    if node.attributes["epsilon"] != DEFAULT_EPSILON:
+        fields["epsilon"] = node.attributes["epsilon"]
+    ascending = sorted(range(len(axes)), key=axes.__getitem__)
+    arrays = {name: array.transpose(ascending) for name, array in arrays.items()}
+    layer = net.add(node, "LayerNormalization", [source], fields, arrays)
+    if turned is not None:
+        net.set_aside(layer, node, turned.permutation)

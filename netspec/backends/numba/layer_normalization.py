@@ -1,0 +1,167 @@
+"""Layer normalization and its gradient: each row is read from memory once, and worked on in the fastest cache.
+
+What is summed over rows is summed over pieces of them, which do not depend on the number of threads, and then over the
+pieces in their order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netspec.backends.numba import native
+from netspec.backends.numba.moves import in_turn
+from netspec.backends.numba.native import Argument, Constant, Function, Literal, Number, Pointer, Size
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.layout import Signature
+from netspec.graph.ops.layer_normalization import LayerNormalization, LayerNormalizationGrad
+from netspec.graph.plan import aligned
+from netspec.graph.value import Node
+
+PIECES = 64
+"""Most pieces that rows are cut into."""
+FORWARD_WORK, BACKWARD_WORK = 2, 4
+"""An element takes about as long as so many loads and stores."""
+
+
+def normalize(
+    first: int, last: int, x: Any, gamma: Any, beta: Any, y: Any, mean: Any, variance: Any, sqrt: Any, zero: float,
+    one: float, write: int, keep_mean: int, keep_variance: int, share: float, epsilon: float, length: int,
+) -> None:  # fmt: skip
+    """Rows of y, and their means and variances, as far as they are kept."""
+    for row in range(first, last):
+        a = row * length
+        total, spread = zero, zero
+        for c in range(length):
+            total += x[a + c]
+        middle = total * share
+        for c in range(length):
+            centered = x[a + c] - middle
+            spread += centered * centered
+        if keep_mean:
+            mean[row] = middle
+        if keep_variance:
+            variance[row] = spread * share
+        if write:
+            r = one / sqrt(spread * share + epsilon)
+            for c in range(length):
+                y[a + c] = (x[a + c] - middle) * r * gamma[c] + beta[c]
+
+
+def gradients(
+    first: int, last: int, x: Any, gamma: Any, mean: Any, variance: Any, dy: Any, dx: Any, slopes: Any, offsets: Any,
+    sqrt: Any, zero: float, one: float, write: int, add: int, share: float, epsilon: float, length: int, rows: int,
+    piece: int,
+) -> None:  # fmt: skip
+    """Rows of dx if `write`; if `add`, of each piece of rows Σ dy · x̂ and Σ dy."""
+    for unit in range(first, last):
+        to = unit * length
+        if add:
+            for c in range(length):
+                slopes[to + c] = zero
+                offsets[to + c] = zero
+        for row in range(unit * piece, min((unit + 1) * piece, rows)):
+            a, middle = row * length, mean[row]
+            r = one / sqrt(variance[row] + epsilon)
+            if write:
+                level, tilt = zero, zero
+                for c in range(length):
+                    g = dy[a + c] * gamma[c]
+                    level += g
+                    tilt += g * (x[a + c] - middle)
+                level, tilt = level * share, tilt * share * r
+                for c in range(length):
+                    dx[a + c] = r * (dy[a + c] * gamma[c] - level - (x[a + c] - middle) * r * tilt)
+            if add:
+                for c in range(length):
+                    slopes[to + c] += dy[a + c] * ((x[a + c] - middle) * r)
+                    offsets[to + c] += dy[a + c]
+
+
+def together(
+    first: int, last: int, slopes: Any, offsets: Any, dgamma: Any, dbeta: Any, keep_slopes: int, keep_offsets: int,
+    pieces: int, length: int,
+) -> None:  # fmt: skip
+    """dgamma and dbeta from those of all pieces, in their order."""
+    if keep_slopes:
+        for c in range(first, last):
+            dgamma[c] = slopes[c]
+        for p in range(1, pieces):
+            for c in range(first, last):
+                dgamma[c] += slopes[p * length + c]
+    if keep_offsets:
+        for c in range(first, last):
+            dbeta[c] = offsets[c]
+        for p in range(1, pieces):
+            for c in range(first, last):
+                dbeta[c] += offsets[p * length + c]
+
+
+def _rows(node: Node) -> tuple[int, int]:
+    """How many rows the first operand has, and how long they are."""
+    op, x = node.op, node.inputs[0].type
+    assert isinstance(op, (LayerNormalization, LayerNormalizationGrad))
+    length = op.length(x.shape)
+    return x.size // length, length
+
+
+def _cut(rows: int) -> tuple[int, int]:
+    """Into how many pieces rows are cut, and how many a piece has."""
+    piece = -(-rows // PIECES)
+    return -(-rows // piece), piece
+
+
+@kernel(LayerNormalization, backend="numba", rank=5)
+class LayerNormalizationKernel(Kernel):
+    """Rows one after another."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        (x, gamma, beta), dtype = buffers.inputs, node.inputs[0].dtype
+        rows, length = _rows(node)
+        kinds: tuple[Argument, ...] = (
+            *(Pointer(dtype),) * 6, Function("sqrt", dtype), Constant(0.0, dtype), Constant(1.0, dtype),
+            *(Literal(int(one is not None)) for one in buffers.outputs), *(Number(dtype),) * 2, Size(),
+        )  # fmt: skip
+        epsilon = node.op.epsilon  # type: ignore[attr-defined]  # both ops have it
+        return native.of_function(normalize, kinds, native.REASSOCIATE).bind(
+            rows, FORWARD_WORK * x.size, x, gamma, beta, *buffers.outputs, 1 / length, epsilon, length
+        )
+
+
+@kernel(LayerNormalizationGrad, backend="numba", rank=5)
+class LayerNormalizationGradKernel(Kernel):
+    """Pieces of rows one after another, then the sums of all pieces."""
+
+    def workspace(self, node: Node, layouts: Signature) -> int:
+        rows, length = _rows(node)
+        return 2 * aligned(_cut(rows)[0] * length * node.inputs[0].dtype.itemsize)
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        (x, gamma, mean, variance, dy), (dx, dgamma, dbeta) = buffers.inputs, buffers.outputs
+        (rows, length), dtype = _rows(node), node.inputs[0].dtype
+        element = Pointer(dtype)
+        pieces, piece = _cut(rows)
+        slopes = offsets = None
+        added = dgamma is not None or dbeta is not None
+        if added:
+            assert buffers.workspace is not None
+            half = len(buffers.workspace) // 2
+            slopes, offsets = (part.view(str(dtype)) for part in (buffers.workspace[:half], buffers.workspace[half:]))
+        kinds = (
+            *(element,) * 8, Function("sqrt", dtype), Constant(0.0, dtype), Constant(1.0, dtype),
+            Literal(int(dx is not None)), Literal(int(added)), *(Number(dtype),) * 2, *(Size(),) * 3,
+        )  # fmt: skip
+        epsilon = node.op.epsilon  # type: ignore[attr-defined]  # both ops have it
+        calls = [
+            native.of_function(gradients, kinds, native.REASSOCIATE).bind(
+                pieces, BACKWARD_WORK * x.size, x, gamma, mean, variance, dy, dx, slopes, offsets, 1 / length, epsilon,
+                length, rows, piece,
+            )
+        ]  # fmt: skip
+        if added:
+            kept = [Literal(int(one is not None)) for one in (dgamma, dbeta)]
+            calls.append(
+                native.of_function(together, (*(element,) * 4, *kept, *(Size(),) * 2)).bind(
+                    length, 2 * pieces * length, slopes, offsets, dgamma, dbeta, pieces, length
+                )
+            )
+        return in_turn(calls)

@@ -1,0 +1,124 @@
+"""Layer normalization and its gradient. Ba, Kiros and Hinton 2016, arXiv:1607.06450."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from netspec.graph.onnx_map import GRADIENT, OnnxMap, floating, integer
+from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.ops.elementwise import Pow
+from netspec.graph.ops.reduce import Broadcast, ReduceMean, ReduceSum
+from netspec.graph.types import TensorType
+from netspec.graph.value import Value
+
+
+@dataclass(frozen=True)
+class OverRows(Op):
+    """Base of ops that treat each row on its own: the elements along the axes from `axis` on."""
+
+    axis: int = -1
+    epsilon: float = 1e-3
+
+    def statistic(self, x: TensorType, *vectors: TensorType) -> TensorType:
+        """The type of one number for each row, which stays broadcastable; raises unless `vectors` are rows of `x`."""
+        self.check(-x.rank <= self.axis < x.rank, f"there is no axis {self.axis} to normalize from", got=x)
+        first = self.axis % x.rank
+        row = x.with_shape(*x.shape[first:])
+        for one in vectors:
+            self.check(one == row, "a factor or offset does not fit", expected=str(row), got=one)
+        return x.with_shape(*x.shape[:first], *(1 for _ in x.shape[first:]))
+
+    def axes(self, rank: int) -> tuple[int, ...]:
+        """The axes along a row."""
+        return tuple(range(self.axis % rank, rank))
+
+    def others(self, rank: int) -> tuple[int, ...]:
+        """The axes across rows."""
+        return tuple(range(self.axis % rank))
+
+    def length(self, shape: tuple[int, ...]) -> int:
+        """How many numbers a row holds."""
+        return prod(shape[self.axis % len(shape) :])
+
+
+@dataclass(frozen=True)
+class LayerNormalization(OverRows):
+    """y = gamma · (x - mean) / √(variance + ε) + beta, with mean and variance those of each row.
+
+    Results: y, mean, variance; the variance is the biased one, Σ(x - mean)² / length. (ONNX's third result is
+    1 / √(variance + ε), and read by nobody in what is exported.)
+    """
+
+    onnx = OnnxMap("LayerNormalization", axis=integer("axis"), epsilon=floating("epsilon"))
+
+    def infer(self, x: TensorType, gamma: TensorType, beta: TensorType) -> tuple[TensorType, TensorType, TensorType]:
+        """x: (…, row…), gamma, beta: (row…) → (…, row…), twice (…, 1…)."""
+        statistic = self.statistic(x, gamma, beta)
+        return x, statistic, statistic
+
+    def forward(self, xp: Xp, x: Array, gamma: Array, beta: Array) -> tuple[Array, Array, Array]:
+        axes = self.axes(x.ndim)
+        mean = x.mean(axis=axes, keepdims=True)
+        centered = x - mean
+        variance = (centered * centered).mean(axis=axes, keepdims=True)
+        return centered * (1 / xp.sqrt(variance + self.epsilon)) * gamma + beta, mean, variance
+
+    def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
+        """Mean and variance depend on x too: their gradients, which double backward asks for, flow on to it."""
+        y, mean, variance = ys
+        x, gamma, _ = y.inputs
+        share = 1 / self.length(x.shape)
+        dx = dgamma = dbeta = None
+        if dys[0] is not None:
+            dx, dgamma, dbeta = LayerNormalizationGrad(self.axis, self.epsilon).many(x, gamma, mean, variance, dys[0])
+        if dys[1] is not None:
+            flow = Broadcast(x.shape)(dys[1] * share)
+            dx = flow if dx is None else dx + flow
+        if dys[2] is not None:
+            flow = (x - mean) * (dys[2] * (2 * share))
+            dx = flow if dx is None else dx + flow
+        return dx, dgamma, dbeta
+
+    def flops(self, x: TensorType, *vectors: TensorType) -> int:
+        return 7 * x.size
+
+
+@dataclass(frozen=True)
+class LayerNormalizationGrad(OverRows):
+    """Gradients of `LayerNormalization`: x, gamma, mean, variance, dy → dx, dgamma, dbeta.
+
+    dx = (g - mean(g) - x̂ · mean(g · x̂)) / √(variance + ε) with g = gamma · dy and means over each row;
+    dgamma = Σ dy · x̂ and dbeta = Σ dy over all rows.
+    """
+
+    onnx = GRADIENT
+
+    def infer(
+        self, x: TensorType, gamma: TensorType, mean: TensorType, variance: TensorType, dy: TensorType
+    ) -> tuple[TensorType, TensorType, TensorType]:
+        """x, dy: (…, row…), gamma: (row…), the others: (…, 1…) → (…, row…), twice (row…)."""
+        statistic = self.statistic(x, gamma)
+        for one, wanted in ((mean, statistic), (variance, statistic), (dy, x)):
+            self.check(one == wanted, "an operand is not of the forward op's type", expected=str(wanted), got=one)
+        return x, gamma, gamma
+
+    def forward(
+        self, xp: Xp, x: Array, gamma: Array, mean: Array, variance: Array, dy: Array
+    ) -> tuple[Array, Array, Array]:
+        along, across = self.axes(x.ndim), self.others(x.ndim)
+        r = 1 / xp.sqrt(variance + self.epsilon)
+        normal, g = (x - mean) * r, dy * gamma
+        level, tilt = (one.mean(axis=along, keepdims=True) for one in (g, g * normal))
+        return r * (g - level - normal * tilt), (dy * normal).sum(axis=across), dy.sum(axis=across)
+
+    def decompose(self, x: Value, gamma: Value, mean: Value, variance: Value, dy: Value) -> tuple[Value, Value, Value]:
+        rank = len(x.shape)
+        average, total = ReduceMean(self.axes(rank), keepdims=True), ReduceSum(self.others(rank))
+        r = Pow(-0.5)(variance + self.epsilon)
+        normal, g = (x - mean) * r, dy * gamma
+        return (g - average(g) - normal * average(g * normal)) * r, total(dy * normal), total(dy)
+
+    def flops(self, x: TensorType, *others: TensorType) -> int:
+        return 13 * x.size
