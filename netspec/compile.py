@@ -31,6 +31,7 @@ from netspec.passes.detach import Detach
 from netspec.passes.epilogue import FuseEpilogues
 from netspec.passes.fold import Fold
 from netspec.passes.fuse import FuseElementwise
+from netspec.passes.group import GroupAlike
 from netspec.passes.layout import assign_layouts
 from netspec.passes.memory import plan_memory
 from netspec.passes.schedule import schedule
@@ -350,7 +351,8 @@ def _train_graph(compiler: Compiler, built: Built) -> Graph:
 
 def make_plan(graph: Graph, device: Device) -> Plan:
     """Passes, layouts, order, kernels and memory for a graph on a device."""
-    graph = run_passes(graph, (*PASSES, FuseEpilogues(device.accepts), FuseElementwise(device.accepts)))
+    fusing = FuseEpilogues(device.accepts), FuseElementwise(device.accepts), GroupAlike(device.accepts)
+    graph = run_passes(graph, (*PASSES, *fusing))
     graph, layouts = assign_layouts(graph, lambda node: choose(node, device.kernels).kernel)
     order, before_guard = schedule(graph)
     choices = choose_kernels(order, device)

@@ -1,15 +1,17 @@
-"""Several ops as one, so that what lies between them never goes to memory: `Fused` and `Anchored`."""
+"""Several ops as one: `Fused` and `Anchored`, so that what lies between never goes to memory; `ForEach` saves calls."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.op import Array, Op, Traits, Xp
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -120,3 +122,45 @@ class Anchored(Op):
         assert isinstance(made, TensorType)
         extras = types[self.anchor_arity :]
         return self.anchor.flops(*own) + self.epilogue(len(extras)).flops(made, *extras)
+
+
+@dataclass(frozen=True)
+class ForEach(Op):
+    """One elementwise op on `count` sets of operands, one set after another: the update of many small parameters.
+
+    Operands are those of the first set, then of the second, …; so are the results. No set reads what another writes.
+    """
+
+    op: Op
+    count: int
+    traits = Traits(inplace=True)
+    onnx = NoOnnx("a pass makes it for kernels; export sees the graph before that")
+
+    @property
+    def name(self) -> str:
+        """The op's name, and how often."""
+        return f"{self.count}x {self.op.name}"
+
+    def sets(self, values: Sequence[T]) -> list[Sequence[T]]:
+        """Operands or results, by set."""
+        size = len(values) // self.count
+        return [values[start : start + size] for start in range(0, len(values), size)]
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        self.check(len(types) % self.count == 0, "not so many sets of operands", got=f"{len(types)} operands")
+        made = [self.op.infer(*own) for own in self.sets(types)]
+        return tuple(one for own in made for one in (own if isinstance(own, tuple) else (own,)))
+
+    def forward(self, xp: Xp, *arrays: Array) -> tuple[Array, ...]:
+        made = [self.op.forward(xp, *own) for own in self.sets(arrays)]
+        return tuple(one for own in made for one in (own if isinstance(own, tuple) else (own,)))
+
+    def decompose(self, *inputs: Value) -> tuple[Value, ...]:
+        return tuple(one for own in self.sets(inputs) for one in self.op.many(*own))
+
+    def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
+        own = self.sets(inputs)[result * self.count // len(self.infer(*(value.type for value in inputs)))]
+        return [value for value in own if inputs.count(value) == own.count(value)]
+
+    def flops(self, *types: TensorType) -> int:
+        return sum(self.op.flops(*own) for own in self.sets(types))

@@ -97,6 +97,10 @@ class Op:
         """A value of the same type that is cheaper and equal, or None: x + 0 is x. The pass `simplify` asks for it."""
         return None
 
+    def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
+        """The operands that a result may be written over if they are of its type and nobody reads them afterwards."""
+        return inputs if self.traits.inplace else ()
+
     def flops(self, *types: Any, **_: Any) -> int:
         """Floating-point operations of one call; by default one for each element of the first result."""
         inferred = self.infer(*types)

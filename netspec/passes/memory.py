@@ -125,9 +125,7 @@ class _Planner:
         node = value.node
         if node.op.traits.view:
             return self.storage[node.inputs[0]]
-        if not node.op.traits.inplace:
-            return None
-        for operand in node.inputs:
+        for operand in node.op.overwritable(value.index, node.inputs):
             storage = self.storage[operand]
             alike = operand.type == value.type and self.layouts.get(operand) == self.layouts.get(value)
             fits = alike and storage.kind == "arena" and storage.first >= 0
@@ -146,7 +144,7 @@ class _Planner:
             if node.op.traits.source or node.op.traits.view or value in targets or index < self.before_guard:
                 continue
             # A node that reads the state it writes must be able to write over an operand, and see it as such.
-            safe = index not in read or (node.op.traits.inplace and states[name] in node.inputs)
+            safe = index not in read or states[name] in node.op.overwritable(value.index, node.inputs)
             if safe and all(reader <= index for reader in read):
                 targets[value] = name
         return targets

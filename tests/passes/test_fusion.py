@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from netspec.graph.fused import Anchored, Fused
+from netspec.graph.fused import Anchored, ForEach, Fused, Step
 from netspec.graph.graph import Graph
 from netspec.graph.kernel import Kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Op
-from netspec.graph.ops.elementwise import Cast, Neg, Pow
+from netspec.graph.ops.elementwise import Add, Cast, Mul, Neg, Pow
 from netspec.graph.ops.functions import Exp, Relu, Tanh
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import Broadcast, ReduceSum
@@ -29,6 +29,7 @@ from netspec.passes.cse import CommonSubexpressions
 from netspec.passes.epilogue import FuseEpilogues
 from netspec.passes.fold import Fold
 from netspec.passes.fuse import FuseElementwise
+from netspec.passes.group import MAX_BYTES, MAX_GROUP_BYTES, GroupAlike
 from netspec.passes.layout import assign_layouts
 from netspec.passes.schedule import schedule
 from netspec.passes.simplify import Simplify
@@ -52,8 +53,9 @@ def names(graph: Graph) -> list[str]:
 
 
 def optimized(graph: Graph) -> Graph:
-    passes = (Fold(), Simplify(), CommonSubexpressions(), FuseEpilogues(everything), FuseElementwise(everything))
-    return run_passes(graph, passes, check=True)
+    simple = (Fold(), Simplify(), CommonSubexpressions())
+    fusing = (FuseEpilogues(everything), FuseElementwise(everything), GroupAlike(everything))
+    return run_passes(graph, (*simple, *fusing), check=True)
 
 
 def test_what_changes_nothing_is_simplified_away() -> None:
@@ -155,6 +157,55 @@ def test_fused_graphs_compute_the_same(graph: Graph) -> None:
         assert mine.keys() == right.keys()
         for name, array in mine.items():
             np.testing.assert_array_equal(array, right[name])  # the same ops in the same order: equal numbers
+
+
+RATE = x(name="rate")
+
+
+def moved(name: str, *shape: int) -> Value:
+    """The update of a state by a gradient of its own and a rate that all share."""
+    return State(name, typed(shape))() - x(*shape, name=f"gradient of {name}") * RATE
+
+
+def test_updates_of_small_parameters_become_one_op() -> None:
+    graph = Graph({}, {"a": moved("a", 3, 2), "b": moved("b", 5), "c": moved("c", 4)})
+    assert names(optimized(graph)) == ["3x Fused"]
+
+
+def test_large_parameters_and_different_updates_stay_apart() -> None:
+    large = MAX_BYTES // 4 + 1
+    updates = {name: moved(name, size) for name, size in (("a", large), ("b", large), ("c", 3), ("d", 4))}
+    other = State("e", typed((3,)))()
+    updates["e"] = other + x(3, name="gradient of e")
+    assert sorted(names(optimized(Graph({}, updates)))) == ["2x Fused", "Add", "Fused", "Fused"]
+
+
+def test_a_group_does_not_keep_too_many_gradients_waiting() -> None:
+    size = MAX_BYTES // 4
+    updates = {f"s{i}": moved(f"s{i}", size) for i in range(6)}
+    assert sorted(names(optimized(Graph({}, updates)))) == ["2x Fused", f"{MAX_GROUP_BYTES // MAX_BYTES}x Fused"]
+
+
+def test_what_is_read_is_grouped_only_if_it_reads_nothing_computed() -> None:
+    a, b = x(3, name="a"), x(4, name="b")
+    total = ReduceSum((0,))
+    assert sorted(names(optimized(Graph({"y": total(Exp()(a)), "z": total(Exp()(b))})))) == [
+        "2x Exp", "ReduceSum", "ReduceSum",
+    ]  # fmt: skip
+    computed = Graph({"y": total(Exp()(total(x(3, 4, name="m")))), "z": total(Exp()(b))})
+    assert sorted(names(optimized(computed))) == ["Exp", "Exp", "ReduceSum", "ReduceSum", "ReduceSum"]
+
+
+def test_updates_of_one_array_by_each_other_stay_apart() -> None:
+    a, b = State("a", typed((3,)))(), State("b", typed((3,)))()
+    assert sorted(names(optimized(Graph({}, {"a": a + b, "b": b + a})))) == ["Add", "Add"]
+
+
+def test_a_group_is_written_over_nothing_that_another_set_reads() -> None:
+    a, b, c, rate = x(3, name="a"), x(3, name="b"), x(3, name="c"), x(name="rate")
+    group = ForEach(Fused(3, (Step(Mul(), (0, 2)), Step(Add(), (3, 1))), (3, 4)), 2)
+    inputs = (a, b, rate, c, a, rate)
+    assert [group.overwritable(result, inputs) for result in range(4)] == [[b], [b], [c], [c]]
 
 
 class ChannelsLast(Kernel):

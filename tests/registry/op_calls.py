@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import netspec
-from netspec.graph.fused import Anchored, Fused, Step
+from netspec.graph.fused import Anchored, ForEach, Fused, Step
 from netspec.graph.op import Op
 from netspec.graph.ops import elementwise, functions, linear, reduce, shape
 from netspec.graph.ops.source import Constant, Input
@@ -84,6 +84,10 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
             2, (Step(elementwise.Mul(), (0, 1)), Step(elementwise.Add(), (2, 1)), Step(functions.Tanh(), (3,))), (4,)
         ),
         (numbers(2, 3), numbers(2, 3, offset=0.1)),
+    ),
+    (
+        ForEach(Fused(3, (Step(elementwise.Mul(), (1, 2)), Step(elementwise.Add(), (0, 3))), (4, 3)), 2),
+        (numbers(2, 3), numbers(2, 3, offset=0.1), np.array(0.5), numbers(4), numbers(4, offset=0.1), np.array(0.25)),
     ),
     (shape.Reorder(), (numbers(2, 3, 4, 5),)),
     (functions.Sqrt(), (numbers(3, 2, low=0.5),)),

@@ -37,24 +37,32 @@ class Elementwise(Kernel):
         return bound(code, buffers.inputs, buffers.outputs)
 
 
-def bound(code: tuple[tuple[str, ...], tuple[str, ...]], inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
+Code = tuple[tuple[str, ...], tuple[str, ...]]
+"""What `scalar_code` gives: lines for one element, and the names of the results in them."""
+
+
+def bound(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
     """A call of compiled scalar code over arrays; inputs broadcast to the shape of the outputs."""
-    lines, names = code
-    read = [(number, array) for number, array in enumerate(outputs) if array is not None]
-    shape = read[0][1].shape
-    results = tuple(Result(number, _dtype(array), _written_over(array, inputs)) for number, array in read)
-    loops = collapsed(shape, [read[0][1], *inputs, *(array for _, array in read)])
-    loops = type(loops)(loops.sizes, loops.steps[1:])  # the first decided the order only
-    source = ElementwiseSource(lines, names, tuple(map(_dtype, inputs)), results, loops)
-    arrays = [*inputs, *(array for _, array in read)]
-    dtypes = [*source.operands, *(one.dtype for one in results)]
-    numbers = source.numbers()
-    arguments = (*(native.Pointer(dtypes[k]) for k in source.arrays), *(native.Size() for _ in numbers))
+    source, arrays = source_of(code, inputs, outputs)
+    loops, numbers = source.loops, source.numbers()
+    arguments = (*(native.Pointer(dtype_of(arrays[k])) for k in source.arrays), *(native.Size() for _ in numbers))
     units = loops.size if source.depth == 1 else loops.size // loops.sizes[-1]
-    work = loops.size + loops.size * len(lines) // LINES_AN_ELEMENT
+    work = loops.size + loops.size * len(code[0]) // LINES_AN_ELEMENT
     return native.of_source(source.text(), arguments).bind(
         units, work, *(arrays[k] for k in source.arrays), *numbers.values()
     )
+
+
+def source_of(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> tuple[ElementwiseSource, list[Any]]:
+    """The source of scalar code over such arrays, and the arrays by its numbers: inputs, then the outputs read."""
+    lines, names = code
+    read = [(number, array) for number, array in enumerate(outputs) if array is not None]
+    shape = read[0][1].shape
+    results = tuple(Result(number, dtype_of(array), _written_over(array, inputs)) for number, array in read)
+    loops = collapsed(shape, [read[0][1], *inputs, *(array for _, array in read)])
+    loops = type(loops)(loops.sizes, loops.steps[1:])  # the first decided the order only
+    source = ElementwiseSource(lines, names, tuple(map(dtype_of, inputs)), results, loops)
+    return source, [*inputs, *(array for _, array in read)]
 
 
 def copy(source: Any, target: Any) -> Thunk:
@@ -64,12 +72,13 @@ def copy(source: Any, target: Any) -> Thunk:
 
 def fill(value: float, target: Any) -> Thunk:
     """A call that writes one number into all places of an array."""
-    dtype = _dtype(target)
+    dtype = dtype_of(target)
     text = f"{dtype}({value!r})" if dtype != DType.BOOL else repr(bool(value))
     return bound(((), (text,)), [], [target])
 
 
-def _dtype(array: Any) -> DType:
+def dtype_of(array: Any) -> DType:
+    """The element type of an array."""
     return DType(str(array.dtype))
 
 

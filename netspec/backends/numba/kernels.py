@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netspec.backends.numba import (
     elementwise,
+    foreach,
     layer_normalization,
     moves,
     normalization,
@@ -16,6 +17,7 @@ from netspec.backends.numba import (
 
 __all__ = [
     "elementwise",
+    "foreach",
     "layer_normalization",
     "moves",
     "normalization",

@@ -114,10 +114,10 @@ def entry(words):
 '''
 
 
-def compiled(function: str, flags: frozenset[str] = FAST) -> str:
-    """Source that makes a Python function a function `run` to be inlined."""
+def compiled(function: str, flags: frozenset[str] = FAST, name: str = "run") -> str:
+    """Source that makes a Python function a function called `name` to be inlined."""
     return (
-        f"run = njit(forceinline=True, error_model='numpy', boundscheck=False, "
+        f"{name} = njit(forceinline=True, error_model='numpy', boundscheck=False, "
         f"fastmath={{{', '.join(map(repr, sorted(flags)))}}})({function})"
     )
 
@@ -169,9 +169,9 @@ def _of_function(body: Callable[..., None], arguments: tuple[Argument, ...], fla
 
 
 @cache
-def of_source(source: str, arguments: tuple[Argument, ...]) -> Native:
-    """The machine code of a function `body` given as source."""
-    return _native("", f"{source}\n\n{compiled('body')}", arguments)
+def of_source(source: str, arguments: tuple[Argument, ...], name: str = "body") -> Native:
+    """The machine code of a function called `name` given as source."""
+    return _native("", f"{source}\n\n{compiled(name)}", arguments)
 
 
 def _native(imports: str, body: str, arguments: tuple[Argument, ...], *modules: str) -> Native:

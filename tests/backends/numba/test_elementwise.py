@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from netspec.backends.numba.trace import Untraceable, power, scalar_code, why_untraceable
-from netspec.graph.fused import Fused, Step
+from netspec.graph.fused import ForEach, Fused, Step
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Array, Op, Traits, Xp
 from netspec.graph.ops.elementwise import Add, Cast, Div, Greater, Maximum, Minimum, Mul, Pow, Where
@@ -91,6 +91,17 @@ def test_a_result_may_be_written_over_its_operand_while_others_are_read() -> Non
     got = by_numba(Fused(3, body, (6, 4)), w, m, g, over=0)
     np.testing.assert_allclose(got[1], m * m + g, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(got[0], (m * m + g) * w + g, rtol=1e-5, atol=1e-5)
+
+
+def test_one_call_for_many_sets_shared_out_among_threads_and_written_over_operands() -> None:
+    random = np.random.default_rng(3)
+    update = Fused(3, (Step(Mul(), (1, 2)), Step(Add(), (0, 3))), (4, 3))
+    sizes = (1, 100_003, 7, 64, 50_000)
+    sets = [(random.normal(size=n), random.normal(size=n), np.array(0.1 * n)) for n in sizes]
+    got = by_numba(ForEach(update, len(sizes)), *(one for own in sets for one in own), over=0)
+    for (w, g, rate), new, step in zip(sets, got[::2], got[1::2], strict=True):
+        np.testing.assert_allclose(step, g * rate, rtol=1e-15)
+        np.testing.assert_allclose(new, w + g * rate, rtol=1e-14, atol=1e-15)
 
 
 def test_broadcast_and_where_on_bool() -> None:

@@ -1,0 +1,82 @@
+"""`ForEach`: one generated elementwise kernel over many sets of arrays, shared out among the threads as one whole."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from netspec.backends.numba import native
+from netspec.backends.numba.elementwise import LINES_AN_ELEMENT, dtype_of, source_of
+from netspec.backends.numba.moves import in_turn
+from netspec.backends.numba.trace import scalar_code, why_untraceable
+from netspec.graph.fused import ForEach
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+
+ENTRY = """{body}
+
+
+def each(first, last, table, sets):
+    for k in range(sets):
+        row = k * {width}
+        start, count = table[row], table[row + 1]
+        low, high = max(first - start, 0), min(last - start, count)
+        if low < high:
+            one(low, high, {pointers})
+"""
+
+
+@kernel(ForEach, backend="numba", rank=10)
+class Each(Kernel):
+    """Every elementwise op on sets of plain arrays of one shape each, and scalars."""
+
+    def why_not(self, op: ForEach, *types: TensorType) -> str | None:
+        for own in op.sets(types):
+            result = op.op.infer(*own)
+            shape = (result[0] if isinstance(result, tuple) else result).shape
+            if any(one.shape not in (shape, ()) for one in own):
+                return "an operand broadcasts"
+            if [one.dtype for one in own] != [one.dtype for one in types[: len(own)]]:
+                return "the sets have different element types"
+        return why_untraceable(op.op, types[: len(types) // op.count])
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op = node.op
+        assert isinstance(op, ForEach)
+        code = scalar_code(op.op, *(value.dtype for value in op.sets(node.inputs)[0]))
+        # Sets whose results lie over other operands, or are not all read, are other code.
+        alike: dict[tuple[str, tuple[DType, ...]], list[list[Any]]] = defaultdict(list)
+        for inputs, outputs in zip(op.sets(buffers.inputs), op.sets(buffers.outputs), strict=True):
+            if all(one is None for one in outputs):
+                continue
+            source, arrays = source_of(code, inputs, outputs)
+            assert not source.numbers(), "plain arrays of one shape, and scalars: one loop, steps of 1 and 0"
+            dtypes = tuple(dtype_of(arrays[index]) for index in source.arrays)
+            alike[source.text(), dtypes].append([arrays[index] for index in source.arrays])
+        return in_turn([_bound(text, dtypes, sets, len(code[0])) for (text, dtypes), sets in alike.items()])
+
+
+def _bound(text: str, dtypes: Sequence[DType], sets: Sequence[Sequence[Any]], lines: int) -> Thunk:
+    """A call of one source for sets of arrays."""
+    import numpy as np
+
+    width = 2 + len(dtypes)
+    table = np.zeros((len(sets), width), np.int64)
+    total = 0
+    for row, arrays in zip(table, sets, strict=True):
+        count = max(one.size for one in arrays)
+        row[:2] = total, count
+        row[2:] = [one.__array_interface__["data"][0] for one in arrays]
+        total += count
+    pointers = ", ".join(
+        f"pointer(table[row + {place}], {native.STORED.get(dtype, dtype)})" for place, dtype in enumerate(dtypes, 2)
+    )
+    inner = f"{text}\n\n{native.compiled('body', name='one')}"
+    source = ENTRY.format(body=inner, width=width, pointers=pointers)
+    arguments = (native.Pointer(DType.INT64), native.Size())
+    work = total + total * lines // LINES_AN_ELEMENT
+    thunk = native.of_source(source, arguments, "each").bind(total, work, table, len(sets))
+    vars(thunk)["sets"] = sets  # for as long as there is somebody to call it
+    return thunk
