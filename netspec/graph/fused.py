@@ -159,7 +159,9 @@ class ForEach(Op):
         return tuple(one for own in self.sets(inputs) for one in self.op.many(*own))
 
     def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
-        own = self.sets(inputs)[result * self.count // len(self.infer(*(value.type for value in inputs)))]
+        sets = self.sets(inputs)
+        made = self.op.infer(*(value.type for value in sets[0]))
+        own = sets[result // (len(made) if isinstance(made, tuple) else 1)]
         return [value for value in own if inputs.count(value) == own.count(value)]
 
     def flops(self, *types: TensorType) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from netspec.graph.fused import ForEach
 from netspec.graph.graph import Graph, topological, users
 from netspec.graph.ops.source import State
 from netspec.graph.value import Node
@@ -33,6 +34,9 @@ def schedule(graph: Graph) -> tuple[list[Node], int]:
     for update, readers in _readers_before_updates(graph, nodes, frozenset(topological(guard))).items():
         operands[update] = [*readers, *operands[update]]
     ends = {value.node for value in graph.roots()}
+    # What a group waits for is made when its turn comes, not when the group's does: else each gradient of a weight
+    # would keep the gradient of a layer's result alive until the end.
+    ends |= {value.node for node in ends if isinstance(node.op, ForEach) for value in node.inputs}
     _visit(sorted(ends, key=lambda node: (depth[node], node.serial)), operands, order)
     return list(order), before_guard
 
