@@ -354,8 +354,9 @@ def make_plan(graph: Graph, device: Device) -> Plan:
     fusing = FuseEpilogues(device.accepts), FuseElementwise(device.accepts), GroupAlike(device.accepts)
     graph = run_passes(graph, (*PASSES, *fusing))
     graph, layouts = assign_layouts(graph, lambda node: choose(node, device.kernels).kernel)
-    order, before_guard = schedule(graph)
+    scheduled = schedule(graph)
+    order, steady, before_guard = scheduled.order, scheduled.steady, scheduled.before_guard
     choices = choose_kernels(order, device)
     workspace = {node: choice.kernel.workspace(node, signature(node, layouts)) for node, choice in choices.items()}
-    memory = plan_memory(graph, order, workspace, before_guard, layouts)
-    return Plan(graph, order, before_guard, choices, layouts, memory)
+    memory = plan_memory(graph, order, workspace, before_guard, layouts, steady)
+    return Plan(graph, order, steady, before_guard, choices, layouts, memory)

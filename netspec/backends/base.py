@@ -50,7 +50,7 @@ class Device:
         raise NotImplementedError
 
     def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> Any:
-        """An array of the given type at `offset` bytes in the arena."""
+        """An array of the given type at `offset` bytes in the arena; in an opaque layout, a row of elements."""
         raise NotImplementedError
 
     def upload(self, array: Any, host: Any) -> None:
@@ -96,8 +96,10 @@ class ArrayDevice(Device):
     """The array namespace."""
 
     def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> Any:
-        """A NumPy array at the offset: of the given shape, with the strides of the layout."""
-        flat = arena[offset : offset + kind.nbytes].view(str(kind.dtype))
+        """A NumPy array at the offset: of the given shape, with the strides of the layout; flat in an opaque one."""
+        flat = arena[offset : offset + layout.nbytes(kind)].view(str(kind.dtype))
+        if layout.form is not None:
+            return flat
         if layout.order is None:
             return flat.reshape(kind.shape)
         lying = flat.reshape([kind.shape[axis] for axis in layout.order])

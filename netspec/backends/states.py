@@ -11,10 +11,12 @@ from netspec.graph.types import TensorType
 
 
 class States(Mapping[str, Any]):
-    """Named arrays in one piece of device memory. Read as NumPy copies; written with `assign`."""
+    """Named arrays in one piece of device memory. Read as NumPy copies; written with `assign`, and by programs."""
 
     def __init__(self, types: Mapping[str, TensorType], device: Device) -> None:
         self.device = device
+        self.version = 0
+        """Counts the occasions on which states were written: what was computed from them before may be out of date."""
         self.types = dict(types)
         offsets: dict[str, int] = {}
         size = 0
@@ -31,6 +33,7 @@ class States(Mapping[str, Any]):
 
     def assign(self, name: str, host: Any) -> None:
         """Write a NumPy array. Raises `ValueError` if it has another shape."""
+        self.version += 1
         self.device.upload(self._arrays[name], host)
 
     def __getitem__(self, name: str) -> Any:

@@ -41,12 +41,18 @@ class ProgramCost:
     """One compiled program: what is allocated for it beside the states."""
 
     nodes: int
+    """Operations of each run."""
+    steady_nodes: int
+    """Operations that run only when states have changed, such as putting weights into the form that a kernel wants."""
     flops: int
+    """Of each run."""
     arena_bytes: int
     """Bytes of all values of a step and of the kernels' scratch memory; this is what is allocated."""
     lower_bound_bytes: int
     """The most bytes alive at once: no plan can be smaller."""
     constant_bytes: int
+    steady_bytes: int
+    """What steady operations leave to the others."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,10 @@ class KernelUse:
     phase: str
     types: tuple[str, ...]
     """Element type and shape of each result."""
+    layouts: tuple[str, ...]
+    """How each result lies in memory: `plain`, an order of axes, or a form of the kernel's own."""
+    steady: bool
+    """Whether it runs only when states have changed."""
     kernel: str
     declined: tuple[tuple[str, str], ...]
     """Faster kernels, and why they can't take the node."""
@@ -154,11 +164,28 @@ def _flops(node: Node) -> int:
 
 def _program(plan: Plan) -> ProgramCost:
     memory = plan.memory
-    flops = sum(_flops(node) for node in plan.choices)
-    return ProgramCost(len(plan.choices), flops, memory.arena_bytes, memory.lower_bound, memory.constant_bytes)
+    steady = _steady(plan)
+    return ProgramCost(
+        nodes=len(plan.choices) - len(steady),
+        steady_nodes=len(steady),
+        flops=sum(_flops(node) for node in plan.choices if node not in steady),
+        arena_bytes=memory.arena_bytes,
+        lower_bound_bytes=memory.lower_bound,
+        constant_bytes=memory.constant_bytes,
+        steady_bytes=memory.steady_bytes,
+    )
+
+
+def _steady(plan: Plan) -> set[Node]:
+    return {node for node in plan.order[: plan.steady] if node in plan.choices}
 
 
 def _kernels(plan: Plan) -> Iterable[KernelUse]:
+    steady = _steady(plan)
     for node, choice in plan.choices.items():
         types = tuple(str(kind) for kind in node.types)
-        yield KernelUse(node.op.name, node.scope.layer, node.scope.phase, types, choice.label, choice.declined)
+        layouts = tuple(str(plan.layouts[value]) for value in node.outputs)
+        scope = node.scope
+        yield KernelUse(
+            node.op.name, scope.layer, scope.phase, types, layouts, node in steady, choice.label, choice.declined
+        )

@@ -93,17 +93,25 @@ def _print_programs(found: Costs) -> None:
             scaled(one.flops, "FLOP"),
             size(one.arena_bytes),
             size(one.constant_bytes),
+            size(one.steady_bytes),
             size(kept),
-            size(one.arena_bytes + one.constant_bytes + kept),
+            size(one.arena_bytes + one.constant_bytes + one.steady_bytes + kept),
         ]
         for purpose, one in found.programs.items()
     ]
     print()
-    columns = ["program", "operations", "arithmetic", "arena", "constants", "states", "in all"]
+    columns = ["program", "operations", "arithmetic", "arena", "constants", "steady", "states", "in all"]
     table(columns, rows, right=range(1, len(columns)))
     named = {"parameter": "parameters", "statistic": "moving statistics", "slot": "the solver's own"}
     parts = [f"{named[role]} {size(nbytes)}" for role, nbytes in found.states_bytes.items() if nbytes]
+    steady = [f"{count(one.steady_nodes)} of {purpose}" for purpose, one in found.programs.items() if one.steady_nodes]
+    if steady:
+        print(f"\noperations that run only when states have changed: {', '.join(steady)}")
     print(f"\nstates, which all programs share: {', '.join(parts) or 'none'}")
+
+
+def _lying(kind: str, layout: str) -> str:
+    return kind if layout == "plain" else f"{kind} as {layout}"
 
 
 def _print_kernels(purpose: str, uses: tuple[KernelUse, ...]) -> None:
@@ -113,8 +121,8 @@ def _print_kernels(purpose: str, uses: tuple[KernelUse, ...]) -> None:
             count(number),
             one.op,
             one.layer,
-            one.phase,
-            ", ".join(one.types),
+            f"{one.phase}, steady" if one.steady else one.phase,
+            ", ".join(_lying(kind, layout) for kind, layout in zip(one.types, one.layouts, strict=True)),
             one.kernel,
             "; ".join(f"{name}: {reason}" for name, reason in one.declined),
         ]

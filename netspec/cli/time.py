@@ -11,7 +11,9 @@ from netspec.cli.options import Device, Json, Overrides, Spec, Threads, check_ba
 from netspec.cli.output import count, print_json, scaled, table
 
 if TYPE_CHECKING:
-    from netspec.cli.timing import Cost, Timing
+    from collections.abc import Sequence
+
+    from netspec.cli.timing import Cost, NodeTime, Timing
 
 app = command_app()
 
@@ -106,9 +108,19 @@ def _print_layers(found: Timing) -> None:
     table(columns, [*rows, total], right=range(2, len(columns)))
     rest = max(0.0, found.step_seconds - found.nodes_seconds)
     print(f"\nbeside the nodes: {_ms(rest)} ms a step, for copying inputs in and for the calls")
+    if found.steady:
+        taken = f"{_ms(found.steady_seconds)} ms for {count(len(found.steady))} operations"
+        print(f"only when weights have changed: {taken}, not counted above")
 
 
 def _print_nodes(found: Timing) -> None:
+    _print_costs(found, found.nodes)
+    if found.steady:
+        print("\nonly when weights have changed; shares are of a step")
+        _print_costs(found, found.steady)
+
+
+def _print_costs(found: Timing, nodes: Sequence[NodeTime]) -> None:
     columns = ["", "operation", "layer", "phase", "result", "kernel", "ms", "share", "arithmetic", "traffic", "of roof"]
     rows = [
         [
@@ -121,7 +133,7 @@ def _print_nodes(found: Timing) -> None:
             _ms(one.seconds),
             *_rates(found, one),
         ]
-        for number, one in enumerate(found.nodes, start=1)
+        for number, one in enumerate(nodes, start=1)
     ]
     print()
     table(columns, rows, right=(0, *range(6, len(columns))))

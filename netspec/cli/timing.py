@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from time import perf_counter
@@ -100,12 +100,19 @@ class Timing:
     types: dict[str, str]
     """Type of each layer, loss and the solver, by name."""
     nodes: tuple[NodeTime, ...]
-    """In the order of execution."""
+    """Those of each step, in the order of execution."""
+    steady: tuple[NodeTime, ...]
+    """Those that run only when states have changed."""
 
     @property
     def nodes_seconds(self) -> float:
-        """Of all nodes; the rest of a step is copying inputs in and calling the nodes."""
+        """Of all nodes of a step; the rest of a step is copying inputs in and calling the nodes."""
         return sum(node.seconds for node in self.nodes)
+
+    @property
+    def steady_seconds(self) -> float:
+        """Of all steady nodes."""
+        return sum(node.seconds for node in self.steady)
 
     @property
     def layers(self) -> list[LayerTime]:
@@ -132,6 +139,7 @@ class Timing:
         made["flops_per_second"] = self.flops / self.step_seconds
         made["layers"] = [{**asdict(one), **one.rates(self.nodes_seconds)} for one in self.layers]
         made["nodes"] = [{**asdict(one), **one.rates(self.nodes_seconds)} for one in self.nodes]
+        made["steady_seconds"] = self.steady_seconds
         return made
 
 
@@ -164,6 +172,7 @@ def time_net(
     links: list[LayerLink | LossLink] = [*names.layers, *names.losses]
     roofline = measure_roofline(opened, dtype)
     nodes = tuple(_nodes(program, by_node, roofline))
+    steady = tuple(_nodes(program, [program.timed_steady() for _ in range(LEAST)], roofline))
     return Timing(
         name=net.name,
         purpose=str(purpose),
@@ -179,6 +188,7 @@ def time_net(
         roofline=roofline,
         types={one.name: str(getattr(one.fields, "type", "")) for one in links},
         nodes=nodes,
+        steady=steady,
     )
 
 
@@ -217,7 +227,7 @@ def _measure(
 
 def _nodes(
     program: Program, runs: Sequence[Sequence[tuple[Node | None, float]]], roofline: Roofline
-) -> Iterable[NodeTime]:
+) -> Iterator[NodeTime]:
     """Each node with the median of its times. States copied at the end of a step count as one node."""
     stored, choices = program.plan.memory.storage, program.plan.choices
     copied = [0.0] * len(runs)
@@ -239,7 +249,7 @@ def _nodes(
             kernel=choices[node].label,
             types=tuple(str(kind) for kind in node.types),
         )
-    if program.plan.memory.copies:
+    if program.plan.memory.copies and any(node is None for node, _ in runs[0]):
         nbytes = sum(2 * value.type.nbytes for value, _ in program.plan.memory.copies)
         least = roofline.seconds(0, nbytes)
         yield NodeTime(median(copied), 0, nbytes, least, "copies of states", "", "update", program.device.name, ())

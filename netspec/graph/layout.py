@@ -1,25 +1,42 @@
-"""`Layout`: in which order the elements of a value lie in memory."""
+"""`Layout`: how the elements of a value lie in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Protocol
 
 from netspec.graph.types import TensorType
+
+
+class Form(Hashable, Protocol):
+    """What a backend knows of a layout of its own. Equal forms are equal memory; its text is shown to users."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a value takes so, padding included: a multiple of an element's size."""
 
 
 @dataclass(frozen=True)
 class Layout:
     """A dense order of axes, from the outermost to the innermost; None is that of the shape itself (C order).
 
-    The shape of a value is the same in every layout: only strides differ.
+    The shape of a value is the same in every layout: only strides differ. A layout with a `form` is opaque: only the
+    backend that made it understands the memory, which to everybody else is a row of elements. It is made of the plain
+    layout, and made plain again, by `Reorder`.
     """
 
     order: tuple[int, ...] | None = None
+    form: Form | None = None
 
     @classmethod
     def channels_last(cls, rank: int) -> Layout:
         """(N, C, sizes…) stored as (N, sizes…, C)."""
         return cls((0, *range(2, rank), 1))
+
+    def nbytes(self, kind: TensorType) -> int:
+        """Bytes that a value of this type takes."""
+        return kind.nbytes if self.form is None else self.form.nbytes
 
     def strides(self, kind: TensorType) -> tuple[int, ...]:
         """Steps along each axis, in elements."""
@@ -32,10 +49,14 @@ class Layout:
 
     def is_plain(self, kind: TensorType) -> bool:
         """Whether the elements lie as in C order; axes of size 1 do not matter."""
+        if self.form is not None:
+            return False
         order = [axis for axis in self.order or () if kind.shape[axis] != 1]
         return order == sorted(order)
 
     def __str__(self) -> str:
+        if self.form is not None:
+            return str(self.form)
         return "plain" if self.order is None else "-".join(map(str, self.order))
 
 

@@ -22,7 +22,7 @@ class Storage:
     first: int
     last: int
     kind: str
-    """`arena`, `constant` (filled once), or the name of a state behind `state:`."""
+    """`arena`, `constant` (filled once), `steady` (kept from run to run), or the name of a state behind `state:`."""
     offset: int = 0
 
 
@@ -38,6 +38,8 @@ class MemoryPlan:
     lower_bound: int
     """The most bytes alive at once: no plan can be smaller."""
     constant_bytes: int
+    steady_bytes: int
+    """Of the results of steady nodes that others read."""
     live_bytes: Sequence[int] = field(default_factory=list)
     """Bytes alive while each node runs, in the order of execution."""
 
@@ -48,8 +50,10 @@ class Plan:
 
     graph: Graph
     order: Sequence[Node]
+    steady: int
+    """How many nodes come first and run only when states have changed."""
     before_guard: int
-    """How many nodes run before the guard is looked at."""
+    """How many nodes come before the guard is looked at, the steady ones included."""
     choices: Mapping[Node, Choice]
     layouts: Mapping[Value, Layout]
     """In which order the elements of each value lie."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from netspec.graph.graph import Graph
+from netspec.graph.layout import Layout
+from netspec.graph.ops.shape import Reorder
 from netspec.graph.ops.source import Input, State
 from netspec.graph.types import DType
+from netspec.graph.value import Value
 
 
 class InvalidGraphError(Exception):
@@ -39,6 +44,33 @@ def verify(graph: Graph) -> Graph:
             wrong.append(f"the update of {name!r} is {value.type}, the state is {states[name].type}")
     if graph.guard is not None and (graph.guard.shape != () or graph.guard.dtype not in (DType.FLOAT32, DType.FLOAT64)):
         wrong.append(f"the guard is {graph.guard.type}, not a float scalar")
+    if wrong:
+        raise InvalidGraphError("\n".join(wrong))
+    return graph
+
+
+def verify_layouts(graph: Graph, layouts: Mapping[Value, Layout]) -> Graph:
+    """Return `graph` if its values can lie as they are said to, else raise `InvalidGraphError` as `verify` does.
+
+    Checked: a `Reorder` reads and makes the layouts it names, one of which is plain where the other is opaque; sources,
+    views, elementwise ops and whoever runs the program meet no opaque layout; an updated state is plain.
+    """
+    wrong: list[str] = []
+    for node in graph.nodes():
+        met = [layouts[value] for value in (*node.inputs, *node.outputs)]
+        opaque = any(one.form is not None for one in met)
+        if isinstance(node.op, Reorder):
+            if met != [node.op.source, node.op.target]:
+                wrong.append(f"{node} goes from {met[0]} to {met[1]}, it says {node.op.source} to {node.op.target}")
+            if opaque and not any(one.is_plain(node.types[0]) for one in met):
+                wrong.append(f"{node} goes from {met[0]} to {met[1]}: one of them must be plain")
+        elif opaque and (node.op.traits.source or node.op.traits.view or node.op.traits.elementwise):
+            wrong.append(f"{node} meets an opaque layout")
+    opaque_roots = [value for value in graph.roots() if layouts[value].form is not None]
+    wrong += [f"{value!r} is a result in an opaque layout" for value in opaque_roots]
+    for name, value in graph.updates.items():
+        if not layouts[value].is_plain(value.type):
+            wrong.append(f"the update of {name!r} lies as {layouts[value]}")
     if wrong:
         raise InvalidGraphError("\n".join(wrong))
     return graph

@@ -3,7 +3,7 @@
 Values that live at the same time never overlap; a view lives where its operand lives; an op with the trait `inplace`
 may write over an operand that dies with it; a new value of a state is written where the state lives if nobody reads
 the old value afterwards, and never before the guard was looked at. What could not be written in place is copied at
-the end of the step.
+the end of the step. What steady nodes leave to others has memory of its own, since it stays from run to run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from netspec.graph.graph import Graph
-from netspec.graph.layout import Layout
+from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.ops.source import Input, State
 from netspec.graph.plan import MemoryPlan, Storage, aligned
 from netspec.graph.value import Node, Value
@@ -24,14 +24,16 @@ def plan_memory(
     workspace: Mapping[Node, int],
     before_guard: int = 0,
     layouts: Mapping[Value, Layout] | None = None,
+    steady: int = 0,
 ) -> MemoryPlan:
     """Plan the memory of the nodes run in `order`; `workspace` is the scratch memory each kernel wants, in bytes.
 
-    The first `before_guard` nodes run before the guard: they write no state, and find their inputs whole until its
-    end, so that they can be run again to look for what is not finite. An updated state must not be fetched, nor be
-    the new value of another state, by itself or as a view: see the pass `detach`.
+    The first `steady` nodes run only when states have changed. The first `before_guard` nodes run before the guard:
+    they write no state, and find their inputs whole until its end, so that they can be run again to look for what is
+    not finite. An updated state must not be fetched, nor be the new value of another state, by itself or as a view: see
+    the pass `detach`.
     """
-    planner = _Planner(graph, order, before_guard, layouts or {})
+    planner = _Planner(graph, order, before_guard, layouts or {}, steady)
     planner.assign()
     storages = {id(one): one for one in planner.storage.values()}.values()
     scratch = {
@@ -48,6 +50,7 @@ def plan_memory(
         arena_bytes=place(arena),
         lower_bound=max(live, default=0),
         constant_bytes=_in_a_row(one for one in storages if one.kind == "constant"),
+        steady_bytes=_in_a_row(one for one in storages if one.kind == "steady"),
         live_bytes=live[: len(order)],
     )
 
@@ -76,8 +79,11 @@ def _in_a_row(pieces: Iterable[Storage]) -> int:
 class _Planner:
     """Decides which values share a storage."""
 
-    def __init__(self, graph: Graph, order: Sequence[Node], before_guard: int, layouts: Mapping[Value, Layout]) -> None:
+    def __init__(
+        self, graph: Graph, order: Sequence[Node], before_guard: int, layouts: Mapping[Value, Layout], steady: int
+    ) -> None:
         self.graph, self.order, self.before_guard, self.layouts = graph, order, before_guard, layouts
+        self.kept = self._kept(steady)
         self.end = len(order)
         self.storage: dict[Value, Storage] = {}
         self.copies: list[tuple[Value, str]] = []
@@ -105,6 +111,19 @@ class _Planner:
         last.update(dict.fromkeys(self.graph.roots(), self.end))
         return last
 
+    def _kept(self, steady: int) -> set[Value]:
+        """The results of the first nodes that later ones or the caller read, and what those are views of."""
+        read = [value for node in self.order[steady:] for value in node.inputs]
+        first = set(self.order[:steady])
+        kept = {value for value in (*read, *self.graph.roots()) if value.node in first}
+        for node in reversed(self.order[:steady]):
+            if node.op.traits.view and node.outputs[0] in kept:
+                kept.add(node.inputs[0])
+        return kept
+
+    def _size(self, value: Value) -> int:
+        return aligned(self.layouts.get(value, PLAIN).nbytes(value.type))
+
     def _storage(self, value: Value, index: int) -> Storage:
         node, last = value.node, self.last_use[value]
         if value in self.targets:
@@ -112,13 +131,15 @@ class _Planner:
         if isinstance(node.op, State):
             return Storage(value.type.nbytes, index, last, f"state:{node.op.label}")
         if node.op.traits.source and node.op.traits.pure:
-            return Storage(aligned(value.type.nbytes), index, last, "constant")
+            return Storage(self._size(value), index, last, "constant")
+        if value in self.kept and not node.op.traits.view:
+            return Storage(self._size(value), index, last, "steady")
         shared = self._taken_over(value, index)
         if shared is not None:
             shared.last = max(shared.last, last)
             return shared
         first = -1 if node.op.traits.source else index  # an input is there before the first node runs
-        return Storage(aligned(value.type.nbytes), first, last, "arena")
+        return Storage(self._size(value), first, last, "arena")
 
     def _taken_over(self, value: Value, index: int) -> Storage | None:
         """The storage of an operand that the value can live in."""

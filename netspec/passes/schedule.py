@@ -1,4 +1,4 @@
-"""The order of execution: what the guard needs first, then the rest, each value shortly before it is used.
+"""The order of execution: what is steady, what the guard needs, then the rest, each value shortly before it is used.
 
 Nodes are visited depth first from what the graph ends in; of several operands the one with the longest way behind it
 comes first, while nothing else is alive. Updates are taken in the order in which their gradients come to be, the last
@@ -9,18 +9,31 @@ where that is possible, so that the update can be written in place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from netspec.graph.fused import ForEach
-from netspec.graph.graph import Graph, topological, users
+from netspec.graph.graph import Graph, users
 from netspec.graph.ops.source import State
 from netspec.graph.value import Node
+from netspec.passes.steady import steady_nodes
 
 
-def schedule(graph: Graph) -> tuple[list[Node], int]:
-    """All nodes in the order they run, and the number of those that run before the guard is looked at.
+@dataclass(frozen=True)
+class Schedule:
+    """An order of execution in three parts."""
 
-    Only what the guard is computed from runs before it. No state is written there: a step whose loss is not finite
-    leaves everything as it was.
+    order: list[Node]
+    steady: int
+    """How many nodes come first and run only when states have changed."""
+    before_guard: int
+    """How many nodes come before the guard is looked at, the steady ones included."""
+
+
+def schedule(graph: Graph) -> Schedule:
+    """All nodes in the order they run.
+
+    Beside the steady nodes only what the guard is computed from runs before it. No state is written there: a step whose
+    loss is not finite leaves everything as it was.
     """
     nodes = graph.nodes()
     depth = _depths(nodes)
@@ -28,17 +41,20 @@ def schedule(graph: Graph) -> tuple[list[Node], int]:
         node: sorted({value.node for value in node.inputs}, key=lambda one: (depth[one], -one.serial)) for node in nodes
     }
     order: dict[Node, None] = {}
+    steady = steady_nodes(graph)
+    _visit([node for node in nodes if node in steady and not node.op.traits.source], operands, order)
+    first = len(order)
     guard = [] if graph.guard is None else [graph.guard]
     _visit((value.node for value in guard), operands, order)
     before_guard = len(order)
-    for update, readers in _readers_before_updates(graph, nodes, frozenset(topological(guard))).items():
+    for update, readers in _readers_before_updates(graph, nodes, frozenset(order)).items():
         operands[update] = [*readers, *operands[update]]
     ends = {value.node for value in graph.roots()}
     # What a group waits for is made when its turn comes, not when the group's does: else each gradient of a weight
     # would keep the gradient of a layer's result alive until the end.
     ends |= {value.node for node in ends if isinstance(node.op, ForEach) for value in node.inputs}
     _visit(sorted(ends, key=lambda node: (depth[node], node.serial)), operands, order)
-    return list(order), before_guard
+    return Schedule(list(order), first, before_guard)
 
 
 def _depths(nodes: Sequence[Node]) -> dict[Node, int]:

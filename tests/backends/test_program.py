@@ -15,7 +15,8 @@ from netspec.backends.states import States
 from netspec.compile import make_plan
 from netspec.errors import InputError, Location, RunError
 from netspec.graph.graph import Graph
-from netspec.graph.ops.functions import Log, Relu
+from netspec.graph.op import Op
+from netspec.graph.ops.functions import Exp, Log, Relu
 from netspec.graph.ops.linear import Gather
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import Reshape
@@ -102,6 +103,89 @@ def test_programs_share_states() -> None:
     assert other({})["sum"] == 15
     one({})
     assert other({})["sum"] == 21
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, op: type[Op]) -> list[None]:
+    """A list that grows by one each time the op is computed."""
+    calls: list[None] = []
+    forward = op.forward
+
+    def counted(self: Op, xp: Any, *arrays: Any) -> Any:
+        calls.append(None)
+        return forward(self, xp, *arrays)
+
+    monkeypatch.setattr(op, "forward", counted)
+    return calls
+
+
+def test_what_is_steady_is_computed_again_only_when_states_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counting(monkeypatch, Exp)
+    x = Input("x", typed((2, 3)))()
+    made = program(Graph({"y": x * Exp()(a)}), {"a": A, "b": B})
+    for _ in range(3):
+        np.testing.assert_array_equal(made({"x": B})["y"], B * np.exp(A))
+    assert len(calls) == 1
+    made.states.assign("a", A - 1)
+    for _ in range(2):
+        np.testing.assert_array_equal(made({"x": A})["y"], A * np.exp(A - 1))
+    assert len(calls) == 2
+    assert [node.op.name for node, _ in made.timed() if node] == ["Mul"]
+    assert [node.op.name for node, _ in made.timed_steady()] == ["Exp"]
+    assert len(calls) == 3
+
+
+def test_a_program_sees_what_another_one_writes_and_what_was_written_before_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = counting(monkeypatch, Exp)
+    label = Input("label", TensorType((2,), DType.INT32))()
+    stepping = program(Graph({"y": Gather()(b, label)}, {"a": a + 1.0}), {"a": A, "b": B})
+    reading = Program(make_plan(Graph({"y": Exp()(a)}), stepping.device), stepping.device, stepping.states)
+    np.testing.assert_array_equal(reading({})["y"], np.exp(A))
+    stepping({"label": np.zeros(2, "int32")})
+    for _ in range(2):
+        np.testing.assert_array_equal(reading({})["y"], np.exp(A + 1))
+    assert len(calls) == 2
+    with pytest.raises(RunError):
+        stepping({"label": np.array([0, 5])})
+    np.testing.assert_array_equal(reading({})["y"], np.exp(stepping.states["a"]))
+
+
+def test_what_a_program_writes_does_not_make_its_own_steady_part_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counting(monkeypatch, Exp)
+    made = program(Graph({}, {"a": a + Exp()(b)}), {"a": A, "b": A})
+    for _ in range(3):
+        made({})
+    np.testing.assert_allclose(made.states["a"], A + 3 * np.exp(A), rtol=1e-6)
+    made.states.assign("b", B - 12)
+    made({})
+    assert len(calls) == 2
+    np.testing.assert_allclose(made.states["a"], A + 3 * np.exp(A) + np.exp(B - 12), rtol=1e-6)
+
+
+def test_a_failure_while_preparing_is_told_and_tried_again() -> None:
+    index = State("index", TensorType((2,), DType.INT32))()
+    with in_scope(Scope("words", "Embedding")):
+        y = Gather()(a, index)
+    made = program(Graph({"y": y * Input("x", typed((2, 3)))()}), {"a": A, "index": np.array([0, 5], "int32")})
+    for _ in range(2):
+        with pytest.raises(RunError, match="layer `words`"):
+            made({"x": B})
+    made.states.assign("index", np.array([1, 0]))
+    np.testing.assert_array_equal(made({"x": B})["y"], A[[1, 0]] * B)
+
+
+def test_a_steady_part_that_is_not_finite_is_named_though_it_did_not_run_in_this_step() -> None:
+    with in_scope(Scope("logs", "Log")):
+        y = Log()(b * 2.0)
+    loss = ReduceSum()(y * Input("x", typed((2, 3)))())
+    made = program(Graph({"loss": loss}, {"a": a + 1.0}, guard=loss), {"a": A, "b": -B})
+    for _ in range(2):
+        with pytest.raises(NonFiniteLoss) as caught:
+            made({"x": A})
+        assert caught.value.node is not None
+        assert (caught.value.node.op.name, caught.value.node.scope.layer) == ("Log", "logs")
+    same_bits(dict(made.states), {"a": A, "b": -B})
 
 
 def test_a_step_allocates_nothing_that_stays() -> None:

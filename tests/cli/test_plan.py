@@ -32,7 +32,17 @@ def test_the_table_of_layers(netspec, work):
 
 def test_the_table_of_programs(netspec, work):
     head, train, test, predict = netspec("plan", "train.yaml").out.splitlines()[7:11]
-    assert head.split() == ["program", "operations", "arithmetic", "arena", "constants", "states", "in", "all"]
+    assert head.split() == [
+        "program",
+        "operations",
+        "arithmetic",
+        "arena",
+        "constants",
+        "steady",
+        "states",
+        "in",
+        "all",
+    ]
     assert [line.split()[0] for line in (train, test, predict)] == ["train", "test", "predict"]
     net = netspec("plan", "net.yaml")
     assert "\ntrain " not in net.out
@@ -47,6 +57,7 @@ def test_figures_are_those_of_what_is_allocated(netspec):
     for purpose in (Purpose.TRAIN, Purpose.TEST, Purpose.PREDICT):
         program: Program = compiler.program(purpose, 16)
         assert found["programs"][purpose]["arena_bytes"] == program.plan.memory.arena_bytes
+        assert found["programs"][purpose]["steady_bytes"] == program.plan.memory.steady_bytes
         assert found["programs"][purpose]["lower_bound_bytes"] <= found["programs"][purpose]["arena_bytes"]
     assert sum(found["states_bytes"].values()) == compiler.states.nbytes
 

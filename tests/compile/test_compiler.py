@@ -117,6 +117,22 @@ def test_programs_of_all_sizes_share_the_states(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.concatenate(halves), after, rtol=1e-5, atol=1e-6)
 
 
+def test_evaluation_between_steps_sees_the_weights_of_now(tmp_path: Path) -> None:
+    """Weights in the kernels' own forms and folded vectors are made anew after steps and assignments."""
+    compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS["sgd"])
+    data = batch(compiler, 4, purpose=Purpose.TEST)
+    for step in range(3):
+        for _ in range(2):
+            compiler.program(Purpose.TRAIN, 3)(batch(compiler, 3, step))
+        for _ in range(2):  # the second run makes nothing anew
+            got = compiler.program(Purpose.TEST, 4)(data)
+            expected, _ = run(compiler.graph(Purpose.TEST, 4), data, dict(compiler.states))
+            for name, right in expected.items():
+                np.testing.assert_allclose(got[name], right, rtol=1e-5, atol=1e-5)
+        for name in compiler.names("parameter"):
+            compiler.states.assign(name, compiler.states[name] * np.float32(1.01))
+
+
 def test_only_the_last_few_programs_are_kept(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path))
     first = weakref.ref(compiler.program(Purpose.PREDICT, 1))

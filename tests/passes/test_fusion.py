@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -21,8 +22,8 @@ from netspec.graph.ops.shape import Reorder, Reshape, Transpose
 from netspec.graph.ops.source import Fill, Input, State
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node, Scope, Value, in_scope
-from netspec.graph.verify import verify
-from netspec.layers.convolution import Conv
+from netspec.graph.verify import InvalidGraphError, verify, verify_layouts
+from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.layers.window import Window
 from netspec.passes.base import run_passes
 from netspec.passes.cse import CommonSubexpressions
@@ -134,10 +135,9 @@ def test_what_the_guard_needs_is_not_fused_with_what_comes_after() -> None:
     a, s = x(3, 2), State("s", typed((3, 2)))()
     hidden = Exp()(a * 2.0)
     found = optimized(Graph({}, {"s": s + hidden * 3.0}, guard=ReduceSum()(hidden)))
-    order, before_guard = schedule(found)
-    computing = [
-        [node.op.name for node in part if node.inputs] for part in (order[:before_guard], order[before_guard:])
-    ]
+    made = schedule(found)
+    parts = made.order[: made.before_guard], made.order[made.before_guard :]
+    computing = [[node.op.name for node in part if node.inputs] for part in parts]
     assert computing == [["Fused", "ReduceSum"], ["Fused"]]
 
 
@@ -252,6 +252,75 @@ def test_states_stay_plain() -> None:
     graph, layouts = assign_layouts(Graph({}, {"s": conv(state)}), lambda node: ChannelsLast())
     assert isinstance(graph.updates["s"].op, Reorder)
     assert layouts[graph.updates["s"]] == PLAIN
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A form that nobody here understands."""
+
+    size: int
+    nbytes: int = 4096
+
+
+class OwnWeights(ChannelsLast):
+    """Reads its second operand in a form of its own, and makes gradients by it so."""
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        assert all(layout.form is None for layout in given), "only its maker could read that"
+        inputs, outputs = super().layouts(node, given).inputs, super().layouts(node, given).outputs
+        if isinstance(node.op, ConvWeightGrad):
+            return Signature(inputs, (Layout(form=Blocks(8)),))
+        own = Layout(form=Blocks(8 if isinstance(node.op, Conv) else 16))
+        return Signature((inputs[0], own), outputs)
+
+
+def convolving(node: Node) -> Kernel:
+    return OwnWeights() if isinstance(node.op, (Conv, ConvInputGrad, ConvWeightGrad)) else Plain()
+
+
+def test_a_form_of_a_kernel_s_own_is_made_once_for_all_that_want_it_and_shown_to_nobody_else() -> None:
+    a, w, v = x(2, 4, 5, 6), State("w", typed((4, 4, 3, 3)))(), State("v", typed((4, 4, 3, 3)))()
+    window = Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
+    y = Conv(window)(a, w)
+    z = Conv(window)(Relu()(y), w)
+    dw, da = ConvWeightGrad(Conv(window), w.type)(z, a), ConvInputGrad(Conv(window), a.type)(z, w)
+    graph, layouts = assign_layouts(
+        Graph({"da": da, "dw": dw, "w": Relu()(w)}, {"w": w - dw * 0.1, "v": v + dw}, guard=ReduceSum()(dw)), convolving
+    )
+    verify_layouts(verify(graph), layouts)
+    made = [node.op for node in graph.nodes() if isinstance(node.op, Reorder) and node.op.opaque]
+    assert [(str(op.source), str(op.target)) for op in made] == [
+        ("plain", str(Blocks(8))),  # for both convolutions
+        ("plain", str(Blocks(16))),
+        (str(Blocks(8)), "plain"),  # the gradient, for all that read it
+    ]
+
+
+def test_inputs_and_results_are_plain_whatever_a_kernel_likes() -> None:
+    a, w = x(2, 4, 5, 6), x(4, 4, 3, 3, name="w")
+    conv = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
+    graph, layouts = assign_layouts(Graph({"dw": ConvWeightGrad(conv, w.type)(conv(a, w), a)}), convolving)
+    verify_layouts(graph, layouts)
+    assert layouts[graph.outputs["dw"]] == PLAIN
+    assert layouts[graph.inputs()["w"]] == PLAIN
+
+
+def test_the_verifier_sees_layouts_that_cannot_be() -> None:
+    own = Layout(form=Blocks(8))
+    state = State("s", typed((2, 3)))()
+    packed = Reorder(PLAIN, own)(state)
+    back = Reorder(own, PLAIN)(packed)
+    verify_layouts(Graph({"y": back}), {state: PLAIN, packed: own, back: PLAIN})
+    for graph, layouts, said in (
+        (Graph({"y": packed}), {state: PLAIN, packed: own}, "is a result in an opaque layout"),
+        (Graph({"y": Relu()(packed)}), {state: PLAIN, packed: own}, "meets an opaque layout"),
+        (Graph({"y": packed}), {state: own, packed: own}, "must be plain"),
+        (Graph({"y": packed}), {state: PLAIN, packed: PLAIN}, "it says plain to"),
+        (Graph({}, {"s": state}), {state: Layout((1, 0))}, "the update of 's' lies as 1-0"),
+    ):
+        known = {value: PLAIN for node in graph.nodes() for value in node.outputs} | layouts
+        with pytest.raises(InvalidGraphError, match=said):
+            verify_layouts(graph, known)
 
 
 @pytest.mark.parametrize("order", [None, (0, 2, 3, 1), (3, 2, 1, 0)])

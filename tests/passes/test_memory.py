@@ -27,6 +27,7 @@ from netspec.passes.group import GroupAlike
 from netspec.passes.memory import plan_memory
 from netspec.passes.place import place
 from netspec.passes.schedule import schedule
+from netspec.passes.steady import steady_nodes
 from tests.passes.graphs import graphs, typed
 
 
@@ -39,9 +40,10 @@ def planned(graph: Graph, workspace: int = 0, *, fused: bool = False) -> Plan:
     """The plan of a graph whose kernels all want so many bytes of workspace."""
     fusing = (FuseElementwise(everything), GroupAlike(everything)) if fused else ()
     graph = run_passes(graph, (*PASSES, *fusing), check=True)
-    order, before_guard = schedule(graph)
-    scratch = {node: workspace for node in order if not node.op.traits.source and not node.op.traits.view}
-    return Plan(graph, order, before_guard, {}, {}, plan_memory(graph, order, scratch, before_guard))
+    made = schedule(graph)
+    scratch = {node: workspace for node in made.order if not node.op.traits.source and not node.op.traits.view}
+    memory = plan_memory(graph, made.order, scratch, made.before_guard, steady=made.steady)
+    return Plan(graph, made.order, made.steady, made.before_guard, {}, {}, memory)
 
 
 def place_of(storage: Storage, size: int) -> tuple[str, int, int]:
@@ -61,7 +63,10 @@ def base(value: Value) -> Value:
 
 
 def check(plan: Plan) -> None:
-    """Run through the step with sets of what is still needed, worked out anew from the graph alone."""
+    """Run through the step with sets of what is still needed, worked out anew from the graph alone.
+
+    What a steady node makes is there from the start, where the nodes after it read it: in most runs it is not made.
+    """
     memory, end = plan.memory, len(plan.order)
     last = {} if plan.graph.guard is None else {base(plan.graph.guard): plan.before_guard - 1}
     last.update(dict.fromkeys(map(base, replace(plan.graph, guard=None).roots()), end))
@@ -71,7 +76,12 @@ def check(plan: Plan) -> None:
     for value in [value for value in last if isinstance(value.op, Input)]:
         last[value] = max(last[value], plan.before_guard - 1)  # whole for whoever looks for what is not finite
     where = {value: place_of(storage, value.type.nbytes) for value, storage in memory.storage.items()}
-    needed = {value for value in last if isinstance(value.op, (Input, State)) or value.op.traits.source}
+    steady = set(plan.order[: plan.steady])
+    lasting = {base(value) for node in plan.order[plan.steady :] for value in node.inputs}
+    lasting |= set(map(base, plan.graph.roots()))
+    lasting = {value for value in lasting if value.node in steady and not value.op.traits.source}
+    needed = lasting | {value for value in last if isinstance(value.op, (Input, State)) or value.op.traits.source}
+    last.update(dict.fromkeys(lasting, end))
     for index, node in enumerate(plan.order):
         scratch = memory.workspace.get(node)
         for value in () if node.op.traits.source or node.op.traits.view else node.outputs:
@@ -102,7 +112,8 @@ def check(plan: Plan) -> None:
     for name, value in plan.graph.updates.items():
         assert (name in copied) != (memory.storage[value].kind == f"state:{name}")
     for storage in {id(one): one for one in (*memory.storage.values(), *memory.workspace.values())}.values():
-        limit = {"arena": memory.arena_bytes, "constant": memory.constant_bytes}.get(storage.kind)
+        limits = {"arena": memory.arena_bytes, "constant": memory.constant_bytes, "steady": memory.steady_bytes}
+        limit = limits.get(storage.kind)
         assert limit is None or (storage.offset % ALIGNMENT == 0 and storage.offset + storage.size <= limit)
     assert max(memory.live_bytes, default=0) <= memory.lower_bound <= memory.arena_bytes
 
@@ -119,7 +130,10 @@ def test_order_is_valid_with_the_guard_first_and_readers_before_updates(graph: G
     assert set(place_in) == set(plan.graph.nodes())
     assert all(place_in[value.node] < index for node, index in place_in.items() for value in node.inputs)
     guard = [plan.graph.guard] if plan.graph.guard is not None else []
-    assert set(plan.order[: plan.before_guard]) == set(topological(guard))
+    steady = {node for node in steady_nodes(plan.graph) if not node.op.traits.source}
+    first = {node for node in plan.order[: plan.steady] if not node.op.traits.source}
+    assert first == steady
+    assert set(plan.order[plan.steady : plan.before_guard]) == set(topological(guard)) - set(plan.order[: plan.steady])
 
 
 pieces = st.lists(

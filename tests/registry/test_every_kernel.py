@@ -18,6 +18,8 @@ from netspec.backends.device import DEVICES, open_device
 from netspec.errors import NetspecError
 from netspec.graph.kernel import Buffers, Kernel, Thunk, choose, kernels_for
 from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.ops.shape import Reorder
+from netspec.graph.ops.source import Input
 from netspec.graph.plan import aligned
 from netspec.graph.types import DType, TensorType
 from tests.interpret import evaluate
@@ -67,11 +69,30 @@ every_kernel = pytest.mark.parametrize("case", accepting(), ids=case_id)
 
 def array(device: Device, kind: TensorType, host: Any = None, layout: Layout = PLAIN) -> Any:
     """An array on the device, of the given values or full of what no kernel would write by chance."""
-    made = device.view(device.allocate(aligned(max(kind.nbytes, 1))), 0, kind, layout)
+    made = device.view(device.allocate(aligned(max(layout.nbytes(kind), 1))), 0, kind, layout)
     if host is None:
-        host = np.full(kind.shape, np.nan if kind.dtype.is_float else 101 if kind.dtype != DType.BOOL else True)
+        host = np.full(made.shape, np.nan if kind.dtype.is_float else 101 if kind.dtype != DType.BOOL else True)
+    elif layout.form is not None:
+        repack(device, kind, array(device, kind, host), PLAIN, made, layout)
+        return made
     device.upload(made, np.asarray(host).astype(str(kind.dtype)))
     return made
+
+
+def fetch(device: Device, made: Any, kind: TensorType, layout: Layout) -> Any:
+    """What an array on the device holds; an opaque one is made plain by the backend that knows it."""
+    if layout.form is None:
+        return device.fetch(made)
+    plain = array(device, kind)
+    repack(device, kind, made, layout, plain, PLAIN)
+    return device.fetch(plain)
+
+
+def repack(device: Device, kind: TensorType, source: Any, lies: Layout, target: Any, wanted: Layout) -> None:
+    """Copy a value from one layout into another."""
+    node = Reorder(lies, wanted)(Input("x", kind)()).node
+    lying = Signature((lies,), (wanted,))
+    choose(node, device.kernels).kernel.bind(node, Buffers((source,), (target,), lying))()
 
 
 def signatures(one: Kernel, made: Call) -> list[Signature]:
@@ -139,16 +160,20 @@ def runs_right(device: Device, one: Kernel, made: Call, lying: Signature, expect
     ]
     run = bound(device, one, made, lying, inputs, outputs)
     run()
-    first = [device.fetch(y) for y in outputs]
+    results, given = (
+        [(value.type, layout) for value, layout in zip(values, layouts, strict=True)]
+        for values, layouts in ((made.node.outputs, lying.outputs), (made.node.inputs, lying.inputs))
+    )
+    first = [fetch(device, y, *how) for y, how in zip(outputs, results, strict=True)]
     for got, right in zip(first, expected, strict=True):
         agree(got, right)
-    for y, value in zip(outputs, made.node.outputs, strict=True):
-        device.upload(y, device.fetch(array(device, value.type)))
+    for y, (kind, layout) in zip(outputs, results, strict=True):
+        device.upload(y, device.fetch(array(device, kind, None, layout)))
     run()
-    for y, before in zip(outputs, first, strict=True):
-        np.testing.assert_array_equal(device.fetch(y), before)
-    for x, operand in zip(inputs, made.operands, strict=True):
-        np.testing.assert_array_equal(device.fetch(x), operand)
+    for y, before, how in zip(outputs, first, results, strict=True):
+        np.testing.assert_array_equal(fetch(device, y, *how), before)
+    for x, operand, how in zip(inputs, made.operands, given, strict=True):
+        np.testing.assert_array_equal(fetch(device, x, *how), operand)
 
 
 @every_kernel
@@ -168,11 +193,11 @@ def test_what_is_not_a_number_stays_so(case: tuple[str, Kernel, Call]) -> None:
     ]
     for value, y in zip(made.node.outputs, outputs, strict=True):
         if value.dtype.is_float:
-            device.upload(y, np.zeros(value.shape))  # so that what is not written is noticed
+            device.upload(y, np.zeros(y.shape))  # so that what is not written is noticed
     bound(device, one, bad, lying, operands(device, bad, lying), outputs)()
-    for value, y, right in zip(made.node.outputs, outputs, expected, strict=True):
+    for value, y, right, layout in zip(made.node.outputs, outputs, expected, lying.outputs, strict=True):
         if value.dtype.is_float:
-            assert np.isnan(device.fetch(y))[np.isnan(right)].all()
+            assert np.isnan(fetch(device, y, value.type, layout))[np.isnan(right)].all()
 
 
 @every_kernel
@@ -187,7 +212,7 @@ def test_computes_any_one_of_its_results(case: tuple[str, Kernel, Call]) -> None
             for i, value in enumerate(made.node.outputs)
         ]
         bound(device, one, made, lying, inputs, outputs)()
-        agree(device.fetch(outputs[wanted]), right)
+        agree(fetch(device, outputs[wanted], made.node.types[wanted], lying.outputs[wanted]), right)
 
 
 @every_kernel

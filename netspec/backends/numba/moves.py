@@ -12,7 +12,7 @@ from netspec.backends.numba.native import Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.ops.shape import Concat, PadAxis, Reorder, Slice, Transpose
-from netspec.graph.types import DType
+from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 TILE = 32
@@ -139,6 +139,9 @@ class TransposeKernel(Kernel):
 @kernel(Reorder, backend="numba", rank=5)
 class ReorderKernel(Kernel):
     """The same elements in another order in memory."""
+
+    def why_not(self, op: Reorder, *types: TensorType) -> str | None:
+        return "only the backend that made a layout knows how memory lies in it" if op.opaque else None
 
     def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
         return Signature(tuple(given), (PLAIN,))

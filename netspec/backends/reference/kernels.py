@@ -7,6 +7,8 @@ from typing import Any
 
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.op import Op, Xp
+from netspec.graph.ops.shape import Reorder
+from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
 
@@ -18,6 +20,10 @@ def namespace(array: Any) -> Xp:
 @kernel(Op, backend="reference", rank=0)
 class Forward(Kernel):
     """Any op, by its reference code. Temporary arrays are NumPy's own: they are not in the memory plan."""
+
+    def why_not(self, op: Op, *types: TensorType) -> str | None:
+        opaque = isinstance(op, Reorder) and op.opaque
+        return "only the backend that made a layout knows how memory lies in it" if opaque else None
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that computes all results and copies those that are read."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.onnx_map import GRADIENT, Emitter, NoOnnx, OnnxExpansion, OnnxForm, OnnxMap, integer, ints
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.types import DType, TensorType
@@ -73,10 +74,17 @@ class Identity(Op):
 
 @dataclass(frozen=True)
 class Reorder(Identity):
-    """x once more, lying in memory in another order: the layout pass makes it, and says which."""
+    """x once more, lying in memory otherwise: the layout pass makes it. If one layout is opaque, the other is plain."""
 
+    source: Layout = PLAIN
+    target: Layout = PLAIN
     traits = Traits()  # its operand and its result lie differently: it is no elementwise op to a kernel
     onnx = NoOnnx("a pass makes it for kernels; export sees the graph before that")
+
+    @property
+    def opaque(self) -> bool:
+        """Whether only the backend that made one of the layouts can do it."""
+        return self.source.form is not None or self.target.form is not None
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """`OneDnnKernel`: from a node to a bound primitive.
 
 A kernel says which computation a node is and which operand is which argument. Where the library wants an argument in a
-layout of its own (blocked weights), it is reordered through scratch memory, within the same call.
+layout of its own (blocked weights), that is an opaque layout of the value: the layout pass has it reordered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -14,12 +14,10 @@ from typing import Any, ClassVar
 from netspec.backends.onednn.constants import Arg
 from netspec.backends.onednn.library import open_library, why_missing
 from netspec.backends.onednn.memory import Memory, MemoryDesc
-from netspec.backends.onednn.native import Engine, OneDnnError, open_engine
-from netspec.backends.onednn.pointwise import reorder
+from netspec.backends.onednn.native import Engine, open_engine
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.graph.kernel import Buffers, Kernel, Thunk
-from netspec.graph.layout import Layout, Signature
-from netspec.graph.plan import aligned
+from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
@@ -51,8 +49,24 @@ def desc(kind: TensorType, layout: Layout, shape: tuple[int, ...] | None = None)
 
 
 @dataclass(frozen=True)
+class Packed:
+    """A form of the library's own, and how the value lies that is reordered into it."""
+
+    plain: MemoryDesc
+    memory: MemoryDesc
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the memory, padding included."""
+        return self.memory.nbytes
+
+    def __str__(self) -> str:
+        return str(self.memory)
+
+
+@dataclass(frozen=True)
 class Place:
-    """An operand or a result of a node, and how its memory lies."""
+    """An operand or a result of a node, and how its memory lies where it lies in no form of the library's own."""
 
     index: int
     desc: MemoryDesc
@@ -65,22 +79,17 @@ class Computation:
 
     primitive: PrimitiveDesc
     arguments: Mapping[int, Place]
-    moved: tuple[int, ...] = ()
-    """Arguments that the library wants in another layout than they have."""
     zeros: tuple[int, ...] = ()
     """Arguments that are the number 0."""
 
-    @classmethod
-    def of(cls, primitive: PrimitiveDesc, arguments: Mapping[int, Place], zeros: tuple[int, ...] = ()) -> Computation:
-        """With the arguments that must be moved found out."""
-        moved = tuple(one for one, place in arguments.items() if primitive[one] != place.desc)
-        return cls(primitive, arguments, moved, zeros)
-
-    @property
-    def scratch(self) -> list[int]:
-        """Bytes of the primitive's own scratch memory, then of each moved argument."""
-        own = self.primitive.get(Arg.SCRATCHPAD)
-        return [aligned(own.nbytes if own else 0), *(aligned(self.primitive[one].nbytes) for one in self.moved)]
+    def signature(self, wished: Signature) -> Signature:
+        """The layouts as wished, but for the arguments that the library wants in a form of its own."""
+        inputs, outputs = list(wished.inputs), list(wished.outputs)
+        for argument, place in self.arguments.items():
+            wanted = self.primitive[argument]
+            if wanted != place.desc:
+                (outputs if place.output else inputs)[place.index] = Layout(form=Packed(place.desc, wanted))
+        return Signature(tuple(inputs), tuple(outputs))
 
 
 class OneDnnKernel(Kernel):
@@ -89,7 +98,7 @@ class OneDnnKernel(Kernel):
     dtypes: ClassVar[tuple[DType, ...]] = (DType.FLOAT32,)
 
     def __init__(self) -> None:
-        self._made: dict[Any, Computation] = {}
+        self._made: dict[Any, tuple[Computation, Signature]] = {}
 
     def why_not(self, op: Any, *types: TensorType) -> str | None:
         wrong = next((kind.dtype for kind in types if kind.dtype not in self.dtypes), None)
@@ -103,65 +112,43 @@ class OneDnnKernel(Kernel):
         """The computation that the node is, with its operands lying so."""
         raise NotImplementedError
 
+    def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
+        """The layouts of what lies in no form of the library's own, where the operands lie as `given`."""
+        return Signature((PLAIN,) * len(node.inputs), (PLAIN,) * len(node.outputs))
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        return self._known(node, self.wished(node, given))[1]
+
     def computation(self, node: Node, layouts: Signature) -> Computation:
         """As `describe`, made once for all equal nodes."""
-        key = node.op, tuple(value.type for value in node.inputs), layouts
+        return self._known(node, layouts)[0]
+
+    def _known(self, node: Node, layouts: Signature) -> tuple[Computation, Signature]:
+        """The computation, and the layouts of everything it reads and writes."""
+        wished = Signature(tuple(map(_strided, layouts.inputs)), tuple(map(_strided, layouts.outputs)))
+        key = node.op, tuple(value.type for value in node.inputs), wished
         if key not in self._made:
-            self._made[key] = self.describe(node, layouts)
+            made = self.describe(node, wished)
+            self._made[key] = made, made.signature(wished)
         return self._made[key]
 
     def workspace(self, node: Node, layouts: Signature) -> int:
-        return sum(self.computation(node, layouts).scratch)
+        return self.computation(node, layouts).primitive.scratchpad_bytes
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         made = self.computation(node, buffers.layouts)
-        pieces = _pieces(buffers.workspace, made.scratch)
         memories: dict[int, Memory] = {}
-        before: list[Callable[[], None]] = []
-        after: list[Callable[[], None]] = []
         for argument, place in made.arguments.items():
-            array = (buffers.outputs if place.output else buffers.inputs)[place.index]
-            if array is None:
-                raise OneDnnError("bind", 0)
-            given = Memory(place.desc, array)
-            memories[argument] = given
-            if argument in made.moved:
-                wanted = made.primitive[argument]
-                inner = Memory(wanted, pieces[1 + made.moved.index(argument)])
-                memories[argument] = inner
-                if place.output:
-                    after.append(_move(wanted, place.desc, inner, given))
-                else:
-                    before.append(_move(place.desc, wanted, given, inner))
+            array = buffers.outputs[place.index] if place.output else buffers.inputs[place.index]
+            assert array is not None, "somebody reads what a primitive computes"
+            lies = (buffers.layouts.outputs if place.output else buffers.layouts.inputs)[place.index]
+            memories[argument] = Memory(lies.form.memory if isinstance(lies.form, Packed) else place.desc, array)
         for argument in made.zeros:
             memories[argument] = zero()
-        own = made.primitive.get(Arg.SCRATCHPAD)
-        if own is not None and own.nbytes:
-            memories[Arg.SCRATCHPAD] = Memory(own, pieces[0])
-        run = made.primitive.primitive().bind(memories)
-        return _in_a_row([*before, run, *after])
+        if buffers.workspace is not None:
+            memories[Arg.SCRATCHPAD] = Memory(made.primitive[Arg.SCRATCHPAD], buffers.workspace)
+        return made.primitive.primitive().bind(memories)
 
 
-def _move(source: MemoryDesc, target: MemoryDesc, given: Memory, made: Memory) -> Thunk:
-    primitive = reorder(source, target)
-    arguments: dict[int, Memory] = {Arg.SRC: given, Arg.DST: made}
-    return primitive.primitive().bind(arguments)
-
-
-def _in_a_row(thunks: Sequence[Thunk]) -> Thunk:
-    if len(thunks) == 1:
-        return thunks[0]
-
-    def run() -> None:
-        for thunk in thunks:
-            thunk()
-
-    return run
-
-
-def _pieces(workspace: Any, sizes: Sequence[int]) -> list[Any]:
-    pieces, start = [], 0
-    for size in sizes:
-        pieces.append(workspace[start : start + size] if size else None)
-        start += size
-    return pieces
+def _strided(layout: Layout) -> Layout:
+    return PLAIN if layout.form is not None else layout

@@ -62,7 +62,7 @@ class Convolution(OneDnnKernel):
         assert isinstance(made, TensorType)
         return read_epilogue(op, made, types[2:], channel=1)
 
-    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+    def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
         result = node.types[0]
         last = Layout.channels_last(result.rank)
         extras = tuple(last if value.shape == result.shape else PLAIN for value in node.inputs[2:])
@@ -89,14 +89,14 @@ class Convolution(OneDnnKernel):
         if epilogue.bias is not None:
             arguments[Arg.BIAS] = Place(1 + epilogue.bias, MemoryDesc.strided(engine(), (y.shape[1],)))
         arguments |= epilogue.places(extras, 2)
-        return Computation.of(made, arguments, epilogue.slopes())
+        return Computation(made, arguments, epilogue.slopes())
 
 
 @kernel(ConvInputGrad, backend="onednn", rank=10)
 class ConvolutionInputGradient(OneDnnKernel):
     """dx from dy and w."""
 
-    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+    def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
         last = Layout.channels_last(node.types[0].rank)
         return Signature((last, PLAIN), (last,))
 
@@ -107,7 +107,7 @@ class ConvolutionInputGradient(OneDnnKernel):
         weights = MemoryDesc.any(engine(), grouped(op.conv, w))
         dx_desc, dy_desc = desc(dx, layouts.outputs[0]), desc(dy, layouts.inputs[0])
         made = convolution_backward_data(dx_desc, weights, dy_desc, op.conv.window, hint)
-        return Computation.of(
+        return Computation(
             made,
             {
                 Arg.DIFF_DST: Place(0, dy_desc),
@@ -121,7 +121,7 @@ class ConvolutionInputGradient(OneDnnKernel):
 class ConvolutionWeightGradient(OneDnnKernel):
     """dw from dy and x."""
 
-    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+    def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
         last = Layout.channels_last(node.types[0].rank)
         return Signature((last, last), (PLAIN,))
 
@@ -132,7 +132,7 @@ class ConvolutionWeightGradient(OneDnnKernel):
         weights = MemoryDesc.any(engine(), grouped(op.conv, dw))
         dy_desc, x_desc = desc(dy, layouts.inputs[0]), desc(x, layouts.inputs[1])
         made = convolution_backward_weights(x_desc, weights, None, dy_desc, op.conv.window, hint)
-        return Computation.of(
+        return Computation(
             made,
             {
                 Arg.DIFF_DST: Place(0, dy_desc),

@@ -72,4 +72,4 @@ class Product(OneDnnKernel):
         if epilogue.bias is not None and bias is not None:
             arguments[Arg.BIAS] = Place(1 + epilogue.bias, bias)
         arguments |= epilogue.places(extras, 2)
-        return Computation.of(made, arguments, epilogue.slopes())
+        return Computation(made, arguments, epilogue.slopes())
