@@ -131,7 +131,7 @@ class Loader:
         return self._ahead(_Cursor(), training=False)
 
     def _ahead(self, start: _Cursor, *, training: bool) -> Iterator[Batch]:
-        with Prefetcher(lambda: self._batches(start, training=training), self._prefetch) as ahead:
+        with Prefetcher(self._batches(start, training=training), self._prefetch) as ahead:
             self._open.append(ahead)
             if training:
                 self._training = ahead
@@ -141,7 +141,7 @@ class Loader:
                 self._open.remove(ahead)
 
     def _batches(self, cursor: _Cursor, *, training: bool) -> Iterator[Batch]:
-        """Runs in the prefetching thread: it touches nothing that the consumer changes."""
+        """May run in the prefetching thread: it touches nothing that the consumer changes."""
         epoch, order = -1, np.zeros(0, np.int64)
         while training or cursor.epoch == 0:
             if cursor.epoch != epoch:

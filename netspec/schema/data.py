@@ -42,7 +42,7 @@ class SplitFields(Spec):
     limit: PositiveInt | None = None
     """use only the first so many samples"""
     prefetch: int = Field(default=2, ge=0, le=64)
-    """batches prepared ahead of the step"""
+    """batches prepared ahead of the step, where preparing one takes long enough to be worth a thread"""
 
 
 SOURCES: Registry[SplitFields] = Registry("data source", tag="source")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netspec.data import prefetch as prefetching
 from netspec.data.base import FieldType
 from netspec.data.feeds import ValueRange
 from netspec.data.loader import Batch, Loader, open_loader
@@ -120,33 +122,70 @@ def test_resuming_with_another_batch_size_keeps_the_order():
     assert batch.indices.tolist() == epoch_order(10, 1, 0)[4:7].tolist()
 
 
-@given(samples=sizes, batch=sizes, prefetch=st.integers(1, 5))
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch counts as slow to make, so that those behind the first three are made ahead in a thread."""
+    monkeypatch.setattr(prefetching, "SLOW", -1.0)
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("prefetch", [1, 2, 5])
+@pytest.mark.parametrize(("samples", "batch"), [(1, 1), (5, 3), (7, 7), (40, 3), (23, 30)])
 def test_prefetching_changes_nothing(samples, batch, prefetch):
-    expected = list(islice(loader_of(samples, batch_size=batch), 7))
+    expected = list(islice(loader_of(samples, batch_size=batch), 9))
     with loader_of(samples, batch_size=batch, prefetch=prefetch) as loader:
-        got = list(islice(loader, 7))
+        batches = iter(loader)  # forgotten, it would end its thread
+        got = list(islice(batches, 9))
+        assert len(prefetching_threads()) == 1
     assert all(same(one, other) for one, other in zip(got, expected, strict=True))
+
+
+def test_what_is_made_at_once_needs_no_thread(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(prefetching, "SLOW", 60.0)
+    with loader_of(100, batch_size=2, prefetch=3) as loader:
+        batches = iter(loader)
+        assert len(list(islice(batches, 9))) == 9
+        assert prefetching_threads() == []
+
+
+@pytest.mark.parametrize(("times", "ahead"), [([2, 2, 1, 2, 2, 1], 0), ([1, 2, 2, 2, 1, 1], 2)])
+def test_a_thread_makes_the_items_after_three_slow_ones_in_a_row(monkeypatch: pytest.MonkeyPatch, times, ahead):
+    now = 0.0
+
+    def items() -> Iterator[str]:
+        nonlocal now
+        for took in times:
+            now += took
+            yield threading.current_thread().name
+
+    monkeypatch.setattr(prefetching, "SLOW", 1.5)
+    monkeypatch.setattr(prefetching, "perf_counter", lambda: now)
+    with prefetching.Prefetcher(items(), 2) as made:
+        assert [name == "netspec-prefetch" for name in made] == [False] * (6 - ahead) + [True] * ahead
 
 
 def prefetching_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "netspec-prefetch"]
 
 
+@pytest.mark.usefixtures("slow")
 def test_threads_end_with_the_loader():
     with loader_of(100, batch_size=2, prefetch=3) as loader:
         training, testing = iter(loader), loader.one_pass()
-        next(training)
-        next(testing)
+        list(islice(training, 3))
+        list(islice(testing, 3))
         assert len(prefetching_threads()) == 2
     assert prefetching_threads() == []
     assert list(training) == []
     assert list(testing) == []
 
 
+@pytest.mark.usefixtures("slow")
 def test_threads_end_when_the_consumer_fails():
     def consume() -> None:
         for batch in loader_of(100, batch_size=2, prefetch=3):
-            if batch.step == 1:
+            if batch.step == 4:
+                assert len(prefetching_threads()) == 1
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -154,23 +193,24 @@ def test_threads_end_when_the_consumer_fails():
     assert prefetching_threads() == []
 
 
+@pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 def test_an_error_in_the_data_comes_after_the_batches_before_it(prefetch):
-    labels = np.array([0, 1, 2, 1, 7, 0])
+    labels = np.array([0, 1, 2, 1, 0, 0, 1, 1, 7, 0])
     data = ArrayDataset({"label": labels}, digest="", describe=lambda index: f"labels.npz, sample {index}")
     split = split_of(source="npz", path="labels.npz", batch_size=2)
     wanted = {"label": FieldType((), "int32")}
     ranges = {"label": ValueRange(0, 2, "`logits` has 3 classes")}
     with Loader(data, split, seed=1, wanted=wanted, ranges=ranges, prefetch=prefetch) as loader:
         batches = loader.one_pass()
-        assert [next(batches).indices.tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+        assert [next(batches).indices.tolist() for _ in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
         with pytest.raises(InputError) as error:
             next(batches)
     assert error.value.render() == (
         "train.yaml:2:9: error: `label` is 7, out of range\n"
         "  at: source\n"
         "  expected: 0 to 2: `logits` has 3 classes\n"
-        "  got: 7 in labels.npz, sample 4"
+        "  got: 7 in labels.npz, sample 8"
     )
 
 
