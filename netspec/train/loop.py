@@ -167,10 +167,11 @@ class Loop:
             self.progress.loss_sum, self.progress.loss_count = 0.0, 0
             self._samples, self._since = 0, now
         pause = time.perf_counter()
-        if self.signals.snapshot or self._is_due(self.checkpoint_every):  # first: an evaluation may fail
+        last = step == self.total  # what is due then waits for the last evaluation, which it is to hold
+        if self.signals.snapshot or (self._is_due(self.checkpoint_every) and not last):  # first: evaluating may fail
             self.signals.snapshot = False
             self._save()
-        if self._is_due(self.test_every):
+        if self._is_due(self.test_every) and not last:
             self._test()
         self._since += time.perf_counter() - pause
 

@@ -293,6 +293,23 @@ def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> No
     assert run.weights.exists()
 
 
+def test_the_last_checkpoint_is_written_once_and_holds_the_last_evaluation(spec: Make, tmp_path: Path) -> None:
+    run = netspec.train(spec(max_steps=10, test_every=5, checkpoint_every=5), run_dir=tmp_path / "run")
+    wanted = ("test", "checkpoint")
+    what = [(one["event"], one["step"]) for one in events(run.run_dir) if one["event"] in wanted]
+    assert what == [("checkpoint", 5), ("test", 5), ("test", 10), ("checkpoint", 10)]
+    assert read_checkpoint(run.run_dir / "checkpoints" / "step-00000010.h5").progress["tested_step"] == 10
+
+
+def test_a_last_evaluation_that_fails_loses_no_step(spec: Make, points: Path, tmp_path: Path) -> None:
+    arrays = dict(np.load(points / "test.npz"))
+    np.savez(points / "test.npz", x=arrays["x"], label=np.full(57, 7))
+    with pytest.raises(InputError, match="out of range"):
+        netspec.train(spec(max_steps=10, checkpoint_every=5, test_every=0), run_dir=tmp_path / "run")
+    names = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
+    assert sorted(names) == ["step-00000005.h5", "step-00000010.h5"]
+
+
 def test_the_first_step_is_logged(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(spec(max_steps=25), run_dir=tmp_path / "run")
     assert [event["step"] for event in events(run.run_dir) if event["event"] == "log"] == [1, 10, 20, 25]
