@@ -251,6 +251,8 @@ class LayerSpec(LayerFields):
     """Base of layers: fields, and `build` in terms of ops."""
 
     samples: ClassVar[tuple[Sample, ...]] = ()
+    one_way: ClassVar[str | None] = None
+    """Why the layer does not come back from an ONNX file, where it does not."""
 
     def build(self, net: Builder, *inputs: Any, **_: Any) -> Value:
         """The layer's output from its inputs, as graph values. The signature says how many inputs it takes."""

@@ -12,6 +12,14 @@ from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.schema.kinds import LAYERS
 
 
+def dropped(net: Builder, x: Value, rate: float) -> Value:
+    """In training `x` with a share `rate` of its numbers set to 0 and the others scaled up; else `x` itself."""
+    if not net.training or rate == 0:
+        return x
+    kept = elementwise(GreaterOrEqual(), net.uniform(x.shape), rate)
+    return elementwise(Where(), kept, x * (1 / (1 - rate)), 0.0)
+
+
 @LAYERS.register
 class Dropout(LayerSpec):
     """In training, set each number to 0 with probability `rate`, and scale the others by 1 / (1 - rate).
@@ -28,8 +36,4 @@ class Dropout(LayerSpec):
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""
-        x = net.floating(x)
-        if not net.training or self.rate == 0:
-            return x
-        kept = elementwise(GreaterOrEqual(), net.uniform(x.shape), self.rate)
-        return elementwise(Where(), kept, x * (1 / (1 - self.rate)), 0.0)
+        return dropped(net, net.floating(x), self.rate)

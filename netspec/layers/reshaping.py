@@ -1,4 +1,4 @@
-"""Flatten and Reshape: the same numbers in another shape."""
+"""Flatten, Reshape and Permute: the same numbers in another shape."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator
 
 from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample, need
 from netspec.schema.kinds import LAYERS
@@ -76,3 +77,39 @@ class Reshape(LayerSpec):
         )
         sizes = tuple(have // known if size == -1 else size for size in self.target_shape)
         return reshape_to(x, (x.shape[0], *sizes))
+
+
+def _order(value: Any) -> Any:
+    listed = isinstance(value, (list, tuple)) and all(type(axis) is int for axis in value)
+    if not listed or sorted(value) != list(range(1, len(value) + 1)):
+        expected = "each axis from 1 once, without the batch, such as [2, 1]"
+        raise problem("not an order of axes", expected=expected, got=str(list(value)) if listed else describe(value))
+    return tuple(value)
+
+
+Order = Annotated[tuple[int, ...], BeforeValidator(_order, json_schema_input_type=list[int])]
+"""Axes from 1 in another order; 0, the batch, is left out."""
+
+
+@LAYERS.register
+class Permute(LayerSpec):
+    """Give the axes of each sample another order.
+
+    Input (N, …), output (N, …): axis i of the output is axis dims[i - 1] of the input. [2, 1] turns matrices.
+    """
+
+    type: Literal["Permute"] = "Permute"
+    dims: Order
+    """the axes of the input in their new order, counted from 1: the batch is axis 0 and stays"""
+
+    samples: ClassVar = (Sample.of((2, 3, 4), dims=[2, 1]), Sample.of((2, 3, 1, 2), dims=[3, 1, 2]))
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, …) → (N, …)."""
+        need(
+            len(x.shape) == len(self.dims) + 1,
+            f"`dims` orders {len(self.dims)} axes",
+            expected=f"{len(self.dims)} axes besides the batch",
+            got=x.type,
+        )
+        return Transpose((0, *self.dims))(x)

@@ -170,6 +170,15 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         model([node("Unsqueeze", "x", axes=[2])], ("N", 3), opset=11),
         "{name: y, type: Reshape, target_shape: [3, 1]}",
     ),
+    "turned axes": (model([node("Transpose", "x", perm=[0, 3, 1, 2])]), "{name: y, type: Permute, dims: [3, 1, 2]}"),
+    "a channels-last convolution": (
+        model([node("Transpose", "x", "t", perm=[0, 3, 1, 2]), node("Conv", "t w b")], w=floats(4, 5, 1, 1), b=B),
+        "{name: y, type: Conv2D, filters: 4, kernel_size: 1}",
+    ),
+    "axes turned twice": (
+        model([node("Transpose", "x", "t", perm=[0, 3, 1, 2]), node("Transpose", "t", perm=[0, 2, 1, 3])]),
+        "{name: y, type: Permute, dims: [1, 3, 2]}",
+    ),
     "batch normalization": (
         model([node("BatchNormalization", "x g b m v", epsilon=0.01)], **BN),
         "{name: y, type: BatchNormalization, momentum: 0.9, epsilon: 0.01}",
@@ -293,11 +302,11 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "mixed samples": (model([node("Reshape", "x s")], s=ints(-1, 30)), "mixes the samples of a batch: [N, 2, 6, 5] →"),
     "no such shape": (model([node("Reshape", "x s")], s=ints(0, 7)), "cannot take the shape [0, 7]"),
     "a constant added": (model([node("Add", "x k")], k=floats(1)), "not the bias of the layer before it"),
-    "turned axes": (
-        model([node("Transpose", "x", "t", perm=[0, 3, 1, 2]), node("Conv", "t w")], w=floats(4, 5, 1, 1)),
-        "its operand has its axes in another order",
+    "turned samples": (model([node("Transpose", "x", "t", perm=[1, 0, 2, 3]), node("Relu", "t")]), "of the samples"),
+    "turned samples in the output": (
+        model([node("Transpose", "x", perm=[1, 0, 2, 3])]), "the output `y` can't be imported: its operand"
     ),
-    "nonsense axes": (model([node("Transpose", "x", "t", perm=[9, 9]), node("Relu", "t")]), "in another order"),
+    "nonsense axes": (model([node("Transpose", "x", "t", perm=[0, 9]), node("Relu", "t")]), "not an order of axes"),
     "product": (model([node("MatMul", "x x")]), "a product of two computed tensors"),
     "training": (
         model([node("BatchNormalization", "x g b m v", training_mode=1)], opset=14, **BN), "the training form"

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from netspec.errors import InputError
 from netspec.exchange.onnx_export import export_onnx, to_onnx
 from netspec.exchange.onnx_import import import_onnx
+from netspec.layers.base import LayerSpec
+from netspec.schema.kinds import LAYERS
 from netspec.schema.load import load_net
 from tests.exchange.nets import LENET, Net, net_data
 from tests.registry.cases import Case, cases
@@ -43,18 +46,34 @@ def agree(before: Net, after: Net) -> None:
         np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("case", cases("layer"), ids=lambda case: case.id)
-def test_every_layer_comes_back(case: Case, tmp_path: Path) -> None:
+def one_way(case: Case) -> str | None:
+    cls = LAYERS[case.type]
+    assert issubclass(cls, LayerSpec)
+    return cls.one_way
+
+
+@pytest.mark.parametrize("case", [case for case in cases("layer") if one_way(case)], ids=lambda case: case.id)
+def test_what_does_not_come_back_is_refused(case: Case, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"netspec has no layer for the operator|can't be imported"):
+        again(one_layer(case), tmp_path)
+
+
+def one_layer(case: Case) -> Net:
+    """A net of the layer, and one behind it: a layer whose output is also the net's is named after the output."""
     inputs = {
         f"x{index}": {"shape": list(shape[1:]), "dtype": dtype}
         for index, (shape, dtype) in enumerate(zip(case.sample.shapes, case.sample.dtypes, strict=True))
     }
     names = list(inputs)
     fields = {key: list(value) if isinstance(value, tuple) else value for key, value in case.fields.items()}
-    # A layer behind it: one whose output is also the net's would be named after the output in any case.
     end = {"name": "end", "type": "Activation", "activation": "tanh"}
     layers: list[dict[str, Any]] = [{**fields, "name": "sample", "from": names}, end]
-    before = Net.of(net_data(*layers, inputs=inputs))
+    return Net.of(net_data(*layers, inputs=inputs))
+
+
+@pytest.mark.parametrize("case", [case for case in cases("layer") if not one_way(case)], ids=lambda case: case.id)
+def test_every_layer_comes_back(case: Case, tmp_path: Path) -> None:
+    before = one_layer(case)
     after, text = again(before, tmp_path)
     agree(before, after)
     types = {layer.name: getattr(layer, "type", "") for layer in after.spec.layers}

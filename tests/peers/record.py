@@ -34,6 +34,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """Where netspec's default is another than Keras's."""
 
+OF_CALLS = ("use_causal_mask",)
+"""Fields that are arguments of the call in Keras."""
+OPERANDS = {"MultiHeadAttention": ("query", "value", "key", "attention_mask")}
+"""Layers that take their inputs one by one in Keras, not as a list."""
+
 
 class Unlike(Exception):
     """Keras has no such thing, and this is why."""
@@ -98,15 +103,29 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     fields, operands[0] = padded(fields, operands[0])
     if len(operands) > 1:
         operands = [x.double() for x in operands]  # whole numbers are added to floats as floats
+    if not hasattr(keras().layers, case.type):
+        raise Unlike("Keras has no such layer")
+    if fields.get("dropout") and training:
+        raise Unlike("other random numbers")
+    if isinstance(fields.get("output_shape"), int):
+        fields["output_shape"] = (fields["output_shape"],)
+    arguments = {name: fields.pop(name) for name in OF_CALLS if name in fields}
     made = make(keras().layers, fields)
     shapes = [tuple(x.shape) for x in operands]
-    made.build(shapes if len(shapes) > 1 else shapes[0])
-    weights = {name: getattr(made, name.removeprefix("sample/")) for name in one.builder.states}
+    named: dict[str, Any] = {}
+    if case.type in OPERANDS:
+        operands += operands[:1] * (2 - len(operands))
+        named = dict(zip(OPERANDS[case.type], operands, strict=False))
+        made.build(*(tuple(x.shape) for x in operands[:3]))
+    else:
+        made.build(shapes if len(shapes) > 1 else shapes[0])
+    by_path = {weight.path.partition("/")[2]: weight for weight in made.weights}
+    weights = {name: by_path[name.removeprefix("sample/")] for name in one.builder.states}
     for name, weight in weights.items():
         value = one.feeds[name]
         weight.assign(value.transpose(KERAS_KERNEL) if value.ndim == 4 else value)
-    arguments = {"training": training} if case.type in ("BatchNormalization", "Dropout") else {}
-    y = made(operands if len(operands) > 1 else operands[0], **arguments)
+    arguments |= {"training": training} if case.type in ("BatchNormalization", "Dropout") else {}
+    y = made(**named, **arguments) if named else made(operands if len(operands) > 1 else operands[0], **arguments)
     total = (y * tensor(one.feeds["weights/0"])).sum()
     for penalty in made.losses if training else ():
         total = total + penalty

@@ -73,10 +73,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class Turned:
-    """A tensor that is another one with its axes in another order; it exists only until something takes it up."""
+    """A tensor that is another one with its axes in another order. What reads it takes that up, or has it permuted."""
 
     source: str
     permutation: tuple[int, ...]
+    node: Node
 
 
 class Translator:
@@ -186,10 +187,15 @@ class Translator:
                 raise Unsupported(f"its second result, `{name}`, is used")
 
     def _check_outputs(self) -> None:
-        made = {layer.output for layer in self.layers}
         for name in self.model.outputs:
-            if self.resolve(name) not in made:
-                what = "a constant" if name in self.constants else "an input, or one in another order of axes"
+            try:
+                if name in self.turned:
+                    self.value(name)
+            except Unsupported as reason:
+                self.problems.append(Problem(f"the output `{name}` can't be imported: {reason}"))
+                continue
+            if self._maker(self.resolve(name)) is None:
+                what = "a constant" if name in self.constants else "an input"
                 self.problems.append(Problem(f"the output `{name}` is {what}", expected="the result of a layer"))
 
     # What rules say.
@@ -201,9 +207,9 @@ class Translator:
         return tensor
 
     def value(self, tensor: str) -> Value:
-        """A computed tensor with its shape. Raises `Unsupported` for a constant, or one whose axes are turned."""
+        """A computed tensor with its shape. Raises `Unsupported` for a constant, or where samples are mixed."""
         if tensor in self.turned:
-            raise Unsupported("its operand has its axes in another order (a channels-last model?)")
+            self._permute(self.turned.pop(tensor))
         if tensor in self.constants:
             raise Unsupported(f"its operand `{tensor}` is a constant")
         return self._values[self.resolve(tensor)]
@@ -243,7 +249,14 @@ class Translator:
         if order == tuple(range(len(order))):
             self.same(node, origin)
         else:
-            self.turned[node.outputs[0]] = Turned(origin, order)
+            self.turned[node.outputs[0]] = Turned(origin, order, node)
+
+    def _permute(self, turned: Turned) -> None:
+        """Write down a layer that turns the axes."""
+        first, *others = turned.permutation
+        if first != 0:
+            raise Unsupported("its operand has another axis than that of the samples in front")
+        self.add(turned.node, "Permute", [turned.source], {"dims": others})
 
     def _maker(self, tensor: str) -> Layer | None:
         return next((layer for layer in reversed(self.layers) if layer.output == tensor), None)
@@ -264,7 +277,7 @@ class Translator:
         layer.output = f"{output} in the layer's own order"
         self._values[layer.output] = self._values.pop(output)
         self._reads[layer.output] = self._reads[output]
-        self.turned[output] = Turned(layer.output, permutation)
+        self.turned[output] = Turned(layer.output, permutation, node)
 
     def absorb(self, layer: Layer, node: Node) -> None:
         """The node has become part of `layer`, which now makes its result."""

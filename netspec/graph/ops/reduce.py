@@ -148,6 +148,25 @@ class Broadcast(Op):
         return (sum_to(dy, y.inputs[0].shape),)
 
 
+@dataclass(frozen=True)
+class BroadcastLike(Op):
+    """x repeated to the shape of a second operand by NumPy's rules: unlike `Broadcast`, any batch in ONNX too."""
+
+    onnx = OnnxExpansion(lambda g, y, x, like: g.node("Expand", x, g.node("Shape", like)))
+
+    def infer(self, x: TensorType, like: TensorType) -> TensorType:
+        return x.with_shape(*Broadcast(like.shape).infer(x).shape)
+
+    def forward(self, xp: Xp, x: Array, like: Array) -> Array:
+        return xp.broadcast_to(x, like.shape)
+
+    def simplified(self, x: Value, like: Value) -> Value:
+        return Broadcast(like.shape)(x)  # from here on the batch is a number: the second operand need not be there
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return sum_to(dy, y.inputs[0].shape), None
+
+
 def sum_to(x: Value, shape: tuple[int, ...]) -> Value:
     """`x` summed over the axes that broadcasting `shape` to `x` added or repeated."""
     if x.shape == shape:

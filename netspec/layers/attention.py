@@ -1,0 +1,156 @@
+"""Attention and AdditiveAttention: each place of a sequence takes a weighted mean of the places of another."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.graph.ops.elementwise import Where, scalar
+from netspec.graph.ops.functions import Tanh
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.reduce import ReduceSum, reshape_to
+from netspec.graph.ops.source import constant
+from netspec.graph.value import Value
+from netspec.layers.activations import Softmax
+from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.dropout import dropped
+from netspec.layers.initializers import GlorotUniform, Ones
+from netspec.schema.kinds import LAYERS
+
+NEVER = -1e9
+"""Added to the score of what must not be looked at: e to this power is 0, in float64 too."""
+
+
+def weighted_mean(
+    net: Builder, scores: Value, values: Value, rate: float, *, use_causal_mask: bool, mask: Value | None = None
+) -> Value:
+    """Means of `values`, weighted by the softmax of `scores`; `rate` is that of the dropout of the weights.
+
+    scores: (…, T, S), values: (…, S, V), mask: bool that broadcasts to scores, True where may be looked → (…, T, V).
+    With the causal mask place t looks at the places up to t. A place that the mask lets look nowhere gets zeros.
+    """
+    if use_causal_mask:
+        scores = scores + _later(scores)
+    if mask is None:
+        return MatMul()(dropped(net, Softmax(-1)(scores), rate), values)
+    zero, never = scalar(0.0, scores.dtype), scalar(NEVER, scores.dtype)
+    weights = Where()(mask, Softmax(-1)(scores + Where()(mask, zero, never)), zero)
+    return MatMul()(dropped(net, weights, rate), values)
+
+
+def _later(scores: Value) -> Value:
+    """(T, S): `NEVER` for places after the one that looks, else 0."""
+    import numpy as np
+
+    rows, columns = scores.shape[-2:]
+    return constant(np.triu(np.full((rows, columns), NEVER, str(scores.dtype)), 1))
+
+
+def need_sequences(query: Value, value: Value, key: Value) -> None:
+    """Raise a located error unless there is a key for every value, all of them in sequences of vectors."""
+    for what, x in (("query", query), ("value", value), ("key", key)):
+        need(
+            len(x.shape) == 3,
+            f"the {what} is not a sequence of vectors",
+            expected="(batch, places, features)",
+            got=x.type,
+            hint="numbers of words become vectors by an Embedding before it" if len(x.shape) == 2 else None,
+        )
+    need(
+        key.shape[1] == value.shape[1],
+        "there is not one key for each value",
+        expected=f"{value.shape[1]} places, as the values have",
+        got=f"{key.shape[1]} places",
+    )
+
+
+def _need_equal_features(query: Value, key: Value) -> None:
+    need(
+        query.shape[-1] == key.shape[-1],
+        "query and key have vectors of different lengths",
+        expected=f"{query.shape[-1]} features, as the query has",
+        got=f"{key.shape[-1]} features",
+        hint="a Dense layer before one of them, or MultiHeadAttention, which has its own",
+    )
+
+
+def _pairs(query: Value, key: Value) -> Value:
+    """query: (N, T, D), key: (N, S, D) → the sum of each pair (N, T, S, D)."""
+    n, t, d = query.shape
+    return reshape_to(query, (n, t, 1, d)) + reshape_to(key, (n, 1, key.shape[1], d))
+
+
+@LAYERS.register
+class Attention(LayerSpec):
+    """Look things up softly: for each query a mean of the values, weighted by how well their keys fit the query.
+
+    Inputs query (N, T, D), value (N, S, V), key (N, S, D), which is the value where it is left out; output (N, T, V).
+    softmax(query · keyᵀ) · value. Luong et al. 2015, arXiv:1508.04025.
+    """
+
+    type: Literal["Attention"] = "Attention"
+    use_scale: bool = False
+    """multiply the scores by a learned number `scale`"""
+    score_mode: Literal["dot", "concat"] = "dot"
+    """how a key fits a query: by their product, or by `concat_score_weight` · Σ tanh(scale · (query + key))"""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """share of the weights that become 0 in training"""
+    use_causal_mask: bool = False
+    """place t looks at the places up to t only. An argument of the call in Keras"""
+
+    one_way: ClassVar = "it is written as products and a softmax, which are not put together again"
+    samples: ClassVar = (
+        Sample.of((2, 3, 4), (2, 5, 4)),
+        Sample.of((2, 3, 4), (2, 5, 2), (2, 5, 4), use_scale=True, dropout=0.3),
+        Sample.of((2, 4, 3), (2, 4, 3), score_mode="concat", use_scale=True, use_causal_mask=True),
+        Sample.of((2, 2, 3), (2, 3, 3), score_mode="concat"),
+    )
+
+    def build(self, net: Builder, query: Value, value: Value, key: Value | None = None) -> Value:
+        """query: (N, T, D), value: (N, S, V), key: (N, S, D) → (N, T, V)."""
+        query, value, key = map(net.floating, (query, value, value if key is None else key))
+        need_sequences(query, value, key)
+        _need_equal_features(query, key)
+        scale = net.parameter("scale", (), Ones()) if self.use_scale else None
+        if self.score_mode == "dot":
+            scores = MatMul(transpose_b=True)(query, key)
+            scores = scores if scale is None else scores * scale
+        else:
+            pairs = _pairs(query, key)
+            fits = ReduceSum((-1,))(Tanh()(pairs if scale is None else pairs * scale))
+            scores = fits * net.parameter("concat_score_weight", (), Ones())
+        return weighted_mean(net, scores, value, self.dropout, use_causal_mask=self.use_causal_mask)
+
+
+@LAYERS.register
+class AdditiveAttention(LayerSpec):
+    """As Attention, with scores Σ scale · tanh(query + key): a small network decides how well a key fits.
+
+    Inputs query (N, T, D), value (N, S, V), key (N, S, D), which is the value where it is left out; output (N, T, V).
+    Bahdanau et al. 2015, arXiv:1409.0473.
+    """
+
+    type: Literal["AdditiveAttention"] = "AdditiveAttention"
+    use_scale: bool = True
+    """learn how much each feature counts: `scale` (D)"""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """share of the weights that become 0 in training"""
+    use_causal_mask: bool = False
+    """place t looks at the places up to t only. An argument of the call in Keras"""
+
+    one_way: ClassVar = "it is written as products and a softmax, which are not put together again"
+    samples: ClassVar = (
+        Sample.of((2, 3, 4), (2, 5, 4)),
+        Sample.of((2, 3, 2), (2, 3, 5), (2, 3, 2), use_scale=False, use_causal_mask=True, dropout=0.2),
+    )
+
+    def build(self, net: Builder, query: Value, value: Value, key: Value | None = None) -> Value:
+        """query: (N, T, D), value: (N, S, V), key: (N, S, D) → (N, T, V)."""
+        query, value, key = map(net.floating, (query, value, value if key is None else key))
+        need_sequences(query, value, key)
+        _need_equal_features(query, key)
+        fits = Tanh()(_pairs(query, key))
+        if self.use_scale:
+            fits = fits * net.parameter("scale", (query.shape[-1],), GlorotUniform())
+        return weighted_mean(net, ReduceSum((-1,))(fits), value, self.dropout, use_causal_mask=self.use_causal_mask)
