@@ -34,6 +34,7 @@ from netspec.passes.fuse import FuseElementwise
 from netspec.passes.group import GroupAlike
 from netspec.passes.layout import assign_layouts
 from netspec.passes.memory import plan_memory
+from netspec.passes.peak import lower_peak
 from netspec.passes.schedule import schedule
 from netspec.passes.simplify import Simplify
 from netspec.schema.links import LayerLink, LossLink, MetricLink, resolve_names
@@ -355,8 +356,9 @@ def make_plan(graph: Graph, device: Device) -> Plan:
     graph = run_passes(graph, (*PASSES, *fusing))
     graph, layouts = assign_layouts(graph, lambda node: choose(node, device.kernels).kernel)
     scheduled = schedule(graph)
-    order, steady, before_guard = scheduled.order, scheduled.steady, scheduled.before_guard
-    choices = choose_kernels(order, device)
+    choices = choose_kernels(scheduled.order, device)
     workspace = {node: choice.kernel.workspace(node, signature(node, layouts)) for node, choice in choices.items()}
+    scheduled = lower_peak(graph, scheduled, workspace, layouts)
+    order, steady, before_guard = scheduled.order, scheduled.steady, scheduled.before_guard
     memory = plan_memory(graph, order, workspace, before_guard, layouts, steady)
     return Plan(graph, order, steady, before_guard, choices, layouts, memory)
