@@ -235,6 +235,10 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         ),
         "{name: y, type: LayerNormalization, axis: [1, 3]}",
     ),
+    "local response normalization": (
+        model([node("LRN", "x", size=3, alpha=0.5)]),
+        "{name: y, type: LocalResponseNormalization, size: 3, alpha: 0.5}",
+    ),
     "channels last normalization": (
         model(
             [
@@ -296,6 +300,7 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
         model([helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2]), node("Cast", "i", "z", to=1)]),
         "its second result, `i`, is used",
     ),
+    "even window": (model([node("LRN", "x", size=4)]), "there is no middle among an even number"),
     "slope": (model([node("LeakyRelu", "x", alpha=0.3)]), "`leaky_relu` has alpha = 0.2, this is 0.3"),
     "softmax before 13": (model([node("Softmax", "x", axis=1)], opset=9), "several axes at once, here [2, 6, 5]"),
     "over the batch": (model([node("Softmax", "x", axis=0)]), "it runs over the batch"),

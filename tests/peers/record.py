@@ -90,6 +90,8 @@ def padded(fields: dict[str, Any], x: Any) -> tuple[dict[str, Any], Any]:
 
 def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     one, fields = built(case, training), dict(case.fields)
+    if not hasattr(keras().layers, case.type):
+        raise Unlike("Keras has no such layer")
     if case.type == "Dropout" and training and fields["rate"]:
         raise Unlike("other random numbers")
     if case.type == "Activation" and "axis" in fields:

@@ -22,6 +22,7 @@ from netspec.graph.ops.source import Constant, Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 from netspec.layers.convolution import Conv
+from netspec.layers.local_response import LRN
 from netspec.layers.window import Window
 from tests.interpret import environment
 from tests.registry.cases import all_built, generator, spread
@@ -90,6 +91,7 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
         (numbers(2, 3), numbers(2, 3, offset=0.1), np.array(0.5), numbers(4), numbers(4, offset=0.1), np.array(0.25)),
     ),
     (shape.Reorder(), (numbers(2, 3, 4, 5),)),
+    (LRN(5, 0.1), (numbers(2, 32, 3, 2),)),
     (functions.Sqrt(), (numbers(3, 2, low=0.5),)),
     (functions.Expm1(), (numbers(3, 2),)),
     (elementwise.Neg(), (numbers(3, 2),)),

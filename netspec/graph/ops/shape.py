@@ -7,7 +7,7 @@ from math import prod
 from typing import ClassVar
 
 from netspec.graph.layout import PLAIN, Layout
-from netspec.graph.onnx_map import GRADIENT, Emitter, NoOnnx, OnnxExpansion, OnnxForm, OnnxMap, integer, ints
+from netspec.graph.onnx_map import Emitter, NoOnnx, OnnxExpansion, OnnxForm, OnnxMap, integer, ints
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
@@ -176,14 +176,22 @@ class Slice(Op):
         return 0
 
 
+def _pad_to_onnx(g: Emitter, y: Value, x: str) -> str:
+    op, rank = y.op, len(y.shape)
+    assert isinstance(op, PadAxis)
+    widths = [0] * (2 * rank)  # before each axis, then after each
+    widths[op.axis], widths[rank + op.axis] = op.before, op.after
+    return g.node("Pad", x, g.constant(widths, "int64"))
+
+
 @dataclass(frozen=True)
 class PadAxis(Op):
-    """x with zeros before and after it along `axis`: the gradient of `Slice`."""
+    """x with zeros before and after it along `axis`: also the gradient of `Slice`."""
 
     axis: int
     before: int
     after: int
-    onnx = GRADIENT
+    onnx = OnnxExpansion(_pad_to_onnx)
 
     def infer(self, x: TensorType) -> TensorType:
         size = self.before + x.shape[self.axis] + self.after

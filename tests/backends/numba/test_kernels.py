@@ -20,6 +20,7 @@ from netspec.graph.ops.shape import Concat, PadAxis, Slice, Transpose
 from netspec.graph.types import DType, TensorType
 from netspec.layers.activations import LogSoftmax, Softmax
 from netspec.layers.crossentropy import SoftmaxCrossEntropyLoss
+from netspec.layers.local_response import LRN, LRNGrad
 from netspec.layers.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGather, MaxPoolGrad
 from netspec.layers.window import Window
 from tests.backends.numba.run import by_numba, by_reference
@@ -55,6 +56,10 @@ CALLS: list[tuple[Op, tuple[np.ndarray, ...]]] = [
     (LayerNormalization(1), (IMAGES, *IMAGES[:2])),
     (LayerNormalizationGrad(), (ROWS, ROWS[0], ROWS[:, :1], ROWS[:, :1] ** 2, ROWS[::-1])),
     (LayerNormalizationGrad(0), (ROWS, ROWS, ROWS[:1, :1], ROWS[:1, :1] ** 2, ROWS[::-1])),
+    (LRN(5, 0.1), (IMAGES,)),
+    (LRN(3, 0.1, 0.6, 2.0), (ROWS,)),
+    (LRNGrad(5, 0.1), (IMAGES, IMAGES[::-1])),
+    (LRNGrad(3, 0.1, 0.6, 2.0), (ROWS, ROWS[::-1])),
     (Softmax(-1), (ROWS,)),
     (Softmax(1), (IMAGES,)),
     (LogSoftmax(1), (IMAGES,)),

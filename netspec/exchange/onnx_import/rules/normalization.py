@@ -1,4 +1,4 @@
-"""BatchNormalization and LayerNormalization."""
+"""BatchNormalization, LayerNormalization, LRN."""
 
 from __future__ import annotations
 
@@ -55,3 +55,13 @@ def layer_normalization(net: Translator, node: Node) -> None:
     layer = net.add(node, "LayerNormalization", [source], fields, arrays)
     if turned is not None:
         net.set_aside(layer, node, turned.permutation)
+
+
+@rule("LRN")
+def local_response_normalization(net: Translator, node: Node) -> None:
+    """Across channels → LocalResponseNormalization, whose alpha has another default."""
+    fields: dict[str, Any] = {"size": node.attributes["size"]} if node.attributes["size"] != 5 else {}
+    for name, ours, default in (("alpha", "alpha", 1.0), ("beta", "beta", 0.75), ("bias", "k", 1.0)):
+        if node.attributes[name] != default:
+            fields[ours] = node.attributes[name]
+    net.add(node, "LocalResponseNormalization", node.inputs, fields)
