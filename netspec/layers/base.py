@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Protocol
 from zlib import crc32
@@ -207,6 +207,25 @@ def need_image(x: Value) -> None:
     )
 
 
+def need_spatial(x: Value, rank: int) -> None:
+    """Raise a located error unless `x` is (batch, channels, …) with `rank` spatial axes."""
+    if rank == 2:
+        need_image(x)
+        return
+    hint, axes = None, len(x.shape) - 2
+    if axes in AXES:
+        hint = f"for (batch, channels, {AXES[axes]}) there are layers whose names end in {axes}D"
+    elif isinstance(x.op, Input) and axes == rank + 1:
+        hint = f"the batch axis is left out: declare `{x.op.label}: {{shape: {list(x.shape[2:])}}}`"
+    need(
+        len(x.shape) == rank + 2,
+        {1: "the input is not a sequence of channels", 3: "the input is not a volume"}[rank],
+        expected=f"(batch, channels, {AXES[rank]})",
+        got=x.type,
+        hint=hint,
+    )
+
+
 def sample_axis(x: Value, axis: int, what: str) -> int:
     """`axis` of `x` counted from the front. It must be there, and not be the batch: `what` is "of classes", say."""
     rank = len(x.shape)
@@ -216,7 +235,7 @@ def sample_axis(x: Value, axis: int, what: str) -> int:
         f"there is no axis {axis} {what}",
         expected="axis 1" if rank == 2 else f"an axis from 1 to {rank - 1}, or -1 for the last",
         got=x.type,
-        hint="axis 0 is the batch" if axis % rank == 0 else None,
+        hint="axis 0 is the batch" if axis in (0, -rank) else None,
     )
     return axis % rank
 
@@ -296,18 +315,39 @@ class RegularizerSpec(Protocol):
         ...
 
 
-def _pair(value: Any) -> Any:
-    items = (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if not isinstance(items, (list, tuple)) or len(items) != 2:
-        raise problem("not a pair", expected="a whole number, or a list of 2 (height, width)", got=describe(value))
-    for index, item in enumerate(items):
-        if isinstance(item, bool) or not isinstance(item, int) or item < 1:
-            field_ = None if items is not value else str(index)
-            raise problem("not a positive whole number", field=field_, expected="1 or more", got=describe(item))
-    return tuple(items)
+AXES = {1: "length", 2: "height, width", 3: "depth, height, width"}
+"""The spatial axes of data by their number."""
 
 
-Pair = Annotated[tuple[int, int], BeforeValidator(_pair, json_schema_input_type=int | list[int])]
+def whole_numbers(count: int, least: int = 1) -> Callable[[Any], tuple[int, ...]]:
+    """A validator of one whole number for each of `count` spatial axes, or one for all of them."""
+    expected = "a whole number" + (f", or a list of {count} ({AXES[count]})" if count > 1 else "")
+    message = {1: "not a whole number", 2: "not a pair", 3: "not three numbers"}[count]
+    sign = "not a positive whole number" if least else "not a whole number of 0 or more"
+
+    def validate(value: Any) -> tuple[int, ...]:
+        items = (value,) * count if isinstance(value, int) and not isinstance(value, bool) else value
+        if not isinstance(items, (list, tuple)) or len(items) != count:
+            raise problem(message, expected=expected, got=describe(value))
+        for index, item in enumerate(items):
+            if isinstance(item, bool) or not isinstance(item, int) or item < least:
+                field_ = None if items is not value else str(index)
+                raise problem(sign, field=field_, expected=f"{least} or more", got=describe(item))
+        return tuple(items)
+
+    return validate
+
+
+def spatial(count: int, least: int = 1) -> Any:
+    """What pydantic is told of such a field: how it is checked, and what the JSON Schema says."""
+    return BeforeValidator(whole_numbers(count, least), json_schema_input_type=int | list[int])
+
+
+Single = Annotated[tuple[int, ...], spatial(1)]
+"""The size along the only spatial axis: a number, as a tuple."""
+Pair = Annotated[tuple[int, ...], spatial(2)]
 """Two sizes, height and width; one number stands for both."""
+Triple = Annotated[tuple[int, ...], spatial(3)]
+"""Three sizes, depth, height and width; one number stands for all."""
 
 PositiveInt = Annotated[int, Field(gt=0)]

@@ -1,4 +1,4 @@
-"""Convolution: the ops for any number of spatial axes, and the layer Conv2D."""
+"""Convolution: the ops for any number of spatial axes, and the layers Conv1D, Conv2D, Conv3D."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.activations import ActivationName, activate
-from netspec.layers.base import Builder, LayerSpec, Pair, PositiveInt, Sample, need, need_image
+from netspec.layers.base import Builder, LayerSpec, Pair, PositiveInt, Sample, Single, Triple, need, need_spatial
 from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
 from netspec.layers.regularizers import Regularizer
-from netspec.layers.window import Padding, Window
+from netspec.layers.window import CausalPadding, Explicit, Padding, Padding3D, Window
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import problem
 
@@ -131,45 +131,60 @@ class ConvWeightGrad(Op):
         return 2 * dy.size * prod(self.w.shape[1:])
 
 
-@LAYERS.register
-class Conv2D(LayerSpec):
-    """Slide `filters` learned kernels over an image.
+class Filtered(LayerSpec):
+    """The field of layers that are told how many channels to make; the last base of such, so that it comes first."""
 
-    Input (N, C, H, W), output (N, filters, OH, OW) with OH = ⌊(H + padding - reach) / stride⌋ + 1, where
-    reach = (kernel - 1) · dilation + 1. Keras's Conv2D; data is channels-first.
-    """
-
-    type: Literal["Conv2D"] = "Conv2D"
     filters: PositiveInt
     """number of output channels"""
-    kernel_size: Pair
-    """height and width of the kernels; one number for both"""
-    strides: Pair = (1, 1)
-    """step of the kernel along height and width"""
-    padding: Padding = "valid"
-    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]"""
-    dilation_rate: Pair = (1, 1)
-    """distance between the elements of the kernel"""
-    groups: PositiveInt = 1
-    """the channels are split into so many groups, each convolved on its own"""
+
+
+class Convolving(LayerSpec):
+    """Base of layers that slide kernels over data of `rank` spatial axes, then add a bias and apply a function."""
+
+    rank: ClassVar[int]
+
+    kernel_size: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: str | Explicit = "valid"
+    dilation_rate: tuple[int, ...]
     activation: ActivationName | None = None
     """function applied to the result"""
     use_bias: bool = True
     """add a learned number to each channel"""
-    kernel_initializer: Initializer = GlorotUniform()
-    """first values of `kernel` (filters, channels / groups, height, width)"""
     bias_initializer: Initializer = Zeros()
-    """first values of `bias` (filters)"""
-    kernel_regularizer: Regularizer | None = None
-    """penalty on `kernel`, added to the loss"""
+    """first values of `bias` (channels of the result)"""
     bias_regularizer: Regularizer | None = None
     """penalty on `bias`, added to the loss"""
 
-    samples: ClassVar = (
-        Sample.of((2, 3, 7, 6), filters=4, kernel_size=3, strides=2, padding="same"),
-        Sample.of((2, 4, 8, 9), filters=4, kernel_size=(3, 2), groups=2, use_bias=False, activation="tanh"),
-        Sample.of((1, 2, 9, 8), filters=3, kernel_size=3, dilation_rate=2, padding=[[1, 0], [2, 1]]),
-    )
+    def data(self, net: Builder, x: Value) -> Value:
+        """The input as floats: (N, C, …) with `rank` spatial axes."""
+        need_spatial(x, self.rank)
+        return net.floating(x)
+
+    def window(self, x: Value) -> Window:
+        """The window over the input `x`, which must be large enough for it."""
+        window = Window.of(x.shape[2:], self.kernel_size, self.strides, self.padding, self.dilation_rate)
+        window.out(x.shape[2:])
+        return window
+
+    def finished(self, net: Builder, y: Value) -> Value:
+        """`y` (N, channels, …) with its bias, and through the activation function."""
+        if self.use_bias:
+            channels = y.shape[1]
+            bias = net.parameter("bias", (channels,), self.bias_initializer, self.bias_regularizer)
+            y = y + reshape_to(bias, (channels, *(1 for _ in y.shape[2:])))
+        return activate(self.activation, y, axis=1)
+
+
+class Convolution(Convolving, Filtered):
+    """Base of Conv1D, Conv2D and Conv3D."""
+
+    groups: PositiveInt = 1
+    """the channels are split into so many groups, each convolved on its own"""
+    kernel_initializer: Initializer = GlorotUniform()
+    """first values of `kernel` (filters, channels / groups, sizes of the kernel)"""
+    kernel_regularizer: Regularizer | None = None
+    """penalty on `kernel`, added to the loss"""
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:
@@ -181,20 +196,97 @@ class Conv2D(LayerSpec):
         return self
 
     def build(self, net: Builder, x: Value) -> Value:
-        """x: (N, C, H, W) → (N, filters, OH, OW)."""
-        need_image(x)
-        x = net.floating(x)
+        """x: (N, C, …) → (N, filters, …)."""
+        x = self.data(net, x)
         channels = x.shape[1]
         need(
             channels % self.groups == 0, f"{channels} input channels cannot be split into {self.groups} groups",
             expected=f"a multiple of {self.groups} channels", got=x.type,
         )  # fmt: skip
-        window = Window.of(x.shape[2:], self.kernel_size, self.strides, self.padding, self.dilation_rate)
-        window.out(x.shape[2:])
+        window = self.window(x)
         shape = (self.filters, channels // self.groups, *self.kernel_size)
         kernel = net.parameter("kernel", shape, self.kernel_initializer, self.kernel_regularizer)
-        y = Conv(window, self.groups)(x, kernel)
-        if self.use_bias:
-            bias = net.parameter("bias", (self.filters,), self.bias_initializer, self.bias_regularizer)
-            y = y + reshape_to(bias, (self.filters, 1, 1))
-        return activate(self.activation, y, axis=1)
+        return self.finished(net, Conv(window, self.groups)(x, kernel))
+
+
+@LAYERS.register
+class Conv1D(Convolution):
+    """Slide `filters` learned kernels along a sequence.
+
+    Input (N, C, L), output (N, filters, OL) with OL = ⌊(L + padding - reach) / stride⌋ + 1, where
+    reach = (kernel - 1) · dilation + 1. Keras's Conv1D; data is channels-first: of a sequence (N, T, features) make
+    (N, features, T) with Permute.
+    """
+
+    rank: ClassVar[int] = 1
+
+    type: Literal["Conv1D"] = "Conv1D"
+    kernel_size: Single
+    """length of the kernels"""
+    strides: Single = (1,)
+    """step of the kernel"""
+    padding: CausalPadding = "valid"
+    """`valid`: none; `same`: ⌈length / stride⌉ outputs; `causal`: zeros before the sequence, so that an output sees
+    nothing that comes after it; or explicit zeros, e.g. 2 or [2, 0]"""
+    dilation_rate: Single = (1,)
+    """distance between the elements of the kernel"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 8), filters=4, kernel_size=3, strides=2, padding="same"),
+        Sample.of((2, 4, 7), filters=2, kernel_size=2, padding="causal", dilation_rate=2, groups=2, use_bias=False),
+        Sample.of((2, 2, 6), filters=3, kernel_size=3, padding=[2, 0], activation="tanh"),
+    )
+
+
+@LAYERS.register
+class Conv2D(Convolution):
+    """Slide `filters` learned kernels over an image.
+
+    Input (N, C, H, W), output (N, filters, OH, OW) with OH = ⌊(H + padding - reach) / stride⌋ + 1, where
+    reach = (kernel - 1) · dilation + 1. Keras's Conv2D; data is channels-first.
+    """
+
+    rank: ClassVar[int] = 2
+
+    type: Literal["Conv2D"] = "Conv2D"
+    kernel_size: Pair
+    """height and width of the kernels; one number for both"""
+    strides: Pair = (1, 1)
+    """step of the kernel along height and width"""
+    padding: Padding = "valid"
+    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]"""
+    dilation_rate: Pair = (1, 1)
+    """distance between the elements of the kernel"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 7, 6), filters=4, kernel_size=3, strides=2, padding="same"),
+        Sample.of((2, 4, 8, 9), filters=4, kernel_size=(3, 2), groups=2, use_bias=False, activation="tanh"),
+        Sample.of((1, 2, 9, 8), filters=3, kernel_size=3, dilation_rate=2, padding=[[1, 0], [2, 1]]),
+    )
+
+
+@LAYERS.register
+class Conv3D(Convolution):
+    """Slide `filters` learned kernels through a volume, or over the frames of a film.
+
+    Input (N, C, D, H, W), output (N, filters, OD, OH, OW) with OD = ⌊(D + padding - reach) / stride⌋ + 1, where
+    reach = (kernel - 1) · dilation + 1. Keras's Conv3D; data is channels-first.
+    """
+
+    rank: ClassVar[int] = 3
+
+    type: Literal["Conv3D"] = "Conv3D"
+    kernel_size: Triple
+    """depth, height and width of the kernels; one number for all"""
+    strides: Triple = (1, 1, 1)
+    """step of the kernel along depth, height and width"""
+    padding: Padding3D = "valid"
+    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 1 or [[1, 1], [0, 2], [0, 0]]"""
+    dilation_rate: Triple = (1, 1, 1)
+    """distance between the elements of the kernel"""
+
+    samples: ClassVar = (
+        Sample.of((2, 2, 4, 5, 3), filters=3, kernel_size=2, strides=(1, 2, 1), padding="same"),
+        Sample.of((1, 4, 4, 4, 5), filters=2, kernel_size=(2, 1, 2), groups=2, dilation_rate=2, use_bias=False),
+        Sample.of((1, 1, 3, 3, 4), filters=2, kernel_size=3, padding=[[1, 0], [0, 0], [1, 1]], activation="tanh"),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -55,7 +55,7 @@ class AcrossChannels(Op):
 def _to_onnx(g: Emitter, y: Value, x: str) -> str:
     op = y.op
     assert isinstance(op, LRN)
-    numbers = {"size": op.size, "alpha": op.alpha, "beta": op.beta, "bias": op.bias}
+    numbers: dict[str, Any] = {"size": op.size, "alpha": op.alpha, "beta": op.beta, "bias": op.bias}
     if len(y.shape) == 4:
         return g.node("LRN", x, **numbers)
     image = g.node("Reshape", x, g.constant([0, 0, -1, 1], "int64"))  # ONNX Runtime has it for images alone

@@ -1,4 +1,4 @@
-"""Pooling: the ops for any number of spatial axes, and MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D."""
+"""Pooling under a sliding window: the ops, for any number of spatial axes, and Max- and AveragePooling 1D to 3D."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import ClassVar, Literal
 
 from netspec.graph.onnx_map import GRADIENT, OnnxMap, ints, pads
 from netspec.graph.op import Array, Grads, Op, Xp
-from netspec.graph.ops.reduce import ReduceMean
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Pair, Sample, need, need_image
-from netspec.layers.window import Padding, Window
+from netspec.layers.base import Builder, LayerSpec, Pair, Sample, Single, Triple, need, need_spatial
+from netspec.layers.window import Explicit, Padding, Padding1D, Padding3D, Window
 from netspec.schema.kinds import LAYERS
 
 
@@ -185,19 +184,17 @@ def _counts(xp: Xp, window: Window, x: Array) -> Array:
 
 
 class Pooling(LayerSpec):
-    """Base of layers that slide a window over each channel of an image."""
+    """Base of layers that slide a window over each channel of data with `rank` spatial axes."""
 
-    pool_size: Pair = (2, 2)
-    """height and width of the window; one number for both"""
-    strides: Pair | None = None
-    """step of the window along height and width; default: `pool_size`, so that windows do not overlap"""
-    padding: Padding = "valid"
-    """`valid`: none, and a rest that fills no window is left out; `same`: ⌈size / stride⌉ outputs; or explicit, e.g. 1
-    or [[0, 1], [0, 1]]. Padding takes no part in the result"""
+    rank: ClassVar[int]
+
+    pool_size: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    padding: str | Explicit = "valid"
 
     def window(self, x: Value) -> Window:
-        """The window for the input `x`, which must be an image."""
-        need_image(x)
+        """The window for the input `x`, (N, C, …) with `rank` spatial axes."""
+        need_spatial(x, self.rank)
         window = Window.of(x.shape[2:], self.pool_size, self.strides or self.pool_size, self.padding)
         fits = all(max(pads) < size for pads, size in zip(window.pads, window.size, strict=True))
         need(
@@ -210,8 +207,95 @@ class Pooling(LayerSpec):
         return window
 
 
+class MaxPooling(Pooling):
+    """Base of MaxPooling1D to 3D."""
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, C, …) → (N, C, …)."""
+        return MaxPool(self.window(x)).many(net.floating(x))[0]
+
+
+class AveragePooling(Pooling):
+    """Base of AveragePooling1D to 3D."""
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, C, …) → (N, C, …)."""
+        return AveragePool(self.window(x))(net.floating(x))
+
+
+class AlongSequences(Pooling):
+    """Fields of pooling with one spatial axis."""
+
+    rank: ClassVar[int] = 1
+
+    pool_size: Single = (2,)
+    """length of the window"""
+    strides: Single | None = None
+    """step of the window; default: `pool_size`, so that windows do not overlap"""
+    padding: Padding1D = "valid"
+    """`valid`: none, and a rest that fills no window is left out; `same`: ⌈length / stride⌉ outputs; or explicit, e.g.
+    1 or [0, 1]. Padding takes no part in the result"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 6)),
+        Sample.of((2, 2, 7), pool_size=3, strides=2, padding="same"),
+        Sample.of((1, 2, 6), pool_size=3, strides=1, padding=[0, 1]),
+    )
+
+
+class OverImages(Pooling):
+    """Fields of pooling with two spatial axes."""
+
+    rank: ClassVar[int] = 2
+
+    pool_size: Pair = (2, 2)
+    """height and width of the window; one number for both"""
+    strides: Pair | None = None
+    """step of the window along height and width; default: `pool_size`, so that windows do not overlap"""
+    padding: Padding = "valid"
+    """`valid`: none, and a rest that fills no window is left out; `same`: ⌈size / stride⌉ outputs; or explicit, e.g. 1
+    or [[0, 1], [0, 1]]. Padding takes no part in the result"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 6, 5)),
+        Sample.of((2, 2, 7, 6), pool_size=3, strides=2, padding="same"),
+        Sample.of((1, 2, 6, 7), pool_size=(2, 3), strides=(2, 1), padding=[[0, 1], [1, 1]]),
+    )
+
+
+class ThroughVolumes(Pooling):
+    """Fields of pooling with three spatial axes."""
+
+    rank: ClassVar[int] = 3
+
+    pool_size: Triple = (2, 2, 2)
+    """depth, height and width of the window; one number for all"""
+    strides: Triple | None = None
+    """step of the window along depth, height and width; default: `pool_size`, so that windows do not overlap"""
+    padding: Padding3D = "valid"
+    """`valid`: none, and a rest that fills no window is left out; `same`: ⌈size / stride⌉ outputs; or explicit, e.g. 1
+    or [[0, 0], [0, 1], [0, 1]]. Padding takes no part in the result"""
+
+    samples: ClassVar = (
+        Sample.of((2, 2, 4, 5, 4)),
+        Sample.of((1, 2, 3, 5, 4), pool_size=3, strides=2, padding="same"),
+        Sample.of((1, 2, 3, 4, 5), pool_size=(1, 2, 3), strides=(1, 2, 1), padding=[[0, 0], [0, 1], [1, 1]]),
+    )
+
+
 @LAYERS.register
-class MaxPooling2D(Pooling):
+class MaxPooling1D(AlongSequences, MaxPooling):
+    """The greatest number under a window that slides along a sequence, in each channel.
+
+    Input (N, C, L), output (N, C, OL) with OL = ⌊(L + padding - pool) / stride⌋ + 1. Of equal maxima the first gets the
+    gradient.
+    """
+
+    type: Literal["MaxPooling1D"] = "MaxPooling1D"
+
+
+@LAYERS.register
+class MaxPooling2D(OverImages, MaxPooling):
     """The greatest number under a sliding window, in each channel.
 
     Input (N, C, H, W), output (N, C, OH, OW) with OH = ⌊(H + padding - pool) / stride⌋ + 1. Of equal maxima the first
@@ -220,19 +304,30 @@ class MaxPooling2D(Pooling):
 
     type: Literal["MaxPooling2D"] = "MaxPooling2D"
 
-    samples: ClassVar = (
-        Sample.of((2, 3, 6, 5)),
-        Sample.of((2, 2, 7, 6), pool_size=3, strides=2, padding="same"),
-        Sample.of((1, 2, 6, 7), pool_size=(2, 3), strides=(2, 1), padding=[[0, 1], [1, 1]]),
-    )
 
-    def build(self, net: Builder, x: Value) -> Value:
-        """x: (N, C, H, W) → (N, C, OH, OW)."""
-        return MaxPool(self.window(x)).many(net.floating(x))[0]
+@LAYERS.register
+class MaxPooling3D(ThroughVolumes, MaxPooling):
+    """The greatest number under a window that slides through a volume, in each channel.
+
+    Input (N, C, D, H, W), output (N, C, OD, OH, OW) with OD = ⌊(D + padding - pool) / stride⌋ + 1. Of equal maxima the
+    first in reading order gets the gradient.
+    """
+
+    type: Literal["MaxPooling3D"] = "MaxPooling3D"
 
 
 @LAYERS.register
-class AveragePooling2D(Pooling):
+class AveragePooling1D(AlongSequences, AveragePooling):
+    """The mean of the numbers under a window that slides along a sequence, in each channel; padding is not counted.
+
+    Input (N, C, L), output (N, C, OL) with OL = ⌊(L + padding - pool) / stride⌋ + 1.
+    """
+
+    type: Literal["AveragePooling1D"] = "AveragePooling1D"
+
+
+@LAYERS.register
+class AveragePooling2D(OverImages, AveragePooling):
     """The mean of the numbers under a sliding window, in each channel; padding is not counted.
 
     Input (N, C, H, W), output (N, C, OH, OW) with OH = ⌊(H + padding - pool) / stride⌋ + 1.
@@ -240,31 +335,12 @@ class AveragePooling2D(Pooling):
 
     type: Literal["AveragePooling2D"] = "AveragePooling2D"
 
-    samples: ClassVar = (
-        Sample.of((2, 3, 6, 5)),
-        Sample.of((2, 2, 7, 6), pool_size=3, strides=2, padding="same"),
-        Sample.of((1, 2, 6, 7), pool_size=(2, 3), strides=(2, 1), padding=[[0, 1], [1, 1]]),
-    )
-
-    def build(self, net: Builder, x: Value) -> Value:
-        """x: (N, C, H, W) → (N, C, OH, OW)."""
-        return AveragePool(self.window(x))(net.floating(x))
-
 
 @LAYERS.register
-class GlobalAveragePooling2D(LayerSpec):
-    """The mean of each channel over the whole image.
+class AveragePooling3D(ThroughVolumes, AveragePooling):
+    """The mean of the numbers under a window that slides through a volume, in each channel; padding is not counted.
 
-    Input (N, C, H, W), output (N, C), or (N, C, 1, 1) with `keepdims`.
+    Input (N, C, D, H, W), output (N, C, OD, OH, OW) with OD = ⌊(D + padding - pool) / stride⌋ + 1.
     """
 
-    type: Literal["GlobalAveragePooling2D"] = "GlobalAveragePooling2D"
-    keepdims: bool = False
-    """keep height and width as axes of size 1"""
-
-    samples: ClassVar = (Sample.of((2, 3, 4, 5)), Sample.of((2, 3, 4, 5), keepdims=True))
-
-    def build(self, net: Builder, x: Value) -> Value:
-        """x: (N, C, H, W) → (N, C)."""
-        need_image(x)
-        return ReduceMean((2, 3), self.keepdims)(net.floating(x))
+    type: Literal["AveragePooling3D"] = "AveragePooling3D"

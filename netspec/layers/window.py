@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator
 
@@ -35,13 +35,16 @@ class Window:
     ) -> Window:
         """The window for an input of `spatial` sizes; `same` padding becomes numbers (Keras's rule).
 
-        `same`: the output has ⌈size / stride⌉ elements; of an odd padding the larger half goes to the end.
+        `same`: the output has ⌈size / stride⌉ elements; of an odd padding the larger half goes to the end. `causal`:
+        all of it lies before, so that no window reaches beyond the element where it ends.
         """
         dilation = dilation or (1,) * len(size)
         if padding == "valid":
             pads: tuple[tuple[int, int], ...] = ((0, 0),) * len(size)
         elif padding == "same":
             pads = tuple(map(_same, spatial, size, strides, dilation))
+        elif padding == "causal":
+            pads = tuple(((window - 1) * step, 0) for window, step in zip(size, dilation, strict=True))
         else:
             assert not isinstance(padding, str)
             pads = padding
@@ -109,22 +112,35 @@ def _same(size: int, window: int, stride: int, dilation: int) -> tuple[int, int]
     return total // 2, total - total // 2
 
 
-def _padding(given: Any) -> Any:
-    value = given
-    if value in ("valid", "same"):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = [value, value]
-    fits = isinstance(value, (list, tuple)) and len(value) == 2
-    sides = [_sides(item) for item in value] if fits else [None]
-    if any(side is None for side in sides):
-        raise problem(
-            "not a padding",
-            expected="`valid`, `same`, a number of 0 or more, [height, width], or [[top, bottom], [left, right]]",
-            got=describe(given),
-            hint=did_you_mean(given, ("valid", "same")) if isinstance(given, str) else None,
-        )
-    return tuple(sides)
+def _padding(rank: int, words: tuple[str, ...]) -> Callable[[Any], str | tuple[tuple[int, int], ...]]:
+    """A validator of a padding over `rank` axes."""
+    named = ", ".join(f"`{word}`" for word in words)
+    expected = {
+        1: f"{named}, a number of 0 or more, or [before, after]",
+        2: f"{named}, a number of 0 or more, [height, width], or [[top, bottom], [left, right]]",
+        3: f"{named}, a number of 0 or more, [depth, height, width], or three pairs",
+    }[rank]
+
+    def validate(given: Any) -> str | tuple[tuple[int, int], ...]:
+        if isinstance(given, str) and given in words:
+            return given
+        value = given
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = [value] * rank
+        elif rank == 1 and _sides(value) is not None:
+            value = [value]
+        fits = isinstance(value, (list, tuple)) and len(value) == rank
+        sides = [side for item in (value if fits else ()) if (side := _sides(item)) is not None]
+        if len(sides) != rank:
+            raise problem(
+                "not a padding",
+                expected=expected,
+                got=describe(given),
+                hint=did_you_mean(given, words) if isinstance(given, str) else None,
+            )
+        return tuple(sides)
+
+    return validate
 
 
 def _sides(value: Any) -> tuple[int, int] | None:
@@ -133,8 +149,28 @@ def _sides(value: Any) -> tuple[int, int] | None:
     return (both[0], both[1]) if fits else None
 
 
+Explicit: TypeAlias = tuple[tuple[int, int], ...]
+WORDS = ("valid", "same")
+Written: TypeAlias = Literal["valid", "same"] | int | list[int] | list[list[int]]
+"""What the JSON Schema says of a padding."""
+
+Padding1D = Annotated[
+    Literal["valid", "same"] | Explicit,
+    BeforeValidator(_padding(1, WORDS), json_schema_input_type=Written),
+]
+"""As `Padding`, for one spatial axis."""
+CausalPadding = Annotated[
+    Literal["valid", "same", "causal"] | Explicit,
+    BeforeValidator(_padding(1, (*WORDS, "causal")), json_schema_input_type=Literal["causal"] | Written),
+]
+"""As `Padding1D`, or `causal`: all zeros before the sequence, so that no output sees what comes after it."""
 Padding = Annotated[
-    Literal["valid", "same"] | tuple[tuple[int, int], tuple[int, int]],
-    BeforeValidator(_padding, json_schema_input_type=Literal["valid", "same"] | int | list[int] | list[list[int]]),
+    Literal["valid", "same"] | Explicit,
+    BeforeValidator(_padding(2, WORDS), json_schema_input_type=Written),
 ]
 """`valid`, `same`, or explicit zeros: a number for all sides, one per axis, or one per side."""
+Padding3D = Annotated[
+    Literal["valid", "same"] | Explicit,
+    BeforeValidator(_padding(3, WORDS), json_schema_input_type=Written),
+]
+"""As `Padding`, for three spatial axes."""

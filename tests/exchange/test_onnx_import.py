@@ -96,7 +96,7 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
     ),
     "groups and dilation": (
         model([node("Conv", "x w", group=2, dilations=[1, 2])], w=floats(4, 1, 3, 2)),
-        "{name: y, type: Conv2D, filters: 4, kernel_size: [3, 2], dilation_rate: [1, 2], groups: 2, use_bias: false}",
+        "{name: y, type: Conv2D, filters: 4, kernel_size: [3, 2], dilation_rate: [1, 2], use_bias: false, groups: 2}",
     ),
     "max pool": (
         model([node("MaxPool", "x", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 0, 1, 0])]),
@@ -216,6 +216,29 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         model([node("Gather", "w x")], ("N", 5), dtype=TensorProto.INT64, w=floats(2, 3)),
         "{name: y, type: Embedding, input_dim: 2, output_dim: 3}",
     ),
+    "1d convolution": (
+        model([node("Conv", "x w b", pads=[2, 0], dilations=[2])], ("N", 2, 9), w=floats(4, 2, 3), b=B),
+        "{name: y, type: Conv1D, filters: 4, kernel_size: 3, padding: [2, 0], dilation_rate: 2}",
+    ),
+    "3d convolution": (
+        model([node("Conv", "x w", strides=[1, 2, 1])], ("N", 4, 3, 4, 5), w=floats(2, 4, 3, 2, 1)),
+        "{name: y, type: Conv3D, filters: 2, kernel_size: [3, 2, 1], strides: [1, 2, 1], use_bias: false}",
+    ),
+    "1d pooling": (
+        model([node("MaxPool", "x", kernel_shape=[2], strides=[2], pads=[1, 0])], ("N", 2, 9)),
+        "{name: y, type: MaxPooling1D, padding: [1, 0]}",
+    ),
+    "3d pooling": (
+        model([node("AveragePool", "x", kernel_shape=[1, 2, 2])], ("N", 2, 3, 4, 5)),
+        "{name: y, type: AveragePooling3D, pool_size: [1, 2, 2], strides: 1}",
+    ),
+    "global pooling": (
+        model([node("GlobalMaxPool", "x")], ("N", 2, 9)), "{name: y, type: GlobalMaxPooling1D, keepdims: true}"
+    ),
+    "a maximum over a volume": (
+        model([node("ReduceMax", "x", axes=[2, 3, -1], keepdims=0)], ("N", 2, 3, 4, 5)),
+        "{name: y, type: GlobalMaxPooling3D}",
+    ),
     "layer normalization": (
         model([node("LayerNormalization", "x g b")], ("N", 3, 4), 17, g=floats(4), b=floats(4)),
         "{name: y, type: LayerNormalization, epsilon: 1e-05}",
@@ -288,7 +311,9 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "operator": (model([node("Det", "x")]), "no layer for the operator Det (opset 13)"),
     "foreign domain": (model([node("FusedGemm", "x", domain="com.microsoft")]), "com.microsoft.FusedGemm"),
     "faked pattern": (model([node("Activation", "x", domain="netspec")]), "no such activation function"),
-    "1d convolution": (model([node("Conv", "x w")], ("N", 2, 9), w=floats(4, 2, 3)), "a convolution over 1 axes"),
+    "4d convolution": (
+        model([node("Conv", "x w")], ("N", 2, 9, 9, 9, 9), w=floats(4, 2, 3, 3, 3, 3)), "a convolution over 4 axes"
+    ),
     "computed kernel": (model([node("Conv", "x x")]), "its kernel is computed, not a constant"),
     "wrong kernel": (model([node("Conv", "x w")], w=floats(4, 3, 3, 3)), "needs weights of shapes"),
     "window too large": (model([node("Conv", "x w")], w=floats(4, 2, 9, 9)), "the window is larger than the input"),

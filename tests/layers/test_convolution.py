@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from netspec.errors import SpecError
 from netspec.graph.value import ShapeMismatch
+from netspec.schema.kinds import LAYERS
 from tests.layers.apply import layer
 
 
@@ -97,3 +99,80 @@ def test_softmax_runs_over_the_channels():
 def test_says_what_does_not_fit(fields, shape, message):
     with pytest.raises((ShapeMismatch, SpecError), match=message):
         layer({"type": "Conv2D", "filters": 4, "kernel_size": 3, **fields}, np.zeros(shape))
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_along_sequences_and_through_volumes_it_is_that_of_images_with_the_other_axes_of_size_1(rank):
+    random = np.random.default_rng(8)
+    x, kernel = random.normal(size=(2, 3, 7, 6)), random.normal(size=(4, 3, 3, 2))
+    fields = {"filters": 4, "use_bias": False}
+    if rank == 1:
+        y = layer({"type": "Conv1D", "kernel_size": 3, **fields}, x[..., 0], kernel=kernel[..., 0]).y[..., None]
+        x, kernel = x[..., :1], kernel[..., :1]
+    else:
+        y = layer({"type": "Conv3D", "kernel_size": [3, 2, 1], **fields}, x[..., None], kernel=kernel[..., None]).y
+        y = y[..., 0]
+    plane = layer({"type": "Conv2D", "kernel_size": list(kernel.shape[2:]), **fields}, x, kernel=kernel)
+    np.testing.assert_allclose(y, plane.y, rtol=1e-12)
+
+
+def test_a_causal_convolution_sees_nothing_that_comes_later():
+    x = np.random.default_rng(2).normal(size=(1, 2, 9))
+    fields = {"type": "Conv1D", "filters": 3, "kernel_size": 3, "dilation_rate": 2, "padding": "causal"}
+    changed = x.copy()
+    changed[:, :, 5:] = 7
+    first, second = layer(fields, x).y, layer(fields, changed).y
+    assert first.shape == (1, 3, 9)
+    np.testing.assert_array_equal(first[:, :, :5], second[:, :, :5])
+    assert not np.any(first[:, :, 5] == second[:, :, 5])
+
+
+def test_a_depthwise_convolution_is_one_of_each_channel_alone():
+    random = np.random.default_rng(4)
+    x, kernel = random.normal(size=(2, 3, 6, 5)), random.normal(size=(6, 1, 3, 3))
+    fields = {"kernel_size": 3, "strides": 2, "padding": "same", "use_bias": False}
+    y = layer({"type": "DepthwiseConv2D", "depth_multiplier": 2, **fields}, x, kernel=kernel).y
+    for channel in range(3):
+        own = slice(2 * channel, 2 * channel + 2)
+        one = layer({"type": "Conv2D", "filters": 2, **fields}, x[:, channel : channel + 1], kernel=kernel[own]).y
+        np.testing.assert_allclose(y[:, own], one, rtol=1e-12)
+
+
+def test_a_separable_convolution_is_a_depthwise_one_and_a_mixture():
+    random = np.random.default_rng(5)
+    x, kernel, mix = random.normal(size=(2, 3, 6)), random.normal(size=(3, 1, 2)), random.normal(size=(4, 3, 1))
+    made = layer({"type": "SeparableConv1D", "filters": 4, "kernel_size": 2}, x, depthwise_kernel=kernel,
+                 pointwise_kernel=mix, bias=np.arange(4.0))  # fmt: skip
+    apart = layer({"type": "DepthwiseConv1D", "kernel_size": 2, "use_bias": False}, x, kernel=kernel).y
+    np.testing.assert_allclose(made.y, np.einsum("oc,ncl->nol", mix[..., 0], apart) + np.arange(4.0)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "message"),
+    [
+        ("Conv1D", (2, 3, 8, 8), "not a sequence of channels"),
+        ("Conv3D", (2, 3, 8, 8), "not a volume"),
+        ("DepthwiseConv1D", (2, 8), "not a sequence of channels"),
+        ("SeparableConv2D", (2, 8, 8), "not an image"),
+    ],
+)
+def test_each_says_how_many_axes_it_wants(kind, shape, message):
+    filters = {} if kind.startswith("Depthwise") else {"filters": 2}
+    with pytest.raises(ShapeMismatch, match=message):
+        layer({"type": kind, "kernel_size": 2, **filters}, np.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("Conv1D", {"padding": [1, 2, 3]}),
+        ("Conv1D", {"strides": [1, 2]}),
+        ("Conv2D", {"padding": "causal"}),
+        ("Conv3D", {"padding": [[1, 1], [0, 0]]}),
+        ("Conv3D", {"dilation_rate": [1, 1]}),
+        ("SeparableConv1D", {"padding": "causal"}),
+    ],
+)
+def test_a_field_of_another_rank_is_refused(kind, fields):
+    with pytest.raises(ValidationError):
+        LAYERS[kind].model_validate({"filters": 2, "kernel_size": 2, **fields})

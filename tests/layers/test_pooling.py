@@ -80,6 +80,24 @@ def test_global_average_is_the_mean_of_each_channel():
     np.testing.assert_allclose(kept, x.mean((2, 3), keepdims=True), rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["MaxPooling", "AveragePooling"])
+def test_through_volumes_it_is_its_definition(name):
+    x, function = np.random.default_rng(1).normal(size=(2, 2, 5, 4, 6)), np.max if name.startswith("Max") else np.mean
+    y = layer({"type": f"{name}3D", "pool_size": [2, 1, 3], "strides": [1, 2, 3]}, x).y
+    for i, j, k in np.ndindex(4, 2, 2):
+        window = x[:, :, i : i + 2, 2 * j : 2 * j + 1, 3 * k : 3 * k + 3]
+        np.testing.assert_allclose(y[:, :, i, j, k], function(window, (2, 3, 4)), rtol=1e-12)
+    assert y.shape == (2, 2, 4, 2, 2)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_global_pooling_is_over_all_places(rank):
+    x = np.random.default_rng(0).normal(size=(2, 3, 4, 5, 2)[: rank + 2])
+    axes = tuple(range(2, rank + 2))
+    np.testing.assert_allclose(layer(f"GlobalAveragePooling{rank}D", x).y, x.mean(axes), rtol=1e-12)
+    np.testing.assert_array_equal(layer(f"GlobalMaxPooling{rank}D", x).y, x.max(axes))
+
+
 def test_images_of_whole_numbers_are_averaged_as_floats():
     y = layer("AveragePooling2D", np.array([[1, 2], [3, 5]], np.uint8).reshape(1, 1, 2, 2)).y
     assert y == 2.75

@@ -22,12 +22,8 @@ from tests.registry.cases import Case, built, cases
 
 ANSWERS = Path(__file__).parent / "answers"
 
-KERAS_KERNEL = (2, 3, 1, 0)
-"""Axes of a convolution kernel here, (out, in, h, w), taken in Keras's order: (h, w, in, out)."""
-OUR_KERNEL = (3, 2, 0, 1)
-
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "AveragePooling2D": {"pool_size": 2},  # Keras has one for MaxPooling2D alone
+    **{f"AveragePooling{rank}D": {"pool_size": 2} for rank in (1, 2, 3)},  # Keras has one for MaxPooling alone
     "BatchNormalization": {"axis": 1},  # Keras has that of channels-last data, whatever the data
     "Concatenate": {"axis": 1},
     "Flatten": {"data_format": "channels_last"},  # Keras reorders channels-first data as if it were not
@@ -75,16 +71,44 @@ def make(module: Any, fields: dict[str, Any], **more: Any) -> Any:
     return getattr(module, fields["type"])(**(given | more))
 
 
+def is_kernel(case: Case, name: str) -> bool:
+    """Whether a weight is a kernel of a convolution."""
+    return "Conv" in case.type and name.endswith("kernel")
+
+
+def is_depthwise(case: Case, name: str) -> bool:
+    return name == "sample/depthwise_kernel" or (case.type.startswith("Depthwise") and name == "sample/kernel")
+
+
+def to_keras(case: Case, name: str, value: np.ndarray) -> np.ndarray:
+    """A weight in Keras's order of axes: kernels are (window…, in, out), depthwise ones (window…, channels, number)."""
+    if not is_kernel(case, name):
+        return value
+    if is_depthwise(case, name):
+        value = value.reshape(case.sample.shapes[0][1], -1, *value.shape[2:]).swapaxes(0, 1)
+    return value.transpose(*range(2, value.ndim), 1, 0)
+
+
+def from_keras(case: Case, name: str, value: np.ndarray) -> np.ndarray:
+    """A weight in netspec's order of axes: kernels are (out, in, window…), depthwise ones (out, 1, window…)."""
+    if not is_kernel(case, name):
+        return value
+    value = value.transpose(value.ndim - 1, value.ndim - 2, *range(value.ndim - 2))
+    return value.swapaxes(0, 1).reshape(-1, 1, *value.shape[2:]) if is_depthwise(case, name) else value
+
+
 def padded(fields: dict[str, Any], x: Any) -> tuple[dict[str, Any], Any]:
     """Explicit padding, which Keras has not, as padding of the input."""
     padding = fields.get("padding", "valid")
-    if fields["type"] == "AveragePooling2D" and padding != "valid":
+    if fields["type"].startswith("AveragePooling") and padding != "valid":
         raise Unlike("on PyTorch padding is averaged: copies of the border, unlike on TensorFlow")
+    if padding == "causal" and fields["type"] != "Conv1D":  # which alone has it
+        padding = [(fields["kernel_size"] - 1) * fields.get("dilation_rate", 1), 0]
     if isinstance(padding, str):
         return fields, x
-    (top, bottom), (left, right) = padding
-    fill = -np.inf if fields["type"] == "MaxPooling2D" else 0.0
-    x = import_module("torch").nn.functional.pad(x, (left, right, top, bottom), value=fill)
+    sides = [padding] if isinstance(padding[0], int) else padding
+    fill = -np.inf if fields["type"].startswith("MaxPooling") else 0.0
+    x = import_module("torch").nn.functional.pad(x, [side for pair in sides[::-1] for side in pair], value=fill)
     return {**fields, "padding": "valid"}, x
 
 
@@ -105,8 +129,6 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     fields, operands[0] = padded(fields, operands[0])
     if len(operands) > 1:
         operands = [x.double() for x in operands]  # whole numbers are added to floats as floats
-    if not hasattr(keras().layers, case.type):
-        raise Unlike("Keras has no such layer")
     if fields.get("dropout") and training:
         raise Unlike("other random numbers")
     if isinstance(fields.get("output_shape"), int):
@@ -124,8 +146,7 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     by_path = {weight.path.partition("/")[2]: weight for weight in made.weights}
     weights = {name: by_path[name.removeprefix("sample/")] for name in one.builder.states}
     for name, weight in weights.items():
-        value = one.feeds[name]
-        weight.assign(value.transpose(KERAS_KERNEL) if value.ndim == 4 else value)
+        weight.assign(to_keras(case, name, one.feeds[name]))
     arguments |= {"training": training} if case.type in ("BatchNormalization", "Dropout") else {}
     y = made(**named, **arguments) if named else made(operands if len(operands) > 1 else operands[0], **arguments)
     total = (y * tensor(one.feeds["weights/0"])).sum()
@@ -137,8 +158,7 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     found |= {f"gradient/{name}": x.grad.numpy() for name, x in inputs.items() if x.grad is not None}
     for name, weight in weights.items():
         if weight.value.grad is not None:
-            gradient = weight.value.grad.numpy()
-            found[f"gradient/{name}"] = gradient.transpose(OUR_KERNEL) if gradient.ndim == 4 else gradient
+            found[f"gradient/{name}"] = from_keras(case, name, weight.value.grad.numpy())
         if name in one.builder.updates:
             found[f"update/{name}"] = weight.value.detach().numpy()
     return found

@@ -11,17 +11,16 @@ from netspec.exchange.onnx_import.translate import Translator, rule
 
 @rule("Conv")
 def conv(net: Translator, node: Node) -> None:
-    """Conv with a constant kernel (M, C/groups, KH, KW) → Conv2D."""
+    """Conv with a constant kernel (M, C/groups, sizes…) → Conv1D, Conv2D, Conv3D."""
     kernel = net.constant(node.inputs[1], "kernel")
-    if kernel.ndim != 4:
-        raise Unsupported(f"a convolution over {kernel.ndim - 2} axes, not 2")
     size = list(kernel.shape[2:])
+    rank = _rank(len(size), "a convolution")
     if node.attributes.get("kernel_shape", size) != size:
         raise Unsupported(f"its kernel is {size}, its attribute says {node.attributes['kernel_shape']}")
-    dilation = _ints(node, "dilations", [1, 1])
+    dilation = _ints(node, "dilations", [1] * rank)
     fields: dict[str, Any] = {"filters": kernel.shape[0], "kernel_size": short(size)}
-    fields |= _strides(node, [1, 1]) | _padding(net, node, size, dilation)
-    if dilation != [1, 1]:
+    fields |= _strides(node, [1] * rank) | _padding(net, node, size, dilation)
+    if dilation != [1] * rank:
         fields["dilation_rate"] = short(dilation)
     if node.attributes["group"] != 1:
         fields["groups"] = node.attributes["group"]
@@ -30,44 +29,53 @@ def conv(net: Translator, node: Node) -> None:
         arrays["bias"] = net.constant(node.operand(2), "bias")
     else:
         fields["use_bias"] = False
-    net.add(node, "Conv2D", node.inputs[:1], fields, arrays)
+    net.add(node, f"Conv{rank}D", node.inputs[:1], fields, arrays)
 
 
 @rule("MaxPool", "AveragePool")
 def pool(net: Translator, node: Node) -> None:
-    """MaxPool → MaxPooling2D, AveragePool → AveragePooling2D, where padding is not counted."""
+    """MaxPool → MaxPooling2D, AveragePool → AveragePooling2D (or 1D, 3D), where padding is not counted."""
     size = _ints(node, "kernel_shape", [])
-    if len(size) != 2:
-        raise Unsupported(f"pooling over {len(size)} axes, not 2")
-    if _ints(node, "dilations", [1, 1]) != [1, 1]:
+    rank = _rank(len(size), "pooling")
+    if _ints(node, "dilations", [1] * rank) != [1] * rank:
         raise Unsupported("a dilated window")
-    padding = _padding(net, node, size, [1, 1], ceil=bool(node.attributes.get("ceil_mode")))
+    padding = _padding(net, node, size, [1] * rank, ceil=bool(node.attributes.get("ceil_mode")))
     if node.attributes.get("count_include_pad") and padding:
         raise Unsupported("an average that counts padding")
-    strides = _strides(node, size, absent=[1, 1])
-    fields = ({} if size == [2, 2] else {"pool_size": short(size)}) | strides | padding
-    net.add(node, "MaxPooling2D" if node.op_type == "MaxPool" else "AveragePooling2D", node.inputs[:1], fields)
+    strides = _strides(node, size, absent=[1] * rank)
+    fields = ({} if size == [2] * rank else {"pool_size": short(size)}) | strides | padding
+    net.add(node, f"{node.op_type}ing{rank}D", node.inputs[:1], fields)
 
 
-@rule("GlobalAveragePool")
-def global_average_pool(net: Translator, node: Node) -> None:
-    """Over both axes of an image, which stay with size 1."""
-    net.add(node, "GlobalAveragePooling2D", node.inputs[:1], {"keepdims": True})
+@rule("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(net: Translator, node: Node) -> None:
+    """Over all spatial axes, which stay with size 1."""
+    rank = _rank(len(net.shape(node.inputs[0])) - 2, "pooling")
+    net.add(node, f"{node.op_type}ing{rank}D", node.inputs[:1], {"keepdims": True})
 
 
-@rule("ReduceMean")
-def reduce_mean(net: Translator, node: Node) -> None:
-    """A mean over height and width → GlobalAveragePooling2D."""
+@rule("ReduceMean", "ReduceMax")
+def reduce_spatial(net: Translator, node: Node) -> None:
+    """A mean or maximum over the spatial axes → GlobalAveragePooling2D, GlobalMaxPooling2D (or 1D, 3D)."""
     axes = net.constant(node.operand(1), "axes").tolist() if node.operand(1) else node.attributes.get("axes")
     rank = len(net.shape(node.inputs[0]))
-    if rank != 4 or axes is None or sorted(axis % rank for axis in axes) != [2, 3]:
-        raise Unsupported("a mean over other axes than height and width")
-    net.add(node, "GlobalAveragePooling2D", node.inputs[:1], {"keepdims": True} if node.attributes["keepdims"] else {})
+    what = node.op_type.removeprefix("Reduce")
+    if rank not in (3, 4, 5) or axes is None or sorted(axis % rank for axis in axes) != list(range(2, rank)):
+        raise Unsupported(f"a {'mean' if what == 'Mean' else 'maximum'} over other axes than height and width")
+    type_ = f"Global{'Average' if what == 'Mean' else 'Max'}Pooling{rank - 2}D"
+    net.add(node, type_, node.inputs[:1], {"keepdims": True} if node.attributes["keepdims"] else {})
 
 
-def short(pair: Sequence[int]) -> int | list[int]:
-    """One number for two equal ones, as people write it."""
-    return pair[0] if pair[0] == pair[1] else list(pair)
+def _rank(axes: int, what: str) -> int:
+    """The number of spatial axes, which must be one that there are layers for."""
+    if axes not in (1, 2, 3):
+        raise Unsupported(f"{what} over {axes} axes, not 1 to 3")
+    return axes
+
+
+def short(numbers: Sequence[int]) -> int | list[int]:
+    """One number for equal ones, as people write it."""
+    return numbers[0] if len(set(numbers)) == 1 else list(numbers)
 
 
 def _ints(node: Node, name: str, default: list[int]) -> list[int]:
@@ -77,16 +85,17 @@ def _ints(node: Node, name: str, default: list[int]) -> list[int]:
 
 def _strides(node: Node, default: list[int], absent: list[int] | None = None) -> dict[str, Any]:
     strides = _ints(node, "strides", absent or default)
-    if len(strides) != 2:
+    if len(strides) != len(default):
         raise Unsupported(f"strides {strides}")
     return {} if strides == default else {"strides": short(strides)}
 
 
 def _padding(net: Translator, node: Node, size: list[int], dilation: list[int], ceil: bool = False) -> dict[str, Any]:
     """The field `padding`, from explicit pads, `auto_pad`, or pads that make ONNX's ceil_mode."""
-    spatial, strides = net.shape(node.inputs[0])[2:], _ints(node, "strides", [1, 1])
-    if len(spatial) != 2 or len(strides) != 2 or len(dilation) != 2:
-        raise Unsupported("windows over other than 2 axes")
+    rank, spatial = len(size), net.shape(node.inputs[0])[2:]
+    strides = _ints(node, "strides", [1] * rank)
+    if not len(spatial) == len(strides) == len(dilation) == rank:
+        raise Unsupported(f"windows over other than {rank} axes")
     auto = node.attributes.get("auto_pad", "NOTSET")
     if auto == "SAME_UPPER":
         return {"padding": "same"}
@@ -94,19 +103,25 @@ def _padding(net: Translator, node: Node, size: list[int], dilation: list[int], 
     if auto == "SAME_LOWER":
         pads = [_same_lower(*sizes) for sizes in zip(spatial, reach, strides, strict=True)]
     elif auto == "VALID":
-        pads = [(0, 0), (0, 0)]
+        pads = [(0, 0)] * rank
     else:
-        flat = _ints(node, "pads", [0, 0, 0, 0])
-        if len(flat) != 4 or min(flat) < 0:
+        flat = _ints(node, "pads", [0] * (2 * rank))
+        if len(flat) != 2 * rank or min(flat) < 0:
             raise Unsupported(f"padding {flat}")
-        pads = [(flat[0], flat[2]), (flat[1], flat[3])]
+        pads = list(zip(flat[:rank], flat[rank:], strict=True))
         if ceil:
             pads = [_ceil(*sizes) for sizes in zip(spatial, reach, strides, pads, strict=True)]
-    if pads == [(0, 0), (0, 0)]:
+    return padding_field(pads)
+
+
+def padding_field(pads: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """The field `padding` as people write it; nothing where there is none."""
+    if not any(map(any, pads)):
         return {}
     if all(begin == end for begin, end in pads):
         return {"padding": short([begin for begin, _ in pads])}
-    return {"padding": [list(side) for side in pads]}
+    sides = [list(side) for side in pads]
+    return {"padding": sides[0] if len(sides) == 1 else sides}
 
 
 def _same_lower(size: int, reach: int, stride: int) -> tuple[int, int]:
