@@ -35,6 +35,7 @@ from netspec.passes.group import GroupAlike
 from netspec.passes.layout import assign_layouts
 from netspec.passes.memory import plan_memory
 from netspec.passes.peak import lower_peak
+from netspec.passes.prologue import FusePrologues
 from netspec.passes.schedule import schedule
 from netspec.passes.simplify import Simplify
 from netspec.schema.links import LayerLink, LossLink, MetricLink, resolve_names
@@ -352,7 +353,8 @@ def _train_graph(compiler: Compiler, built: Built) -> Graph:
 
 def make_plan(graph: Graph, device: Device) -> Plan:
     """Passes, layouts, order, kernels and memory for a graph on a device."""
-    fusing = FuseEpilogues(device.accepts), FuseElementwise(device.accepts), GroupAlike(device.accepts)
+    epilogues, prologues = FuseEpilogues(device.accepts), FusePrologues(device.accepts)
+    fusing = epilogues, prologues, FuseElementwise(device.accepts), GroupAlike(device.accepts)
     graph = run_passes(graph, (*PASSES, *fusing))
     graph, layouts = assign_layouts(graph, lambda node: choose(node, device.kernels).kernel)
     scheduled = schedule(graph)

@@ -1,4 +1,4 @@
-"""Several ops as one: `Fused` and `Anchored`, so that what lies between never goes to memory; `ForEach` saves calls."""
+"""Several ops as one: `Fused`, `Anchored` and `Fed` keep what lies between out of memory, `ForEach` saves calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from netspec.graph.onnx_map import NoOnnx
-from netspec.graph.op import Array, Op, Traits, Xp
+from netspec.graph.op import Array, Infer, Op, Traits, Xp
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 
@@ -49,8 +49,7 @@ class Fused(Op):
         return known
 
     def forward(self, xp: Xp, *arrays: Array) -> Any:
-        results = self.evaluate(xp, arrays)
-        return results if len(results) > 1 else results[0]
+        return one_or_all(self.evaluate(xp, arrays))
 
     def evaluate(self, xp: Xp, operands: Sequence[Any]) -> tuple[Any, ...]:
         """The results from operands of any kind that the ops' `forward` can take: arrays, or symbols of a generator."""
@@ -79,7 +78,7 @@ class Fused(Op):
 
 @dataclass(frozen=True)
 class Anchored(Op):
-    """A heavy op, its result passed through elementwise ops: a convolution with its bias, activation, residual.
+    """A heavy op, its first result passed through elementwise ops: a convolution with its bias, activation, residual.
 
     Operands are those of the anchor, then what the body reads besides; the body's operand 0 is the anchor's result.
     """
@@ -98,30 +97,92 @@ class Anchored(Op):
         """The body as an op on the anchor's result and `extras` further operands."""
         return Fused(1 + extras, self.body, (len(self.body) + extras,))
 
-    def infer(self, *types: TensorType) -> TensorType:
-        made = self.anchor.infer(*types[: self.anchor_arity])
-        assert isinstance(made, TensorType)
+    def infer(self, *types: TensorType) -> Infer:
+        first, *others = several(self.anchor.infer(*types[: self.anchor_arity]))
         extras = types[self.anchor_arity :]
-        (result,) = self.epilogue(len(extras)).infer(made, *extras)
-        return result
+        results = (*self.epilogue(len(extras)).infer(first, *extras), *others)
+        return results if others else results[0]
 
-    def forward(self, xp: Xp, *arrays: Array) -> Array:
-        made = self.anchor.forward(xp, *arrays[: self.anchor_arity])
+    def forward(self, xp: Xp, *arrays: Array) -> Any:
+        first, *others = several(self.anchor.forward(xp, *arrays[: self.anchor_arity]))
         extras = arrays[self.anchor_arity :]
-        return self.epilogue(len(extras)).forward(xp, made, *extras)
+        return one_or_all((self.epilogue(len(extras)).forward(xp, first, *extras), *others))
 
-    def decompose(self, *inputs: Value) -> Value:
+    def decompose(self, *inputs: Value) -> tuple[Value, ...]:
+        first, *others = self.anchor.many(*inputs[: self.anchor_arity])
         extras = inputs[self.anchor_arity :]
-        made = self.anchor(*inputs[: self.anchor_arity])
-        (result,) = self.epilogue(len(extras)).decompose(made, *extras)
-        return result
+        return (*self.epilogue(len(extras)).decompose(first, *extras), *others)
+
+    def again(self, inputs: Sequence[Value], results: Sequence[Value]) -> Value | None:
+        first = self.anchor.again(inputs[: self.anchor_arity], results)
+        if first is None:
+            return None
+        extras = inputs[self.anchor_arity :]
+        (made,) = self.epilogue(len(extras)).decompose(first, *extras)
+        return made
 
     def flops(self, *types: TensorType) -> int:
         own = types[: self.anchor_arity]
-        made = self.anchor.infer(*own)
-        assert isinstance(made, TensorType)
+        first = several(self.anchor.infer(*own))[0]
         extras = types[self.anchor_arity :]
-        return self.anchor.flops(*own) + self.epilogue(len(extras)).flops(made, *extras)
+        return self.anchor.flops(*own) + self.epilogue(len(extras)).flops(first, *extras)
+
+
+@dataclass(frozen=True)
+class Fed(Op):
+    """A heavy op, one operand of which elementwise ops make while it is read: a gradient past an activation.
+
+    Operands are those of `op` but for number `operand`, then what the body reads; its last step makes that operand.
+    """
+
+    op: Op
+    operand: int
+    arity: int
+    """How many operands `op` has."""
+    body: tuple[Step, ...]
+    onnx = NoOnnx("a pass makes it for kernels; export sees the graph before that")
+
+    @property
+    def name(self) -> str:
+        """The names of the body and that of the op."""
+        return "+".join([*(step.op.name for step in self.body), self.op.name])
+
+    def prologue(self, count: int) -> Fused:
+        """The body as an op on its `count` operands."""
+        return Fused(count, self.body, (count + len(self.body) - 1,))
+
+    def _apart(self, operands: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+        return operands[: self.arity - 1], operands[self.arity - 1 :]
+
+    def _whole(self, own: Sequence[T], made: T) -> list[T]:
+        return [*own[: self.operand], made, *own[self.operand :]]
+
+    def infer(self, *types: TensorType) -> Infer:
+        own, read = self._apart(types)
+        (made,) = self.prologue(len(read)).infer(*read)
+        return self.op.infer(*self._whole(own, made))
+
+    def forward(self, xp: Xp, *arrays: Array) -> Any:
+        own, read = self._apart(arrays)
+        return self.op.forward(xp, *self._whole(own, self.prologue(len(read)).forward(xp, *read)))
+
+    def decompose(self, *inputs: Value) -> tuple[Value, ...]:
+        own, read = self._apart(inputs)
+        (made,) = self.prologue(len(read)).decompose(*read)
+        return self.op.many(*self._whole(own, made))
+
+    def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
+        own, read = self._apart(inputs)
+        made: Any = object()  # in the place of the operand that is never written down
+        allowed = self.op.overwritable(result, self._whole(own, made))
+        found = [*(value for value in own if value in allowed), *(read if made in allowed else ())]
+        return [value for value in found if inputs.count(value) == 1]
+
+    def flops(self, *types: TensorType) -> int:
+        own, read = self._apart(types)
+        prologue = self.prologue(len(read))
+        (made,) = prologue.infer(*read)
+        return prologue.flops(*read) + self.op.flops(*self._whole(own, made))
 
 
 @dataclass(frozen=True)
@@ -149,11 +210,11 @@ class ForEach(Op):
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         self.check(len(types) % self.count == 0, "not so many sets of operands", got=f"{len(types)} operands")
         made = [self.op.infer(*own) for own in self.sets(types)]
-        return tuple(one for own in made for one in (own if isinstance(own, tuple) else (own,)))
+        return tuple(one for own in made for one in several(own))
 
     def forward(self, xp: Xp, *arrays: Array) -> tuple[Array, ...]:
         made = [self.op.forward(xp, *own) for own in self.sets(arrays)]
-        return tuple(one for own in made for one in (own if isinstance(own, tuple) else (own,)))
+        return tuple(one for own in made for one in several(own))
 
     def decompose(self, *inputs: Value) -> tuple[Value, ...]:
         return tuple(one for own in self.sets(inputs) for one in self.op.many(*own))
@@ -161,8 +222,18 @@ class ForEach(Op):
     def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
         sets = self.sets(inputs)
         made = self.op.infer(*(value.type for value in sets[0]))
-        own = sets[result // (len(made) if isinstance(made, tuple) else 1)]
+        own = sets[result // len(several(made))]
         return [value for value in own if inputs.count(value) == own.count(value)]
 
     def flops(self, *types: TensorType) -> int:
         return sum(self.op.flops(*own) for own in self.sets(types))
+
+
+def several(results: Any) -> tuple[Any, ...]:
+    """The results of an op, be they one or more."""
+    return results if isinstance(results, tuple) else (results,)
+
+
+def one_or_all(results: tuple[Any, ...]) -> Any:
+    """Results as an op gives them."""
+    return results if len(results) > 1 else results[0]

@@ -37,7 +37,9 @@ class Traits:
     view: bool = False
     """The result is the first operand's memory under another shape; nothing is computed."""
     anchor: bool = False
-    """A heavy op whose result kernels can pass through elementwise ops before it goes to memory."""
+    """A heavy op whose first result kernels can pass through elementwise ops before it goes to memory."""
+    feeds: tuple[int, ...] = ()
+    """Operands that kernels can make by elementwise ops while they read them."""
     source: bool = False
     """Has no operands to be computed from: an input, a state, a constant."""
 
@@ -100,6 +102,10 @@ class Op:
     def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
         """The operands that a result may be written over if they are of its type and nobody reads them afterwards."""
         return inputs if self.traits.inplace else ()
+
+    def again(self, inputs: Sequence[Value], results: Sequence[Value]) -> Value | None:
+        """The first result made anew by elementwise ops on `inputs` and the other results, to the last bit; or None."""
+        return None
 
     def flops(self, *types: Any, **_: Any) -> int:
         """Floating-point operations of one call; by default one for each element of the first result."""

@@ -1,4 +1,4 @@
-"""Anchor and epilogue: elementwise ops that follow a convolution or a matrix product move into it.
+"""Anchor and epilogue: elementwise ops that follow a convolution, a product or a normalization move into it.
 
 What can move is what a kernel says it takes: the pass offers a growing epilogue and stops where no kernel but the
 reference accepts it.
@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from netspec.graph.fused import Anchored, Step
-from netspec.graph.graph import Graph, rebuild, topological, users
+from netspec.graph.graph import Graph, topological, users
 from netspec.graph.op import Op
 from netspec.graph.types import TensorType
-from netspec.graph.value import Node, Value, in_scope
+from netspec.graph.value import Node, Value, apply, in_scope
 from netspec.passes.base import Pass
 
 Accepts = Callable[[Op, Sequence[TensorType]], bool]
@@ -33,20 +33,26 @@ class FuseEpilogues(Pass):
         """The graph with anchors that have swallowed what followed them."""
         chains = self._chains(graph)
         inside = {node for chain in chains.values() for node in chain[:-1]}
-        place = {node: index for index, node in enumerate(graph.nodes())}
         new: dict[Value, Value] = {}
-        for node in sorted(place, key=place.__getitem__):
-            if node in inside:
-                continue
-            chain = chains.get(node)
-            if chain is not None:
-                op, operands = _anchored(chain)
-                with in_scope(node.scope):
-                    new[node.outputs[0]] = op(*(new[value] for value in operands))
-            else:
-                inputs = tuple(new[value] for value in node.inputs)
-                made = node.outputs if inputs == node.inputs else rebuild(node, inputs)
-                new.update(zip(node.outputs, made, strict=True))
+        pending = [node for node in graph.nodes() if node not in inside]
+        while pending:
+            rest = []
+            for node in pending:
+                chain = chains.get(node, [node])
+                op, operands = _anchored(chain) if len(chain) > 1 else (node.op, list(node.inputs))
+                if any(value not in new for value in operands):  # it reads another result of an anchor still to come
+                    rest.append(node)
+                    continue
+                inputs = tuple(new[value] for value in operands)
+                if inputs == node.inputs:
+                    made = node.outputs
+                else:
+                    with in_scope(node.scope):
+                        made = apply(op, inputs)
+                new.update(zip((node.outputs[0], *chain[0].outputs[1:]), made, strict=True))
+            if len(rest) == len(pending):
+                raise RuntimeError("an epilogue made a cycle")
+            pending = rest
         return graph.mapped(new)
 
     def _chains(self, graph: Graph) -> dict[Node, list[Node]]:
@@ -55,6 +61,7 @@ class FuseEpilogues(Pass):
         read, kept = users(nodes), set(graph.roots())
         guarded = set(topological([graph.guard])) if graph.guard is not None else set()
         position = {node: index for index, node in enumerate(nodes)}
+        behind = _behind_other_results(nodes)
         found: dict[Node, list[Node]] = {}
         swallowed: set[Node] = set()
         for anchor in nodes:
@@ -67,6 +74,8 @@ class FuseEpilogues(Pass):
                 extras = [value for value in following.inputs if value is not chain[-1].outputs[0]]
                 if any(position[value.node] >= position[following] for value in extras):
                     break
+                if len(anchor.outputs) > 1 and any(value.node in behind or value.index > 0 for value in extras):
+                    break  # what needs the anchor's other results cannot be done inside of it
                 chain.append(following)
             if len(chain) > 1:
                 found[chain[-1]] = chain
@@ -77,7 +86,7 @@ class FuseEpilogues(Pass):
         """The node that may be swallowed next."""
         value = chain[-1].outputs[0]
         readers = read.get(value, [])
-        if value in kept or len(set(readers)) != 1 or len(chain[-1].outputs) != 1:
+        if value in kept or len(set(readers)) != 1:
             return None
         (node, *_) = readers
         if not node.op.traits.elementwise or node.types[0] != value.type or len(node.outputs) != 1:
@@ -86,6 +95,15 @@ class FuseEpilogues(Pass):
             return None  # the update of a weight is better one elementwise pass than half of it behind a product
         op, operands = _anchored([*chain, node])
         return node if self.accepts(op, [one.type for one in operands]) else None
+
+
+def _behind_other_results(nodes: Sequence[Node]) -> set[Node]:
+    """The nodes that depend on a result of an anchor other than its first."""
+    found: set[Node] = set()
+    for node in nodes:
+        if any(value.node in found or (value.op.traits.anchor and value.index > 0) for value in node.inputs):
+            found.add(node)
+    return found
 
 
 def _anchored(chain: Sequence[Node]) -> tuple[Anchored, list[Value]]:

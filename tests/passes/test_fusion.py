@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from netspec.graph.fused import Anchored, ForEach, Fused, Step
+from netspec.graph.autodiff import gradients
+from netspec.graph.fused import Anchored, Fed, ForEach, Fused, Step
 from netspec.graph.graph import Graph
 from netspec.graph.kernel import Kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
@@ -17,6 +18,7 @@ from netspec.graph.op import Op
 from netspec.graph.ops.elementwise import Add, Cast, Mul, Neg, Pow
 from netspec.graph.ops.functions import Exp, Relu, Tanh
 from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.normalization import BatchNormalizationTraining
 from netspec.graph.ops.reduce import Broadcast, ReduceSum
 from netspec.graph.ops.shape import Reorder, Reshape, Transpose
 from netspec.graph.ops.source import Fill, Input, State
@@ -32,6 +34,7 @@ from netspec.passes.fold import Fold
 from netspec.passes.fuse import FuseElementwise
 from netspec.passes.group import MAX_BYTES, MAX_GROUP_BYTES, GroupAlike
 from netspec.passes.layout import assign_layouts
+from netspec.passes.prologue import FusePrologues
 from netspec.passes.schedule import schedule
 from netspec.passes.simplify import Simplify
 from tests.interpret import run
@@ -55,7 +58,7 @@ def names(graph: Graph) -> list[str]:
 
 def optimized(graph: Graph) -> Graph:
     simple = (Fold(), Simplify(), CommonSubexpressions())
-    fusing = (FuseEpilogues(everything), FuseElementwise(everything), GroupAlike(everything))
+    fusing = (FuseEpilogues(everything), FusePrologues(everything), FuseElementwise(everything), GroupAlike(everything))
     return run_passes(graph, (*simple, *fusing), check=True)
 
 
@@ -109,6 +112,77 @@ def test_an_epilogue_ends_where_others_read_where_the_phase_changes_and_where_no
         Graph({"y": Tanh()(conv(a) + bias)}), (Fold(), CommonSubexpressions(), FuseEpilogues(no_tanh)), check=True
     )
     assert names(found) == ["Conv+Add", "Tanh"]
+
+
+def normalized(a: Value, name: str = "") -> tuple[Value, Value, Value]:
+    gamma, beta = x(a.shape[1], name=f"gamma{name}"), x(a.shape[1], name=f"beta{name}")
+    y, mean, variance = BatchNormalizationTraining().many(a, gamma, beta)
+    return y, mean, variance
+
+
+def test_what_follows_a_normalization_moves_into_it_and_its_statistics_come_out_as_before() -> None:
+    a = x(2, 4, 5, 5)
+    y, mean, variance = normalized(a)
+    moving = State("moving", typed((4,)))()
+    graph = Graph({"y": Relu()(y + a), "mean": mean}, {"moving": moving * 0.9 + variance * 0.1})
+    found = optimized(graph)
+    assert names(found).count("BatchNormalizationTraining+Add+Relu") == 1
+    assert "Relu" not in names(found)
+    assert found.outputs["mean"].node is found.outputs["y"].node
+
+
+def test_a_normalization_swallows_nothing_that_needs_its_statistics() -> None:
+    a = x(2, 4, 5, 5)
+    y, mean, _ = normalized(a)
+    found = optimized(Graph({"y": y * Broadcast((2, 4, 5, 5))(Reshape((4, 1, 1))(mean))}))
+    assert "BatchNormalizationTraining" in names(found)
+
+
+def test_of_two_normalizations_that_read_each_other_s_statistics_none_waits_for_the_other() -> None:
+    a = x(2, 4, 5, 5)
+    (y, mean, _), (z, other, _) = normalized(a), normalized(a * 2.0, "2")
+    spread = [Broadcast((2, 4, 5, 5))(Reshape((4, 1, 1))(one)) for one in (mean, other)]
+    verify(optimized(Graph({"y": y * spread[1], "z": z * spread[0]})))
+
+
+def kinds(graph: Graph, kind: type[Op]) -> list[Node]:
+    return [node for node in graph.nodes() if isinstance(node.op, kind)]
+
+
+def test_the_gradient_of_a_normalization_makes_the_sign_of_a_relu_anew() -> None:
+    a = x(2, 4, 5, 5)
+    y, flow = Relu()(normalized(a)[0]), x(2, 4, 5, 5, name="flow")
+    (dx,) = gradients(ReduceSum()(y * flow), [a])
+    (node,) = kinds(optimized(Graph({"y": y, "dx": dx})), Fed)
+    assert {value for value in node.inputs if value.shape == a.shape} == {a, flow}  # and not y
+
+
+def test_past_a_sum_the_gradient_of_a_normalization_reads_the_result_of_the_relu() -> None:
+    a, b = x(2, 4, 5, 5), x(2, 4, 5, 5, name="b")
+    y = Relu()(normalized(a)[0] + b)
+    (dx,) = gradients(ReduceSum()(y * x(2, 4, 5, 5, name="flow")), [a])
+    found = optimized(Graph({"y": y, "dx": dx}))
+    (node,) = kinds(found, Fed)
+    assert found.outputs["y"] in node.inputs
+
+
+def test_a_gradient_that_others_read_too_is_written_down() -> None:
+    a, b = x(2, 4, 5, 5), x(2, 4, 5, 5, name="b")
+    y = Relu()(normalized(a)[0] + b)
+    dx, db = gradients(ReduceSum()(y * x(2, 4, 5, 5, name="flow")), [a, b])
+    assert not kinds(optimized(Graph({"dx": dx, "db": db})), Fed)
+
+
+def test_a_normalization_with_everything_inside_computes_the_same_to_the_last_bit() -> None:
+    a, b = x(3, 4, 5, 2), x(3, 4, 5, 2, name="b")
+    y = Relu()(normalized(a)[0])
+    z = Relu()(normalized(conv(y), "2")[0] + b)
+    graph = Graph({"z": z, "da": gradients(ReduceSum()(z * z), [a])[0]})
+    inputs, _, states = feeds(graph)
+    expected, _ = run(graph, inputs, states)
+    got, _ = run(optimized(graph), inputs, states)
+    for name, right in expected.items():
+        np.testing.assert_array_equal(got[name], right)
 
 
 def test_neighbours_of_one_shape_become_one_op_with_several_results() -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 import netspec
-from netspec.graph.fused import Anchored, ForEach, Fused, Step
+from netspec.graph.fused import Anchored, Fed, ForEach, Fused, Step
 from netspec.graph.op import Op
-from netspec.graph.ops import elementwise, functions, linear, reduce, shape
+from netspec.graph.ops import elementwise, functions, linear, normalization, reduce, shape
 from netspec.graph.ops.source import Constant, Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
@@ -62,6 +62,10 @@ _CONV = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
 _IMAGE, _KERNEL, _RESULT = numbers(2, 3, 5, 4), numbers(4, 3, 3, 3, offset=0.1), numbers(2, 4, 5, 4, offset=0.2)
 _BIAS, _RELU = Step(elementwise.Add(), (0, 1)), functions.Relu()
 
+_WIDE, _CHANNELS = numbers(2, 3, 5, 4, offset=0.3), (numbers(3, low=0.5), numbers(3, offset=0.1))
+_POSITIVE = (Step(elementwise.Greater(), (0, 1)), Step(elementwise.Where(), (3, 2, 1)))
+"""Operand 2 where operand 0 is greater than operand 1, which it is elsewhere: the gradient of a ReLU."""
+
 SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     (Anchored(_CONV, 2, (_BIAS,)), (_IMAGE, _KERNEL, numbers(4, 1, 1))),
     (Anchored(_CONV, 2, (_BIAS, Step(_RELU, (2,)))), (_IMAGE, _KERNEL, numbers(4, 1, 1))),
@@ -79,6 +83,26 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
             linear.MatMul(transpose_b=True), 2, (Step(elementwise.Mul(), (1, 0)), Step(functions.Sigmoid(), (2,)))
         ),
         (numbers(2, 5, 3), numbers(2, 4, 3, offset=0.1), numbers(2, 5, 4)),
+    ),
+    (
+        Anchored(normalization.BatchNormalizationTraining(), 3, (Step(elementwise.Add(), (0, 1)), Step(_RELU, (2,)))),
+        (_IMAGE, *_CHANNELS, _WIDE),
+    ),
+    (
+        Anchored(
+            normalization.BatchNormalizationTraining(axis=2),
+            3,
+            (Step(elementwise.Mul(), (0, 1)), Step(elementwise.Sub(), (2, 3)), Step(functions.Tanh(), (4,))),
+        ),
+        (numbers(4, 6, 3), *_CHANNELS, numbers(3, offset=0.2), np.array(0.5)),
+    ),
+    (
+        Fed(normalization.BatchNormalizationGrad(), 4, 5, _POSITIVE),
+        (_IMAGE, _CHANNELS[0], numbers(3), numbers(3, low=0.5), _WIDE, np.array(0.0), numbers(2, 3, 5, 4, offset=0.5)),
+    ),
+    (
+        Fed(normalization.BatchNormalizationGrad(axis=2), 4, 5, (Step(elementwise.Mul(), (0, 1)),)),
+        (numbers(8, 4, 3), _CHANNELS[0], numbers(3), numbers(3, low=0.5), numbers(8, 4, 3, offset=0.1), numbers(3)),
     ),
     (
         Fused(

@@ -169,9 +169,15 @@ def _of_function(body: Callable[..., None], arguments: tuple[Argument, ...], fla
 
 
 @cache
-def of_source(source: str, arguments: tuple[Argument, ...], name: str = "body") -> Native:
-    """The machine code of a function called `name` given as source."""
-    return _native("", f"{source}\n\n{compiled(name)}", arguments)
+def of_source(
+    source: str,
+    arguments: tuple[Argument, ...],
+    name: str = "body",
+    flags: frozenset[str] = FAST,
+    modules: tuple[str, ...] = (),
+) -> Native:
+    """The machine code of a function called `name` given as source, which may import from modules of this package."""
+    return _native("", f"{source}\n\n{compiled(name, flags)}", arguments, *modules)
 
 
 def _native(imports: str, body: str, arguments: tuple[Argument, ...], *modules: str) -> Native:

@@ -1,23 +1,30 @@
-"""Batch normalization: training, gradient, inference.
-
-Statistics are taken of pieces that do not depend on the number of threads and put together in their order: each piece
-has its own mean first, then the squares around it, while the piece is still in the cache. T. F. Chan, G. H. Golub,
-R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
-"""
+"""Batch normalization: training, gradient, inference, with elementwise ops behind or before it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from math import prod
 from typing import Any
 
 from netspec.backends.numba import native
-from netspec.backends.numba.elementwise import bound
+from netspec.backends.numba.elementwise import Code, bound
+from netspec.backends.numba.moments import (
+    flows,
+    flows_of_planes,
+    flows_of_rows,
+    moments,
+    moments_of_planes,
+    moments_of_rows,
+)
 from netspec.backends.numba.moves import in_turn
 from netspec.backends.numba.native import Constant, Function, Number, Pointer, Size
+from netspec.backends.numba.trace import scalar_code, why_untraceable
+from netspec.graph.fused import Anchored, Fed, Fused
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.op import Op
 from netspec.graph.ops.normalization import (
     BatchNormalization,
     BatchNormalizationGrad,
@@ -30,164 +37,45 @@ from netspec.graph.value import Node
 
 PIECE = 32768
 """Elements of a piece, about: they stay in the cache between two readings."""
-PIECES = 64
-VECTORS = 8
+PIECES = 256
+WIDE = 256
+"""So many elements side by side keep vector instructions busy: rows of few channels are taken several at a time."""
+VECTORS = 16
 """Room for so many per-channel vectors beside the pieces' results."""
-
-
-def moments_of_planes(
-    first: int, last: int, x: Any, means: Any, squares: Any, zero: float, rows: int, channels: int, inner: int,
-    piece: int, part: float,
-) -> None:  # fmt: skip
-    """Of each (row, channel), whose `inner` elements lie side by side: the mean, and Σ (x - mean)²."""
-    for unit in range(first, last):
-        total = zero
-        for i in range(inner):
-            total += x[unit * inner + i]
-        mean, spread = total / part, zero
-        for i in range(inner):
-            centered = x[unit * inner + i] - mean
-            spread += centered * centered
-        means[unit] = mean
-        squares[unit] = spread
-
-
-def moments_of_rows(
-    first: int, last: int, x: Any, means: Any, squares: Any, zero: float, rows: int, channels: int, inner: int,
-    piece: int, part: float,
-) -> None:  # fmt: skip
-    """Of each piece of rows, whose channels lie side by side: the means, and Σ (x - mean)²."""
-    for unit in range(first, last):
-        start, stop, to = unit * piece, min((unit + 1) * piece, rows), unit * channels
-        count = part if stop - start == piece else part * (stop - start) / piece
-        for c in range(channels):
-            means[to + c] = zero
-            squares[to + c] = zero
-        even = stop - (stop - start) % 4  # four rows at a time: sums go to memory a quarter as often
-        for r in range(start, even, 4):
-            a = r * channels
-            b = a + 2 * channels
-            for c in range(channels):
-                means[to + c] += (x[a + c] + x[a + channels + c]) + (x[b + c] + x[b + channels + c])
-        for r in range(even, stop):
-            for c in range(channels):
-                means[to + c] += x[r * channels + c]
-        for c in range(channels):
-            means[to + c] /= count
-        for r in range(start, even, 4):
-            a = r * channels
-            b = a + 2 * channels
-            for c in range(channels):
-                mean = means[to + c]
-                c0, c1, c2, c3 = (
-                    x[a + c] - mean,
-                    x[a + channels + c] - mean,
-                    x[b + c] - mean,
-                    x[b + channels + c] - mean,
-                )
-                squares[to + c] += (c0 * c0 + c1 * c1) + (c2 * c2 + c3 * c3)
-        for r in range(even, stop):
-            for c in range(channels):
-                centered = x[r * channels + c] - means[to + c]
-                squares[to + c] += centered * centered
-
-
-def moments(
-    first: int, last: int, means: Any, squares: Any, gamma: Any, mean: Any, variance: Any, scale: Any, sqrt: Any,
-    number: Any, zero: float, epsilon: float, parts: int, channels: int, length: int, piece: int,
-) -> None:  # fmt: skip
-    """Of each channel: mean and variance of all pieces together, and gamma / √(variance + ε)."""
-    for c in range(first, last):
-        total, middle, spread = zero, zero, zero
-        for p in range(parts):
-            count = number(min(piece, length - p * piece))
-            delta = means[p * channels + c] - middle
-            share = count / (total + count)
-            middle += delta * share
-            spread += squares[p * channels + c] + delta * delta * total * share
-            total += count
-        mean[c] = middle
-        variance[c] = spread / total
-        scale[c] = gamma[c] / sqrt(spread / total + epsilon)
-
-
-def flows_of_planes(
-    first: int, last: int, x: Any, dy: Any, mean: Any, offsets: Any, slopes: Any, zero: float, rows: int,
-    channels: int, inner: int, piece: int,
-) -> None:  # fmt: skip
-    """Of each (row, channel): Σ dy and Σ dy · (x - mean)."""
-    for unit in range(first, last):
-        offset, slope, middle = zero, zero, mean[unit % channels]
-        for i in range(unit * inner, (unit + 1) * inner):
-            offset += dy[i]
-            slope += dy[i] * (x[i] - middle)
-        offsets[unit] = offset
-        slopes[unit] = slope
-
-
-def flows_of_rows(
-    first: int, last: int, x: Any, dy: Any, mean: Any, offsets: Any, slopes: Any, zero: float, rows: int,
-    channels: int, inner: int, piece: int,
-) -> None:  # fmt: skip
-    """Of each piece of rows: Σ dy and Σ dy · (x - mean)."""
-    for unit in range(first, last):
-        to = unit * channels
-        for c in range(channels):
-            offsets[to + c] = zero
-            slopes[to + c] = zero
-        start, stop = unit * piece, min((unit + 1) * piece, rows)
-        even = stop - (stop - start) % 2
-        for r in range(start, even, 2):
-            a = r * channels
-            b = a + channels
-            for c in range(channels):
-                flow, other, middle = dy[a + c], dy[b + c], mean[c]
-                offsets[to + c] += flow + other
-                slopes[to + c] += flow * (x[a + c] - middle) + other * (x[b + c] - middle)
-        for r in range(even, stop):
-            for c in range(channels):
-                flow = dy[r * channels + c]
-                offsets[to + c] += flow
-                slopes[to + c] += flow * (x[r * channels + c] - mean[c])
-
-
-def flows(
-    first: int, last: int, offsets: Any, slopes: Any, gamma: Any, variance: Any, dgamma: Any, dbeta: Any, direct: Any,
-    level: Any, tilt: Any, sqrt: Any, zero: float, one: float, epsilon: float, share: float, parts: int, channels: int,
-) -> None:  # fmt: skip
-    """Of each channel: dgamma, dbeta, and the three factors of dx = direct · dy - level - tilt · (x - mean)."""
-    for c in range(first, last):
-        offset, slope = zero, zero
-        for p in range(parts):
-            offset += offsets[p * channels + c]
-            slope += slopes[p * channels + c]
-        r = one / sqrt(variance[c] + epsilon)
-        dgamma[c] = slope * r
-        dbeta[c] = offset
-        direct[c] = gamma[c] * r
-        level[c] = gamma[c] * r * offset * share
-        tilt[c] = gamma[c] * r * r * r * slope * share
 
 
 @dataclass(frozen=True)
 class Grid:
-    """An operand as rows · channels · inner elements, and how its rows are cut into pieces."""
+    """An operand as rows · channels · inner elements, and how its rows are cut into pieces.
+
+    Where channels lie side by side and are few, `fold` rows are one: (rows, fold · channels).
+    """
 
     rows: int
     channels: int
     inner: int
+    fold: int = 1
 
     @classmethod
     def of(cls, x: TensorType, axis: int, layout: Layout) -> Grid:
         """Of an operand in plain or channels-last order."""
         channels = x.shape[axis]
         inner = prod(x.shape[axis + 1 :]) if layout.is_plain(x) else 1
-        return cls(x.size // channels // inner, channels, inner)
+        rows, fold = x.size // channels // inner, 1
+        if inner == 1:
+            while rows % (2 * fold) == 0 and 2 * fold * channels <= WIDE:
+                fold *= 2
+        return cls(rows // fold, channels, inner, fold)
+
+    @property
+    def wide(self) -> int:
+        """Elements of a row."""
+        return self.fold * self.channels
 
     @property
     def piece(self) -> int:
         """Rows in a piece."""
-        return 1 if self.inner > 1 else max(-(-PIECE // self.channels), -(-self.rows // PIECES))
+        return 1 if self.inner > 1 else max(-(-PIECE // self.wide), -(-self.rows // PIECES))
 
     @property
     def pieces(self) -> int:
@@ -195,13 +83,24 @@ class Grid:
         return -(-self.rows // self.piece)
 
     @property
+    def parts(self) -> int:
+        """How many partial results each channel has."""
+        return self.pieces * self.fold
+
+    @property
     def units(self) -> int:
         """How many pieces there are for the threads."""
-        return self.pieces * self.channels if self.inner > 1 else self.pieces
+        return self.parts * self.channels if self.inner > 1 else self.pieces
 
     def sizes(self) -> tuple[int, int, int, int]:
         """What bodies are told of it."""
-        return self.rows, self.channels, self.inner, self.piece
+        return self.rows, self.wide, self.inner, self.piece
+
+    def seen(self, array: Any) -> Any:
+        """A whole operand as (rows, wide) or (rows, channels, inner), in the order of memory."""
+        order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+        shape = (self.rows, self.wide) if self.inner == 1 else (self.rows, self.channels, self.inner)
+        return array.transpose(order).reshape(shape)
 
 
 class Scratch:
@@ -223,8 +122,7 @@ class OverChannelsKernel(Kernel):
     """Base of these kernels: large operands and results lie alike, plain or channels-last."""
 
     def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
-        x, op = node.inputs[0], node.op
-        assert isinstance(op, OverChannels)
+        x, op = node.inputs[0], inner(node.op)
         last = Layout.channels_last(len(x.shape))
         chosen = last if given[0] == last and op.axis == 1 and len(x.shape) > 2 else PLAIN
         lying = [chosen if value.shape == x.shape else PLAIN for value in (*node.inputs, *node.outputs)]
@@ -232,22 +130,97 @@ class OverChannelsKernel(Kernel):
 
     def workspace(self, node: Node, layouts: Signature) -> int:
         x = node.inputs[0].type
-        assert isinstance(node.op, OverChannels)
-        grid = Grid.of(x, node.op.axis, layouts.inputs[0])
-        vector = aligned(grid.channels * x.dtype.itemsize)
-        return VECTORS * vector + 2 * aligned(grid.pieces * grid.channels * x.dtype.itemsize)
-
-    def prepared(self, node: Node, buffers: Buffers) -> tuple[Grid, Scratch, Any]:
-        """The grid of the first operand, memory to work in, and what makes a vector broadcast over the operand."""
-        op, x, dtype = node.op, buffers.inputs[0], node.inputs[0].dtype
-        assert isinstance(op, OverChannels)
-        grid = Grid.of(node.inputs[0].type, op.axis, buffers.layouts.inputs[0])
-        return grid, Scratch(buffers.workspace, dtype), lambda vector: op.beside(x, vector)
+        grid = Grid.of(x, inner(node.op).axis, layouts.inputs[0])
+        vector = aligned(grid.wide * x.dtype.itemsize)
+        parts = aligned(grid.parts * grid.channels * x.dtype.itemsize)
+        return (VECTORS + len(node.inputs)) * vector + 2 * parts
 
 
-def scaled(x: Any, y: Any, mean: Any, scale: Any, beta: Any) -> Thunk:
-    """y = (x - mean) · scale + beta"""
-    return bound((("t = (a0 - a1) * a2 + a3",), ("t",)), [x, mean, scale, beta], [y])
+class Lying(Enum):
+    """How an operand goes with the one that is normalized."""
+
+    WHOLE = "at"
+    CHANNEL = "c"
+    SINGLE = "0"
+    """The values are where `flow` finds its element: by place, by channel, or always the first."""
+
+
+def lying(axis: int, x: TensorType, one: TensorType) -> Lying | None:
+    """How an operand that broadcasts over `x` lies beside it; None for another way than these."""
+    padded = (1,) * (x.rank - one.rank) + one.shape
+    if padded == x.shape:
+        return Lying.WHOLE
+    if padded == tuple(size if place == axis else 1 for place, size in enumerate(x.shape)):
+        return Lying.CHANNEL
+    return Lying.SINGLE if one.size == 1 else None
+
+
+class Prepared:
+    """A call of such a kernel: the grid, memory to work in, and how operands are seen on the grid."""
+
+    def __init__(self, node: Node, buffers: Buffers, extras: int) -> None:
+        """Operands from number `extras` on are those of elementwise ops."""
+        self.op, x = inner(node.op), node.inputs[0].type
+        self.dtype = x.dtype
+        self.grid = Grid.of(x, self.op.axis, buffers.layouts.inputs[0])
+        self.scratch = Scratch(buffers.workspace, self.dtype)
+        self.kinds = [lying(self.op.axis, x, value.type) for value in node.inputs[extras:]]
+        self.extras, self.dtypes = buffers.inputs[extras:], [value.dtype for value in node.inputs[extras:]]
+
+    def parts(self) -> tuple[Any, Any]:
+        """Memory for two partial results of each channel."""
+        count = self.grid.parts * self.grid.channels
+        return self.scratch.take(count), self.scratch.take(count)
+
+    def own(self, array: Any | None) -> Any:
+        """A per-channel vector: the one given, or one of the scratch memory."""
+        return self.scratch.take(self.grid.channels) if array is None else array
+
+    def spread(self, *vectors: Any) -> tuple[list[Any], list[Thunk]]:
+        """Per-channel vectors as they broadcast on the grid, and the call that repeats them along its rows."""
+        grid = self.grid
+        if grid.inner > 1:
+            return [one.reshape(-1, 1) for one in vectors], []
+        if grid.fold == 1 or not vectors:
+            return [one.reshape(-1) for one in vectors], []
+        made = [self.scratch.take(grid.wide) for _ in vectors]
+        names = tuple(f"a{index}" for index in range(len(vectors)))
+        rows = [one.reshape(grid.fold, grid.channels) for one in made]
+        return made, [bound(((), names), [one.reshape(-1) for one in vectors], rows)]
+
+    def beside(self) -> tuple[list[Any], list[Thunk]]:
+        """As `spread`, for the operands of the elementwise ops, whatever they are."""
+        vectors = [one for one, kind in zip(self.extras, self.kinds, strict=True) if kind is Lying.CHANNEL]
+        repeated, calls = self.spread(*vectors)
+        rest = iter(repeated)
+        seen = []
+        for one, kind in zip(self.extras, self.kinds, strict=True):
+            if kind is Lying.WHOLE:
+                seen.append(self.grid.seen(one))
+            else:
+                seen.append(next(rest) if kind is Lying.CHANNEL else one.reshape(()))
+        return seen, calls
+
+
+def inner(op: Op) -> OverChannels:
+    """The normalization that an op is, or that it is made around."""
+    found = op.anchor if isinstance(op, Anchored) else op.op if isinstance(op, Fed) else op
+    assert isinstance(found, OverChannels)
+    return found
+
+
+def why_not_beside(op: OverChannels, x: TensorType, body: Fused, extras: Sequence[TensorType]) -> str | None:
+    """Why elementwise ops on `extras`, and perhaps on a value like `x`, cannot be done beside a normalization of it."""
+    for one in extras:
+        if lying(op.axis, x, one) is None:
+            return f"an operand {list(one.shape)} beside {list(x.shape)}"
+    return why_untraceable(body, [x, *extras] if body.arity > len(extras) else extras)
+
+
+AS_IT_IS: Code = (), ("a0",)
+"""The first operand."""
+NORMALIZED = "(a0 - a{0}) * a{1} + a{2}"
+"""x, which is operand 0, with mean, scale and offset: the same arithmetic wherever it is done."""
 
 
 @kernel(BatchNormalization, backend="numba", rank=5)
@@ -255,73 +228,136 @@ class InferenceKernel(OverChannelsKernel):
     """Mean and variance are given."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        (x, gamma, beta, mean, variance), (y,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
-        grid, scratch, beside = self.prepared(node, buffers)
-        scale = scratch.take(grid.channels)
-        epsilon = f"{dtype}({node.op.epsilon!r})"  # type: ignore[attr-defined]  # all of these ops have it
-        lines = (f"t = a0 / sqrt_{dtype}(a1 + {epsilon})",)
+        (x, gamma, beta, mean, variance), (y,) = buffers.inputs, buffers.outputs
+        it = Prepared(node, buffers, 5)
+        scale, dtype = it.own(None), it.dtype
+        lines = (f"t = a0 / sqrt_{dtype}(a1 + {dtype}({it.op.epsilon!r}))",)
+        vectors, repeated = it.spread(mean, scale, beta)
+        whole = [it.grid.seen(x), *vectors]
         return in_turn([
             bound((lines, ("t",)), [gamma, variance], [scale]),
-            scaled(x, y, *map(beside, (mean, scale, beta))),
+            *repeated,
+            bound(((), (NORMALIZED.format(1, 2, 3),)), whole, [it.grid.seen(y)]),
         ])  # fmt: skip
 
 
-@kernel(BatchNormalizationTraining, backend="numba", rank=5)
+@kernel(BatchNormalizationTraining, Anchored, backend="numba", rank=5)
 class TrainingKernel(OverChannelsKernel):
-    """Mean and variance are those of the batch."""
+    """Mean and variance are those of the batch; an epilogue is done as the result is written."""
+
+    def why_not(self, op: BatchNormalizationTraining | Anchored, *types: TensorType) -> str | None:
+        if isinstance(op, Anchored):
+            if not isinstance(op.anchor, BatchNormalizationTraining):
+                return f"the anchor is {op.anchor.name}"
+            return why_not_beside(op.anchor, types[0], op.epilogue(len(types) - 3), types[3:])
+        return None
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        (x, gamma, beta), dtype = buffers.inputs, node.inputs[0].dtype
-        grid, scratch, beside = self.prepared(node, buffers)
+        x, gamma, beta = buffers.inputs[:3]
         y, *found = buffers.outputs
-        means, squares = (scratch.take(grid.pieces * grid.channels) for _ in range(2))
-        mean, variance = (scratch.take(grid.channels) if one is None else one for one in found)
-        scale = scratch.take(grid.channels)
+        it = Prepared(node, buffers, 3)
+        grid, dtype = it.grid, it.dtype
+        means, squares = it.parts()
+        mean, variance = map(it.own, found)
+        scale = it.own(None)
         element, zero = Pointer(dtype), Constant(0.0, dtype)
         body = moments_of_planes if grid.inner > 1 else moments_of_rows
         pieces = native.of_function(body, (*(element,) * 3, zero, *(Size(),) * 4, Number(dtype)), native.REASSOCIATE)
-        part = grid.piece * grid.inner
         kinds = (
-            *(element,) * 6, Function("sqrt", dtype), native.Type(str(dtype)), zero, Number(dtype), *(Size(),) * 4,
+            *(element,) * 6, Function("sqrt", dtype), native.Type(str(dtype)), zero, Number(dtype), *(Size(),) * 5,
         )  # fmt: skip
-        together = native.of_function(moments, kinds)
-        length, epsilon = grid.rows * grid.inner, node.op.epsilon  # type: ignore[attr-defined]  # as above
+        part = grid.piece * grid.inner
         calls = [
             pieces.bind(grid.units, 2 * x.size, x, means, squares, *grid.sizes(), float(part)),
-            together.bind(
-                grid.channels, 4 * grid.pieces * grid.channels, means, squares, gamma, mean, variance, scale, epsilon,
-                grid.pieces, grid.channels, length, part,
+            native.of_function(moments, kinds).bind(
+                grid.channels, 4 * grid.parts * grid.channels, means, squares, gamma, mean, variance, scale,
+                it.op.epsilon, grid.parts, grid.channels, grid.rows * grid.inner, part, grid.fold,
             ),
         ]  # fmt: skip
         if y is not None:
-            calls.append(scaled(x, y, *map(beside, (mean, scale, beta))))
+            extras, others = it.beside()
+            vectors, repeated = it.spread(mean, scale, beta)
+            first = len(extras) + 1
+            lines, names = AS_IT_IS
+            if isinstance(node.op, Anchored):
+                lines, names = scalar_code(node.op.epilogue(len(extras)), dtype, *it.dtypes)
+            made = f"a0 = {NORMALIZED.format(first, first + 1, first + 2)}"
+            whole = [grid.seen(x), *extras, *vectors]
+            calls += [*repeated, *others, bound(((made, *lines), names), whole, [grid.seen(y)])]
         return in_turn(calls)
 
 
-@kernel(BatchNormalizationGrad, backend="numba", rank=5)
+@kernel(BatchNormalizationGrad, Fed, backend="numba", rank=5)
 class GradientKernel(OverChannelsKernel):
-    """Gradients of the form for training."""
+    """Gradients of the form for training; dy may be made by elementwise ops as it is read."""
+
+    def why_not(self, op: BatchNormalizationGrad | Fed, *types: TensorType) -> str | None:
+        if isinstance(op, Fed):
+            if not isinstance(op.op, BatchNormalizationGrad):
+                return f"it feeds {op.op.name}"
+            return why_not_beside(op.op, types[0], op.prologue(len(types) - 4), types[4:])
+        return None
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        (x, gamma, mean, variance, dy), dtype = buffers.inputs, node.inputs[0].dtype
-        grid, scratch, beside = self.prepared(node, buffers)
+        x, gamma, mean, variance = buffers.inputs[:4]
         dx, *found = buffers.outputs
-        offsets, slopes = (scratch.take(grid.pieces * grid.channels) for _ in range(2))
-        dgamma, dbeta = (scratch.take(grid.channels) if one is None else one for one in found)
-        direct, level, tilt = (scratch.take(grid.channels) for _ in range(3))
-        element, zero, one = Pointer(dtype), Constant(0.0, dtype), Constant(1.0, dtype)
-        body = flows_of_planes if grid.inner > 1 else flows_of_rows
-        pieces = native.of_function(body, (*(element,) * 5, zero, *(Size(),) * 4), native.REASSOCIATE)
-        kinds = (*(element,) * 9, Function("sqrt", dtype), zero, one, *(Number(dtype),) * 2, *(Size(),) * 2)
-        epsilon = node.op.epsilon  # type: ignore[attr-defined]  # as above
+        it = Prepared(node, buffers, 4)
+        grid, dtype = it.grid, it.dtype
+        offsets, slopes = it.parts()
+        dgamma, dbeta = map(it.own, found)
+        direct, level, tilt = (it.own(None) for _ in range(3))
+        (middle,), repeated = it.spread(mean)
+        extras, others = it.beside()
+        lines, (flow, *_) = AS_IT_IS
+        if isinstance(node.op, Fed):
+            lines, (flow, *_) = scalar_code(node.op.prologue(len(extras)), *it.dtypes)
+        zero, one = Constant(0.0, dtype), Constant(1.0, dtype)
+        kinds = (*(Pointer(dtype),) * 9, Function("sqrt", dtype), zero, one, *(Number(dtype),) * 2, *(Size(),) * 2)
         calls = [
-            pieces.bind(grid.units, 2 * x.size, x, dy, mean, offsets, slopes, *grid.sizes()),
+            *repeated,
+            *others,
+            flowing(it, lines, flow).bind(grid.units, 2 * x.size, x, middle, offsets, slopes, *grid.sizes(), *extras),
             native.of_function(flows, kinds).bind(
-                grid.channels, 4 * grid.pieces * grid.channels, offsets, slopes, gamma, variance, dgamma, dbeta,
-                direct, level, tilt, epsilon, 1 / (grid.rows * grid.inner), grid.pieces, grid.channels,
+                grid.channels, 4 * grid.parts * grid.channels, offsets, slopes, gamma, variance, dgamma, dbeta,
+                direct, level, tilt, it.op.epsilon, 1 / (grid.rows * grid.inner * grid.fold), grid.parts, grid.channels,
             ),
         ]  # fmt: skip
         if dx is not None:
-            code = ("t = a0 * a2 - a3 - (a1 - a4) * a5",), ("t",)
-            calls.append(bound(code, [dy, x, *map(beside, (direct, level, mean, tilt))], [dx]))
+            factors, repeated = it.spread(direct, level, tilt)
+            a, b, c, d, e = (f"a{len(extras) + k}" for k in range(5))
+            made = f"{flow} * {c} - {d} - ({a} - {b}) * {e}"
+            whole = [*extras, grid.seen(x), middle, *factors]
+            calls += [*repeated, bound((lines, (made,)), whole, [grid.seen(dx)])]
         return in_turn(calls)
+
+
+def flowing(it: Prepared, lines: Sequence[str], flow: str) -> native.Native:
+    """The sums of dy, which the lines compute as `flow` from the operands of the elementwise ops."""
+    loads = [
+        f"a{k} = arrays[{k}][{kind.value}]{' != 0' if dtype == DType.BOOL else ''}"
+        for k, (kind, dtype) in enumerate(zip(it.kinds, it.dtypes, strict=True))
+        if kind is not None
+    ]
+    sums = flows_of_planes if it.grid.inner > 1 else flows_of_rows
+    pointers = ", ".join(f"p{k}" for k in range(len(loads)))
+    text = FLOWING.format(
+        lines="\n    ".join([*loads, *lines]), flow=flow, sums=sums.__name__, pointers=pointers, zero=f"{it.dtype}(0)",
+        module=sums.__module__,
+        inlined=native.compiled("flow", name="flow") + "\n"
+        + native.compiled(sums.__name__, native.REASSOCIATE, "sums"),
+    )  # fmt: skip
+    arguments = (*(Pointer(it.dtype),) * 4, *(Size(),) * 4, *map(Pointer, it.dtypes))
+    return native.of_source(text, arguments, flags=native.REASSOCIATE, modules=(sums.__module__,))
+
+
+FLOWING = """from {module} import {sums}
+
+def flow(arrays, at, c):
+    {lines}
+    return {flow}
+
+{inlined}
+
+def body(first, last, x, mean, offsets, slopes, rows, channels, inner, piece, {pointers}):
+    sums(first, last, x, mean, offsets, slopes, flow, ({pointers},), {zero}, rows, channels, inner, piece)
+"""

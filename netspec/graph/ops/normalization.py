@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from math import prod
 
 from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion
-from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.elementwise import Pow
+from netspec.graph.ops.functions import Sqrt
 from netspec.graph.ops.reduce import Broadcast, ReduceSum, reshape_to
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
@@ -98,6 +99,7 @@ class BatchNormalizationTraining(OverChannels):
     Results: y, mean, variance. The variance is the biased one, Σ(x - mean)² / m.
     """
 
+    traits = Traits(anchor=True)
     onnx = GRADIENT
 
     def infer(self, x: TensorType, gamma: TensorType, beta: TensorType) -> tuple[TensorType, TensorType, TensorType]:
@@ -129,6 +131,11 @@ class BatchNormalizationTraining(OverChannels):
             dx = flow if dx is None else dx + flow
         return dx, dgamma, dbeta
 
+    def again(self, inputs: Sequence[Value], results: Sequence[Value]) -> Value:
+        (x, gamma, beta), (_, mean, variance) = inputs, results
+        scale = gamma / Sqrt()(variance + self.epsilon)
+        return (x - self.column(x, mean)) * self.column(x, scale) + self.column(x, beta)
+
     def flops(self, x: TensorType, *vectors: TensorType) -> int:
         return 7 * x.size
 
@@ -140,6 +147,7 @@ class BatchNormalizationGrad(OverChannels):
     dx = gamma / √(variance + ε) · (dy - dbeta / m - x̂ · dgamma / m), dgamma = Σ dy · x̂, dbeta = Σ dy.
     """
 
+    traits = Traits(feeds=(4,))
     onnx = GRADIENT
 
     def infer(
@@ -167,6 +175,10 @@ class BatchNormalizationGrad(OverChannels):
         dgamma, dbeta = total(dy * normal), total(dy)
         inner = dy - self.column(x, dbeta * (1 / m)) - normal * self.column(x, dgamma * (1 / m))
         return inner * self.column(x, gamma * r), dgamma, dbeta
+
+    def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
+        dy = inputs[4]  # read for its sums first, and then element by element
+        return [dy] if result == 0 and inputs.count(dy) == 1 else []
 
     def flops(self, x: TensorType, *others: TensorType) -> int:
         return 11 * x.size
