@@ -11,10 +11,15 @@ FUNCTIONS = ("exp", "expm1", "log", "log1p", "tanh", "pow", "sqrt")
 LIBRARY_CALLS = {"memset", "memcpy", "memmove", *FUNCTIONS, *(f"{name}f" for name in FUNCTIONS)}
 """What machine code may call: the C and mathematics libraries, which every process has."""
 
-POINTER_CHECKS = 256
-"""LLVM gives a loop up when it must compare more pointers than this (8 by default) before it may vectorize it."""
+OPTIONS = (
+    # A loop is given up when more pointers than this (8 by default) must be compared before it may be vectorized.
+    "-runtime-memory-check-threshold=256",
+    # Pointers are compared row by row: over all rows at once, columns of one matrix seem to overlap each other.
+    "-hoist-runtime-checks=false",
+)
+"""Settings of LLVM. Whoever changes them counts up `native.ABI`."""
 
-_settings: list[str] = []
+_set: list[str] = []
 
 
 def compile_module(module: ModuleType) -> bytes:
@@ -30,8 +35,9 @@ def compile_module(module: ModuleType) -> bytes:
 
 def _set_up() -> None:
     """Settings of LLVM, for the process."""
-    if not _settings:
+    if not _set:
         import llvmlite.binding as llvm
 
-        _settings.append(f"-runtime-memory-check-threshold={POINTER_CHECKS}")
-        llvm.set_option("netspec", _settings[0])
+        for option in OPTIONS:
+            llvm.set_option("netspec", option)
+            _set.append(option)

@@ -21,8 +21,8 @@ from netspec.backends.numba.store import Store
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
 
-ABI = 1
-"""Counts changes of how kernels are called, so that none of before is loaded."""
+ABI = 2
+"""Counts changes of how kernels are called and compiled, so that none of before is loaded."""
 
 
 @dataclass(frozen=True)
