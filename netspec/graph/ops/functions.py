@@ -131,7 +131,7 @@ class Sigmoid(Unary):
 
     def forward(self, xp: Xp, x: Array) -> Array:
         small = xp.exp(-xp.abs(x))
-        return xp.where(x >= 0, 1 / (1 + small), small / (1 + small))
+        return xp.where(x >= 0, 1, small) / (1 + small)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy * y * (1.0 - y),)
