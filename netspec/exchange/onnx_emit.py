@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.errors import Problem
 from netspec.graph.graph import Graph
-from netspec.graph.onnx_map import NoOnnx, OnnxExpansion, OnnxMap
+from netspec.graph.onnx_map import Decomposed, NoOnnx, OnnxExpansion, OnnxMap
 from netspec.graph.ops.source import Input, State
 from netspec.graph.types import TensorType
-from netspec.graph.value import Node, Scope, Value
+from netspec.graph.value import Node, Scope, Value, in_scope
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +49,22 @@ class OnnxGraph:
 
 def emit(graph: Graph) -> tuple[OnnxGraph, list[Problem]]:
     """The graph in ONNX nodes, and a problem for each node that has no ONNX form."""
+    while any(_is_decomposed(node) for node in graph.nodes()):
+        graph = graph.rewrite(_decomposed)
     return _Writer(graph).write()
+
+
+def _is_decomposed(node: Node) -> bool:
+    form = node.op.onnx
+    return isinstance(form, Decomposed) or (isinstance(form, OnnxExpansion) and not form.takes(node.op))
+
+
+def _decomposed(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:
+    if not _is_decomposed(node):
+        return None
+    with in_scope(node.scope):
+        made = node.op.decompose(*inputs)
+    return made if isinstance(made, tuple) else (made,)
 
 
 class _Names:

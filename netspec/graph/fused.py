@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from netspec.graph.graph import topological
 from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.op import Array, Infer, Op, Traits, Xp
 from netspec.graph.types import TensorType
@@ -74,6 +75,16 @@ class Fused(Op):
             known.append(inferred)
             total += step.op.flops(*operands)
         return total
+
+
+def fused(operands: Sequence[Value], results: Sequence[Value]) -> Fused:
+    """The elementwise ops that lie between operands and results, as one op."""
+    place = {value: index for index, value in enumerate(operands)}
+    body: list[Step] = []
+    for node in topological(results, stop=frozenset(operands)):
+        place[node.outputs[0]] = len(operands) + len(body)
+        body.append(Step(node.op, tuple(place[value] for value in node.inputs)))
+    return Fused(len(operands), tuple(body), tuple(place[value] for value in results))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """How an op is written in ONNX, as plain data: no ONNX library is needed to say it.
 
 `OnnxMap` is for an op that is one ONNX node with the same operands; its attributes go through small typed codecs that
-work both ways. `OnnxExpansion` writes several nodes through an `Emitter`. `NoOnnx` says why there is no form.
+work both ways. `OnnxExpansion` writes several nodes through an `Emitter`; `Decomposed` leaves it to simpler ops.
+`NoOnnx` says why there is no form.
 """
 
 from __future__ import annotations
@@ -86,9 +87,18 @@ class Emitter(Protocol):
 
 @dataclass(frozen=True)
 class OnnxExpansion:
-    """Several ONNX nodes: `write(emitter, value, *operand names) → names of the results`."""
+    """Several ONNX nodes: `write(emitter, value, *operand names) → names of the results`.
+
+    An op that it does not take is written as what it decomposes into.
+    """
 
     write: Callable[..., str | tuple[str, ...]]
+    takes: Callable[[Any], bool] = lambda _: True
+
+
+@dataclass(frozen=True)
+class Decomposed:
+    """Written as what the op decomposes into."""
 
 
 @dataclass(frozen=True)
@@ -98,5 +108,5 @@ class NoOnnx:
     reason: str = field(default="")
 
 
-OnnxForm: TypeAlias = OnnxMap | OnnxExpansion | NoOnnx
+OnnxForm: TypeAlias = OnnxMap | OnnxExpansion | Decomposed | NoOnnx
 GRADIENT = NoOnnx("only training graphs have it, and what is exported is the inference graph")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from netspec.graph.onnx_map import OnnxForm
 from netspec.graph.types import TensorType
-from netspec.graph.value import ShapeMismatch, Value, apply
+from netspec.graph.value import ShapeMismatch, Value, apply, in_scope
 
 Array: TypeAlias = Any
 """An array of whatever namespace `xp` is: NumPy or CuPy."""
@@ -88,7 +88,8 @@ class Op:
         from netspec.graph.autodiff import pullback
 
         inputs = ys[0].inputs
-        made = self.decompose(*inputs)
+        with in_scope(ys[0].node.scope):  # where it is the form that the op is simplified to, it is computed once
+            made = self.decompose(*inputs)
         return pullback(made if isinstance(made, tuple) else (made,), dys, inputs)
 
     def decompose(self, *inputs: Any, **_: Any) -> Value | tuple[Value, ...]:

@@ -238,3 +238,26 @@ class VarianceScaling(InitializerSpec):
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
         """Numbers of variance scale / fan."""
         return scaled(random, shape, self.scale, self.mode, self.distribution)
+
+
+@INITIALIZERS.register
+class Orthogonal(InitializerSpec):
+    """An orthogonal matrix: rows or columns, whichever are fewer, of length `gain` and at right angles to each other.
+
+    Of a convolution kernel (out, in, window…) the rows are the output channels. Saxe et al. 2014, arXiv:1312.6120.
+    """
+
+    type: Literal["Orthogonal"] = "Orthogonal"
+    gain: float = 1.0
+    """length of the rows or columns"""
+
+    samples: ClassVar = ({}, {"gain": 0.5})
+
+    def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
+        """Q of the QR decomposition of normal numbers, its signs such that every Q is as likely."""
+        import numpy as np
+
+        rows, columns = shape[0] if len(shape) > 1 else 1, prod(shape[1:] if len(shape) > 1 else shape)
+        q, r = np.linalg.qr(random.standard_normal((max(rows, columns), min(rows, columns))))
+        q = q * np.sign(np.diagonal(r))
+        return self.gain * (q.T if rows < columns else q).reshape(shape)

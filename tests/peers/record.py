@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -129,7 +130,7 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     fields, operands[0] = padded(fields, operands[0])
     if len(operands) > 1:
         operands = [x.double() for x in operands]  # whole numbers are added to floats as floats
-    if fields.get("dropout") and training:
+    if (fields.get("dropout") or fields.get("recurrent_dropout")) and training:
         raise Unlike("other random numbers")
     if isinstance(fields.get("output_shape"), int):
         fields["output_shape"] = (fields["output_shape"],)
@@ -143,7 +144,8 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         made.build(*(tuple(x.shape) for x in operands[:3]))
     else:
         made.build(shapes if len(shapes) > 1 else shapes[0])
-    by_path = {weight.path.partition("/")[2]: weight for weight in made.weights}
+    # A recurrent layer has its weights in a cell.
+    by_path = {re.sub(r"^\w+_cell/", "", weight.path.partition("/")[2]): weight for weight in made.weights}
     weights = {name: by_path[name.removeprefix("sample/")] for name in one.builder.states}
     for name, weight in weights.items():
         weight.assign(to_keras(case, name, one.feeds[name]))

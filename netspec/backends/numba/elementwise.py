@@ -41,13 +41,17 @@ Code = tuple[tuple[str, ...], tuple[str, ...]]
 """What `scalar_code` gives: lines for one element, and the names of the results in them."""
 
 
-def bound(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
-    """A call of compiled scalar code over arrays; inputs broadcast to the shape of the outputs."""
+def bound(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None], work: int | None = None) -> Thunk:
+    """A call of compiled scalar code over arrays; inputs broadcast to the shape of the outputs.
+
+    `work` is the number of elements that take as long, where the shape does not tell it.
+    """
     source, arrays = source_of(code, inputs, outputs)
     loops, numbers = source.loops, source.numbers()
     arguments = (*(native.Pointer(dtype_of(arrays[k])) for k in source.arrays), *(native.Size() for _ in numbers))
     units = loops.size if source.depth == 1 else loops.size // loops.sizes[-1]
-    work = loops.size + loops.size * len(code[0]) // LINES_AN_ELEMENT
+    if work is None:
+        work = loops.size + loops.size * len(code[0]) // LINES_AN_ELEMENT
     return native.of_source(source.text(), arguments).bind(
         units, work, *(arrays[k] for k in source.arrays), *numbers.values()
     )

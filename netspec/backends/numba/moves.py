@@ -11,7 +11,7 @@ from netspec.backends.numba.loops import Loops, collapsed
 from netspec.backends.numba.native import Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
-from netspec.graph.ops.shape import Concat, PadAxis, Reorder, Slice, Transpose
+from netspec.graph.ops.shape import Concat, Flip, PadAxis, Reorder, Slice, Transpose
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
@@ -106,6 +106,17 @@ class SliceKernel(Following):
         op = node.op
         assert isinstance(op, Slice)
         return copy(_part(buffers.inputs[0], op.axis, op.start, op.stop), buffers.outputs[0])
+
+
+@kernel(Flip, backend="numba", rank=5)
+class FlipKernel(Following):
+    """The operand copied, read backwards along an axis."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op = node.op
+        assert isinstance(op, Flip)
+        backwards = (slice(None),) * op.axis + (slice(None, None, -1),)
+        return copy(buffers.inputs[0][backwards], buffers.outputs[0])
 
 
 @kernel(PadAxis, backend="numba", rank=5)

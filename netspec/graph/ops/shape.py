@@ -209,6 +209,37 @@ class PadAxis(Op):
         return 0
 
 
+def _flip_to_onnx(g: Emitter, y: Value, x: str) -> str:
+    op = y.op
+    assert isinstance(op, Flip)
+    # From the last element, one back each time, to before the first: ONNX clamps the end.
+    return g.node("Slice", x, *(g.constant([n], "int64") for n in (-1, -(2**31), op.axis, -1)))
+
+
+@dataclass(frozen=True)
+class Flip(Op):
+    """x with its elements along `axis` in the opposite order."""
+
+    axis: int
+    onnx = OnnxExpansion(_flip_to_onnx)
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.check(0 <= self.axis < x.rank, f"there is no axis {self.axis} to flip", got=x)
+        return x
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.flip(x, self.axis)
+
+    def simplified(self, x: Value) -> Value | None:
+        return x if x.shape[self.axis] == 1 else x.inputs[0] if x.op == self else None
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (self(dy),)
+
+    def flops(self, x: TensorType) -> int:
+        return 0
+
+
 def _one_hot_to_onnx(g: Emitter, y: Value, x: str) -> str:
     op = y.op
     assert isinstance(op, OneHot)

@@ -1,0 +1,172 @@
+"""Recurrences: at each step one matrix product, and the cell as one compiled loop.
+
+The state that is multiplied, and the product, lie dense in scratch memory, whatever the step's place in a sequence.
+Matrix products are NumPy's here; a backend that has better ones derives from these kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any, ClassVar, Protocol
+
+from netspec.backends.numba.elementwise import Code, bound, copy, fill
+from netspec.backends.numba.moves import in_turn
+from netspec.backends.numba.trace import scalar_code, why_untraceable
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.layout import Signature
+from netspec.graph.ops.recurrence import Recurrence, RecurrenceGrad, in_order
+from netspec.graph.plan import aligned
+from netspec.graph.types import TensorType
+from netspec.graph.value import Node
+
+
+class Product(Protocol):
+    """The product of a step: dense rows with a matrix that stays the same in all steps of a call."""
+
+    nbytes: int
+    """Scratch memory that it needs."""
+
+    def bind(self, rows: Any, matrix: Any, bias: Any | None, made: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
+        """made = rows @ matrix + bias: what is to be done once a call, and at each step."""
+        ...
+
+
+class NumpyProduct:
+    """By NumPy."""
+
+    nbytes = 0
+
+    def __init__(self, rows: int, matrix: TensorType, *, transposed: bool, biased: bool) -> None:
+        self._transposed = transposed
+
+    def bind(self, rows: Any, matrix: Any, bias: Any | None, made: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
+        """As `Product`."""
+        import numpy as np
+
+        multiply = partial(np.matmul, rows, matrix.T if self._transposed else matrix, out=made)
+        return [], multiply if bias is None else in_turn([multiply, partial(np.add, made, bias, out=made)])
+
+
+class Recurrent(Kernel):
+    """Base of both kernels."""
+
+    product: ClassVar[Callable[..., Product]] = NumpyProduct
+
+    def multiplier(self, node: Node) -> Product:
+        """The product of each step."""
+        raise NotImplementedError
+
+    def held(self, node: Node) -> list[tuple[int, ...]]:
+        """Shapes of the scratch arrays beside the product's own memory."""
+        raise NotImplementedError
+
+    def workspace(self, node: Node, layouts: Signature) -> int:
+        dtype = node.inputs[0].dtype
+        arrays = sum(aligned(prod(shape) * dtype.itemsize) for shape in self.held(node))
+        return arrays + aligned(self.multiplier(node).nbytes)
+
+    def scratch(self, node: Node, buffers: Buffers) -> tuple[list[Any], Any]:
+        """The scratch arrays, and the product's memory."""
+        dtype, made = node.inputs[0].dtype, []
+        rest: Any = buffers.workspace
+        for shape in self.held(node):
+            size = prod(shape) * dtype.itemsize
+            made.append(rest[:size].view(str(dtype)).reshape(shape))
+            rest = rest[aligned(size) :]
+        return made, rest
+
+
+@kernel(Recurrence, backend="numba", rank=5)
+class RecurrenceKernel(Recurrent):
+    """The cell of each step, compiled, with the product before it."""
+
+    def why_not(self, op: Recurrence, *types: TensorType) -> str | None:
+        dtype = types[0].dtype
+        return why_untraceable(op.step(dtype), (types[0].with_shape(1),) * op.cell.arity)
+
+    def multiplier(self, node: Node) -> Product:
+        u = node.inputs[1].type
+        return self.product(node.inputs[0].shape[0], u, transposed=False, biased=len(node.inputs) > 2)
+
+    def held(self, node: Node) -> list[tuple[int, ...]]:
+        op, batch, (units, wide) = node.op, node.inputs[0].shape[0], node.inputs[1].shape
+        assert isinstance(op, Recurrence)
+        return [*[(batch, units)] * op.states, (batch, wide)]
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (z, u, *rest) = node.op, buffers.inputs
+        assert isinstance(op, Recurrence)
+        (*states, product), own = self.scratch(node, buffers)
+        bias, units, dtype = rest[0] if rest else None, len(u), node.inputs[0].dtype
+        step = op.step(dtype)
+        lines, names = scalar_code(step, *(dtype,) * step.arity)
+        first = op.gates + op.products
+        before = [f"a{first + index}" for index in range(op.states)]
+        code = lines, (*names[: op.states], names[0], *before, *names[op.states :])
+        once, multiply = self.multiplier(node).bind(states[op.fed], u, bias, product, own)
+        calls = [fill(0, state) for state in states]
+        for number, t in enumerate(in_order(z.shape[1], op.reverse)):
+            calls += once if number == 1 else ()
+            calls.append(multiply if number else _first(product, bias))
+            inputs = [*_parts(z[:, t], units), *_parts(product, units), *states]
+            calls.append(
+                bound(code, inputs, [*states, *(one if one is None else one[:, t] for one in buffers.outputs)])
+            )
+        return in_turn(calls)
+
+
+@kernel(RecurrenceGrad, backend="numba", rank=5)
+class RecurrenceGradKernel(Recurrent):
+    """The cell's gradient of each step, compiled, with the product before it."""
+
+    def why_not(self, op: RecurrenceGrad, *types: TensorType) -> str | None:
+        body = op.recurrence.derivative(types[0].dtype).body
+        return why_untraceable(body, (types[0].with_shape(1),) * body.arity)
+
+    def multiplier(self, node: Node) -> Product:
+        return self.product(node.inputs[0].shape[0], node.inputs[1].type, transposed=True, biased=False)
+
+    def held(self, node: Node) -> list[tuple[int, ...]]:
+        op, batch, (units, wide) = node.op, node.inputs[0].shape[0], node.inputs[1].shape
+        assert isinstance(op, RecurrenceGrad)
+        carried = op.recurrence.derivative(node.inputs[0].dtype).carried
+        return [(batch, wide), (batch, units), *[(batch, units)] * len(carried)]
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (dy, u, *kept) = node.op, buffers.inputs
+        assert isinstance(op, RecurrenceGrad)
+        (flowing, flow, *carried), own = self.scratch(node, buffers)
+        units, dtype = len(u), node.inputs[0].dtype
+        derivative = op.recurrence.derivative(dtype)
+        lines, names = scalar_code(derivative.body, *(dtype,) * derivative.body.arity)
+        ranges = op.parts(derivative)
+        first, last = ranges[-1]
+        code = lines, (*names, *names[first:last])
+        once, multiply = self.multiplier(node).bind(flowing, u, None, flow, own)
+        calls = [fill(0, one) for one in (flow, *carried)]
+        for number, t in enumerate(reversed(in_order(dy.shape[1], op.recurrence.reverse))):
+            calls += once if number == 1 else ()
+            calls += [multiply] if number else ()
+            inputs = [*(one[:, t] for one in kept), dy[:, t], flow, *carried]
+            gradients: list[Any] = []
+            for (start, stop), one in zip(ranges, buffers.outputs, strict=True):
+                gradients += [None] * (stop - start) if one is None else _parts(one[:, t], units)
+            calls.append(_step(code, inputs, [*gradients, *carried, *_parts(flowing, units)]))
+        return in_turn(calls)
+
+
+def _step(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
+    """A call of a cell. So many arrays are read and written that they, not the arithmetic, take the time."""
+    return bound(code, inputs, outputs, inputs[0].size * (len(inputs) + len(outputs)))
+
+
+def _first(product: Any, bias: Any | None) -> Thunk:
+    """The product of the first step, whose state is 0."""
+    return fill(0, product) if bias is None else copy(bias, product)
+
+
+def _parts(array: Any, units: int) -> list[Any]:
+    """The parts of a matrix, `units` columns each."""
+    return [array[:, start : start + units] for start in range(0, array.shape[1], units)]

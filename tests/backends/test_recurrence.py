@@ -1,0 +1,80 @@
+"""A net with an LSTM, compiled: what the plan holds, and that every set of kernels trains it alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.cli.specs import load_spec
+from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.schema.net import NetSpec
+from netspec.solvers.sgd import SGD
+
+BATCH, STEPS, VOCABULARY = 3, 5, 7
+
+
+def compiler(*layers: dict[str, Any]) -> Compiler:
+    spec = load_spec(
+        {
+            "netspec": 1,
+            "inputs": {name: {"shape": [STEPS], "dtype": "int32"} for name in ("text", "next")},
+            "layers": [
+                {"name": "vectors", "type": "Embedding", "input_dim": VOCABULARY, "output_dim": 4},
+                *layers,
+                {"name": "logits", "type": "Dense", "units": VOCABULARY},
+            ],
+            "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "next"], "from_logits": True}],
+        }
+    )
+    assert isinstance(spec, NetSpec)
+    return Compiler(spec, solver=SGD(type="SGD", momentum=0.9))
+
+
+LAYERS: dict[str, dict[str, Any]] = {
+    "LSTM": {"type": "LSTM"},
+    "GRU": {"type": "GRU"},
+    "GRU before": {"type": "GRU", "reset_after": False},
+    "SimpleRNN": {"type": "SimpleRNN"},
+    "gelu": {"type": "LSTM", "activation": "gelu", "recurrent_activation": "hard_sigmoid"},
+}
+
+
+def losses(made: Compiler, steps: int = 5) -> list[float]:
+    program, random = made.program(Purpose.TRAIN, BATCH), np.random.default_rng(3)
+    text = random.integers(0, VOCABULARY, (2, BATCH, STEPS)).astype(np.int32)
+    found = []
+    for step in range(steps):
+        program.write({"text": text[0], "next": text[1], LEARNING_RATE: np.array(0.5), STEP: np.array(float(step))})
+        program.run()
+        found.append(program.guard)
+    return found
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_all_kernels_train_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = {"name": "memory", "units": 6, "return_sequences": True, **LAYERS[name]}
+    found = {}
+    for kernels in ("reference", "numba", "numba,onednn", "onednn"):
+        monkeypatch.setenv("NETSPEC_KERNELS", kernels)
+        found[kernels] = losses(compiler(layer))
+    assert found["reference"][-1] < found["reference"][0]
+    for kernels, ours in found.items():
+        np.testing.assert_allclose(ours, found["reference"], rtol=1e-5, err_msg=kernels)
+
+
+def test_forward_is_computed_once_and_steps_are_not_unrolled() -> None:
+    two = [{"name": f"memory{i}", "type": "LSTM", "units": 6, "return_sequences": True} for i in range(2)]
+    names = [node.op.name for node in compiler(*two).plan(Purpose.TRAIN, BATCH).choices]
+    assert names.count("Recurrence") == names.count("RecurrenceGrad") == 2
+    assert "LSTM" not in names
+    assert sum("MatMul" in name for name in names) == 3 + 2 * 3 + 2  # forward; dW, dU and dx of each; the dense layer's
+
+
+def test_nothing_is_kept_where_no_gradient_is_wanted() -> None:
+    plan = compiler({"name": "memory", "type": "LSTM", "units": 6, "return_sequences": True}).plan(
+        Purpose.PREDICT, BATCH
+    )
+    (node,) = (node for node in plan.choices if node.op.name == "Recurrence")
+    assert [value in plan.memory.storage for value in node.outputs] == [True] + [False] * (len(node.outputs) - 1)

@@ -1,0 +1,137 @@
+"""SimpleRNN, LSTM and GRU: against their equations written out in NumPy, one step after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.errors import SpecError
+from netspec.graph.value import ShapeMismatch
+from netspec.schema.kinds import LAYERS
+from tests.layers.apply import Applied, layer
+
+RANDOM = np.random.default_rng(11)
+X = RANDOM.normal(size=(3, 5, 4))
+UNITS = 2
+STATE = np.zeros((3, UNITS))
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def weights(gates: int, bias: tuple[int, ...] | None = None) -> dict[str, np.ndarray]:
+    shapes = {
+        "kernel": (4, gates * UNITS),
+        "recurrent_kernel": (UNITS, gates * UNITS),
+        "bias": bias or (gates * UNITS,),
+    }
+    return {name: RANDOM.normal(size=shape) for name, shape in shapes.items()}
+
+
+def rnn_step(x: np.ndarray, h: np.ndarray, c: np.ndarray, kernel: Any, recurrent_kernel: Any, bias: Any) -> Any:
+    return np.tanh(x @ kernel + h @ recurrent_kernel + bias), c
+
+
+def lstm_step(x: np.ndarray, h: np.ndarray, c: np.ndarray, kernel: Any, recurrent_kernel: Any, bias: Any) -> Any:
+    i, f, g, o = np.split(x @ kernel + h @ recurrent_kernel + bias, 4, axis=1)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def gru_step(x: np.ndarray, h: np.ndarray, c: np.ndarray, kernel: Any, recurrent_kernel: Any, bias: Any) -> Any:
+    a, b = np.split(x @ kernel + bias[0], 3, axis=1), np.split(h @ recurrent_kernel + bias[1], 3, axis=1)
+    z, r = sigmoid(a[0] + b[0]), sigmoid(a[1] + b[1])
+    return z * h + (1 - z) * np.tanh(a[2] + r * b[2]), c
+
+
+def first_gru_step(x: np.ndarray, h: np.ndarray, c: np.ndarray, kernel: Any, recurrent_kernel: Any, bias: Any) -> Any:
+    a, (u, v) = np.split(x @ kernel + bias, 3, axis=1), np.split(recurrent_kernel, [2 * UNITS], axis=1)
+    b = np.split(h @ u, 2, axis=1)
+    z, r = sigmoid(a[0] + b[0]), sigmoid(a[1] + b[1])
+    return z * h + (1 - z) * np.tanh(a[2] + (r * h) @ v), c
+
+
+CELLS: dict[str, tuple[dict[str, Any], Callable[..., Any], dict[str, Any]]] = {
+    "SimpleRNN": ({"type": "SimpleRNN"}, rnn_step, weights(1)),
+    "LSTM": ({"type": "LSTM"}, lstm_step, weights(4)),
+    "GRU": ({"type": "GRU"}, gru_step, weights(3, (2, 3 * UNITS))),
+    "GRU before": ({"type": "GRU", "reset_after": False}, first_gru_step, weights(3)),
+}
+every_cell = pytest.mark.parametrize("name", CELLS)
+
+
+def expected(name: str, x: np.ndarray, mask: Any = 1.0) -> np.ndarray:
+    """The outputs of all steps; the mask is multiplied with the state before it is used in products."""
+    _, step, parameters = CELLS[name]
+    h, c, found = STATE, STATE, []
+    for t in range(x.shape[1]):
+        h, c = step(x[:, t], h * mask, c, **parameters)
+        found.append(h)
+    return np.stack(found, axis=1)
+
+
+def made(name: str, x: np.ndarray = X, *, training: bool = False, **fields: Any) -> Applied:
+    own, _, parameters = CELLS[name]
+    return layer({**own, "units": UNITS, **fields}, x, training=training, **parameters)
+
+
+@every_cell
+def test_the_whole_sequence_the_last_step_and_a_single_step(name):
+    y = expected(name, X)
+    np.testing.assert_allclose(made(name, return_sequences=True).y, y, rtol=1e-12)
+    np.testing.assert_allclose(made(name).y, y[:, -1], rtol=1e-12)
+    np.testing.assert_allclose(made(name, X[:, :1]).y, expected(name, X[:, :1])[:, 0], rtol=1e-12)
+
+
+@every_cell
+def test_backwards_is_the_flipped_sequence(name):
+    y = expected(name, X[:, ::-1])
+    np.testing.assert_allclose(made(name, return_sequences=True, go_backwards=True).y, y, rtol=1e-12)
+    np.testing.assert_allclose(made(name, go_backwards=True).y, y[:, -1], rtol=1e-12)
+
+
+def test_dropout_drops_the_same_inputs_in_all_steps_and_none_in_inference():
+    y = made("SimpleRNN", training=True, dropout=0.5, return_sequences=True)
+    kept = np.asarray(y.gradient(np.ones((3, 5, UNITS)))[0].any(axis=1)) * 2.0
+    assert 0 < kept.mean() < 2
+    np.testing.assert_allclose(y.y, expected("SimpleRNN", X * kept[:, None]), rtol=1e-12)
+    np.testing.assert_allclose(made("SimpleRNN", dropout=0.5).y, expected("SimpleRNN", X)[:, -1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["SimpleRNN", "LSTM"])
+def test_recurrent_dropout_drops_the_same_states_in_all_steps(name):
+    y = made(name, training=True, recurrent_dropout=0.5, return_sequences=True).y
+    masks = [np.reshape(bits, (3, UNITS)) * 2.0 for bits in np.ndindex((2,) * (3 * UNITS))]
+    assert sum(np.allclose(y, expected(name, X, mask), rtol=1e-12) for mask in masks) == 1
+    plain = made(name, recurrent_dropout=0.5, return_sequences=True).y
+    np.testing.assert_allclose(plain, expected(name, X), rtol=1e-12)
+
+
+def test_the_forget_gate_starts_open():
+    bias = layer({"type": "LSTM", "units": 2}, X).feeds["it/bias"]
+    np.testing.assert_array_equal(bias, [0, 0, 1, 1, 0, 0, 0, 0])
+    assert not layer({"type": "LSTM", "units": 2, "unit_forget_bias": False}, X).feeds["it/bias"].any()
+
+
+def test_an_input_that_is_no_sequence_is_refused():
+    with pytest.raises(ShapeMismatch, match="the input is not a sequence") as caught:
+        layer({"type": "LSTM", "units": 2}, X[0])
+    assert caught.value.hint == "put an Embedding before it to make vectors of numbers"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"stateful": True}, "`stateful` is not available"),
+        ({"return_state": True}, "`return_state` is not available"),
+        ({"recurrent_activation": "softmax"}, "`softmax` runs over all units at once"),
+        ({"dropout": 1.0}, "less than 1"),
+    ],
+)
+def test_what_is_not_available_is_refused_at_its_field(fields, message):
+    with pytest.raises((SpecError, ValueError), match=message):
+        LAYERS.parse({"type": "LSTM", "name": "it", "units": 2, **fields})
