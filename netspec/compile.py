@@ -20,7 +20,6 @@ from netspec.backends.states import States
 from netspec.errors import Problem, SpecError, did_you_mean, listing
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
-from netspec.graph.kernel import choose
 from netspec.graph.plan import Plan, signature
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, ShapeMismatch, Value, explain, in_scope
@@ -356,7 +355,7 @@ def make_plan(graph: Graph, device: Device) -> Plan:
     epilogues, prologues = FuseEpilogues(device.accepts), FusePrologues(device.accepts)
     fusing = epilogues, prologues, FuseElementwise(device.accepts), GroupAlike(device.accepts)
     graph = run_passes(graph, (*PASSES, *fusing))
-    graph, layouts = assign_layouts(graph, lambda node: choose(node, device.kernels).kernel)
+    graph, layouts = assign_layouts(graph, lambda node: device.choose(node).kernel)
     scheduled = schedule(graph)
     choices = choose_kernels(scheduled.order, device)
     workspace = {node: choice.kernel.workspace(node, signature(node, layouts)) for node, choice in choices.items()}

@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from netspec.graph.kernel import kernels_for
+from netspec.graph.kernel import Choice, choose, kernels_for
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Op, Xp
 from netspec.graph.types import TensorType
+from netspec.graph.value import Node
+
+if TYPE_CHECKING:
+    from netspec.backends.tuning import Tuner
 
 
 def missing_backends(names: Sequence[str]) -> dict[str, str]:
@@ -38,6 +42,8 @@ class Device:
     """Backends that have kernels for such a device."""
     runs: ClassVar[bool] = True
     """False for a device that only plans."""
+    tuner: Tuner | None = None
+    """Who chooses where several kernels can serve; without one, ranks do."""
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:
@@ -77,6 +83,10 @@ class Device:
             "about": {name: import_module(f"netspec.backends.{name}").about() for name in self.kernels},
             "missing": missing_backends(self.backends),
         }
+
+    def choose(self, node: Node) -> Choice:
+        """The kernel for a node. Raises `NoKernelError` where there is none."""
+        return choose(node, self.kernels) if self.tuner is None else self.tuner.choose(node)
 
     def accepts(self, op: Op, types: Sequence[TensorType]) -> bool:
         """Whether a kernel above the reference takes the op on operands of these types."""

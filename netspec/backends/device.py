@@ -98,8 +98,8 @@ DEVICES: dict[str, type[Device]] = {
 }
 
 
-def open_device(name: str = "auto") -> Device:
-    """The device called `name`; `auto` is the fastest there is.
+def open_device(name: str = "auto", autotune: str = "off") -> Device:
+    """The device called `name`; `auto` is the fastest there is. `autotune` is `off`, `quick` or `full`.
 
     That is the processor, as long as the GPU has none but reference kernels. Raises `InputError` for an unknown name,
     or for a device that is not on this machine.
@@ -115,6 +115,10 @@ def open_device(name: str = "auto") -> Device:
     _check_mask()
     device = DEVICES[name]()
     device.load_kernels()
+    if autotune != "off":
+        from netspec.backends.tuning import Tuner
+
+        device.tuner = Tuner(device, autotune)
     return device
 
 

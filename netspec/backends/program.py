@@ -13,7 +13,7 @@ from netspec.backends.device import NullDevice
 from netspec.backends.failures import NonFiniteLoss, input_problems, kernel_failure
 from netspec.backends.states import States
 from netspec.errors import InputError
-from netspec.graph.kernel import Buffers, Choice, Thunk, choose
+from netspec.graph.kernel import Buffers, Choice, Thunk
 from netspec.graph.ops.source import Input, State
 from netspec.graph.plan import Plan, Storage, signature
 from netspec.graph.value import Node, Value
@@ -24,7 +24,7 @@ __all__ = ["NonFiniteLoss", "Program", "choose_kernels"]
 def choose_kernels(order: Sequence[Node], device: Device) -> dict[Node, Choice]:
     """The kernel for each node that computes something."""
     computing = [node for node in order if not node.op.traits.source and not node.op.traits.view]
-    return {node: choose(node, device.kernels) for node in computing}
+    return {node: device.choose(node) for node in computing}
 
 
 class Program:

@@ -109,9 +109,19 @@ class Costs:
         return sum(layer.memory_bytes for layer in self.layers)
 
 
-def costs(net: NetSpec, batch_size: int, *, dtype: DType = DType.FLOAT32, solver: SolverSpec | None = None) -> Costs:
-    """Plan a net for batches of a size; with a solver also the training step. Raises `SpecError` where it is wrong."""
-    compiler = Compiler(net, dtype=dtype, solver=solver, device=open_device("null"))
+def costs(
+    net: NetSpec,
+    batch_size: int,
+    *,
+    dtype: DType = DType.FLOAT32,
+    solver: SolverSpec | None = None,
+    autotune: str = "off",
+) -> Costs:
+    """Plan a net for batches of a size; with a solver also the training step. Raises `SpecError` where it is wrong.
+
+    With `autotune`, kernels are the winners of races that were run before: planning runs none.
+    """
+    compiler = Compiler(net, dtype=dtype, solver=solver, device=open_device("null", autotune))
     purposes = [
         *([Purpose.TRAIN] if solver else []),
         *([Purpose.TEST] if net.losses or net.metrics else []),

@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from netspec.errors import InputError, did_you_mean, kind_of_path
+from netspec.errors import InputError, did_you_mean, kind_of_path, listing
 
 Spec: TypeAlias = Annotated[
     str, typer.Argument(metavar="SPEC", help="A net file, or a training file.", show_default=False)
@@ -54,6 +54,26 @@ Threads: TypeAlias = Annotated[
         metavar="N",
         callback=_use_threads,
         help="Threads to compute with. Default: OMP_NUM_THREADS, or as many as there are cores.",
+        show_default=False,
+    ),
+]
+
+
+def _level(given: str | None) -> str | None:
+    levels = ("off", "quick", "full")  # those of the schema, which takes long to load
+    if given is not None and given not in levels:
+        expected, hint = f"one of {listing(levels)}", did_you_mean(given, levels)
+        raise InputError("--autotune: there is no such level", expected=expected, got=given, hint=hint)
+    return given
+
+
+Autotune: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--autotune",
+        metavar="LEVEL",
+        callback=_level,
+        help="Race the kernels that can do the same: off, quick or full. Default: what a training file says.",
         show_default=False,
     ),
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Json, Overrides, Spec, check_batch
+from netspec.cli.options import Autotune, Json, Overrides, Spec, check_batch
 from netspec.cli.output import count, print_json, scaled, size, table
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def plan(
     kernels: Annotated[
         bool, typer.Option("--kernels", help="List the kernel of each operation, and why faster ones decline.")
     ] = False,
+    autotune: Autotune = None,
     as_json: Json = False,
 ) -> None:
     """Show layers, shapes, parameters, arithmetic and memory.
@@ -43,7 +44,7 @@ def plan(
     """
     check_batch(batch_size)
     from netspec.cli.costs import costs
-    from netspec.cli.specs import load_spec, net_of, precision_of
+    from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of
     from netspec.schema.train import TrainSpec
     from netspec.solvers.base import SolverSpec
 
@@ -53,7 +54,8 @@ def plan(
         assert isinstance(found.solver, SolverSpec)
         solver = found.solver
         batch_size = batch_size or found.data.train.batch_size
-    result = costs(net_of(found), batch_size or 1, dtype=precision_of(found), solver=solver)
+    level = autotune or autotune_of(found)
+    result = costs(net_of(found), batch_size or 1, dtype=precision_of(found), solver=solver, autotune=level)
     if as_json:
         print_json(result.as_json(kernels=kernels))
         return

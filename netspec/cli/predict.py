@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Overrides, Spec, Threads, Weights, check_batch, writable
+from netspec.cli.options import Autotune, Device, Overrides, Spec, Threads, Weights, check_batch, writable
 from netspec.cli.output import count
 from netspec.errors import counted
 
@@ -45,6 +45,7 @@ def predict(
         int | None, typer.Option(metavar="N", help="Samples computed at a time; the results don't depend on it.")
     ] = None,
     device: Device = "auto",
+    autotune: Autotune = None,
     threads: Threads = None,
 ) -> None:
     """Compute a net's outputs for the arrays in an .npz file.
@@ -55,11 +56,12 @@ def predict(
     target = writable(Path(output_file), "--output")
     from netspec.cli.arrays import read_npz, write_npz
     from netspec.cli.prepared import note_preparation
-    from netspec.cli.specs import load_spec, net_of, precision_of
+    from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of
     from netspec.train.model import load
 
     found = load_spec(spec, overrides or ())
-    model = load(net_of(found), weights, device=device, precision=str(precision_of(found)))
+    level = autotune or autotune_of(found)
+    model = load(net_of(found), weights, device=device, precision=str(precision_of(found)), autotune=level)
     outputs = model.predict(read_npz(Path(input_file)), batch_size)
     write_npz(target, outputs)
     note_preparation(model, model.preparation.in_training(found))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from netspec.backends.device import NullDevice
+from netspec.backends.device import open_device
 from netspec.cli.specs import load_spec, net_of, precision_of
 from netspec.compile import Compiler, Purpose, build
 from netspec.data.base import Source
@@ -65,7 +65,9 @@ def _check_training(spec: TrainSpec) -> None:
         problems += _unknown_inputs(spec.net, path, split)
     compiler: Compiler | None = None
     try:
-        compiler = Compiler(spec.net, solver=spec.solver, dtype=precision_of(spec), device=NullDevice())
+        compiler = Compiler(
+            spec.net, solver=spec.solver, dtype=precision_of(spec), device=open_device("null", spec.compile.autotune)
+        )
     except InputError as error:
         problems += error.problems
     if problems or compiler is None:

@@ -13,12 +13,17 @@ from netspec.schema.load import load_spec
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
 
-__all__ = ["load_spec", "net_of", "precision_of", "read_net"]
+__all__ = ["autotune_of", "load_spec", "net_of", "precision_of", "read_net"]
 
 
 def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
     """The net of a training, or the net itself."""
     return spec.net if isinstance(spec, TrainSpec) else spec
+
+
+def autotune_of(spec: NetSpec | TrainSpec) -> str:
+    """Whether kernels race: as a training file says; a net's do not."""
+    return spec.compile.autotune if isinstance(spec, TrainSpec) else "off"
 
 
 def precision_of(spec: NetSpec | TrainSpec) -> DType:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Json, Overrides, Spec, Threads, check_batch
+from netspec.cli.options import Autotune, Device, Json, Overrides, Spec, Threads, check_batch
 from netspec.cli.output import count, print_json, scaled, table
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def time(
     nodes: Annotated[bool, typer.Option("--nodes", help="List every operation, in the order of execution.")] = False,
     device: Device = "auto",
     threads: Threads = None,
+    autotune: Autotune = None,
     as_json: Json = False,
 ) -> None:
     """Time the training step: whole, by layer, and by operation.
@@ -51,7 +52,7 @@ def time(
     """
     check_batch(batch_size)
     check_batch(steps, "--steps")
-    from netspec.cli.specs import load_spec, net_of, precision_of
+    from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of
     from netspec.cli.timing import time_net
     from netspec.schema.train import TrainSpec
     from netspec.solvers.base import SolverSpec
@@ -70,6 +71,7 @@ def time(
         solver=None if inference else solver,
         dtype=precision_of(found),
         device=device,
+        autotune=autotune or autotune_of(found),
         steps=steps,
     )
     if as_json:

@@ -150,6 +150,7 @@ def time_net(
     solver: SolverSpec | None = None,
     dtype: DType = DType.FLOAT32,
     device: str = "auto",
+    autotune: str = "off",
     steps: int | None = None,
 ) -> Timing:
     """Time the training step of a net, or without a solver its prediction, on made-up inputs.
@@ -158,7 +159,7 @@ def time_net(
     `InputError` where the net is wrong, `RunError` where it does not run.
     """
     start = perf_counter()
-    opened = open_device(device)
+    opened = open_device(device, autotune)
     compiler = Compiler(net, solver=solver, dtype=dtype, device=opened)
     purpose = Purpose.TRAIN if solver else Purpose.PREDICT
     try:

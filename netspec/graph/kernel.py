@@ -38,6 +38,11 @@ class Kernel:
     backend: ClassVar[str]
     rank: ClassVar[int]
 
+    @property
+    def label(self) -> str:
+        """`backend:KernelClass`, as `netspec plan --kernels` prints it."""
+        return f"{self.backend}:{type(self).__name__}"
+
     def why_not(self, op: Any, *types: TensorType) -> str | None:
         """Why this kernel cannot take the op with operands of these types; None if it can."""
         return None
@@ -64,11 +69,13 @@ class Choice:
 
     kernel: Kernel
     declined: tuple[tuple[str, str], ...] = ()
+    seconds: float | None = None
+    """What it took in a race, if there was one; those who lost are among the declined."""
 
     @property
     def label(self) -> str:
-        """`backend:KernelClass`, as `netspec plan --kernels` prints it."""
-        return f"{self.kernel.backend}:{type(self.kernel).__name__}"
+        """The kernel's."""
+        return self.kernel.label
 
 
 _kernels: dict[type[Op], list[Kernel]] = {}
@@ -94,6 +101,12 @@ def kernels_for(op: type[Op], backends: Iterable[str]) -> list[Kernel]:
     return sorted(dict.fromkeys(found), key=lambda one: -one.rank)
 
 
+def accepting(node: Node, backends: Iterable[str]) -> list[Kernel]:
+    """The kernels of these backends that take the node, the highest rank first."""
+    types = [value.type for value in node.inputs]
+    return [one for one in kernels_for(type(node.op), backends) if one.why_not(node.op, *types) is None]
+
+
 class NoKernelError(Exception):
     """No kernel of the device takes a node."""
 
@@ -106,6 +119,6 @@ def choose(node: Node, backends: Sequence[str]) -> Choice:
         reason = one.why_not(node.op, *types)
         if reason is None:
             return Choice(one, tuple(declined))
-        declined.append((f"{one.backend}:{type(one).__name__}", reason))
+        declined.append((one.label, reason))
     reasons = "; ".join(f"{name}: {reason}" for name, reason in declined) or "none is registered"
     raise NoKernelError(f"no kernel of {', '.join(backends)} runs {node.op.name}: {reasons}")

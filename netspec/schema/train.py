@@ -12,6 +12,7 @@ from netspec.schema.net import NetSpec, Scalar
 from netspec.schema.spec import Spec, describe, problem
 
 Count = Annotated[int, Field(ge=0)]
+AutotuneLevel = Literal["off", "quick", "full"]
 
 
 class LoopSpec(Spec):
@@ -63,6 +64,15 @@ class LoopSpec(Spec):
                 hint="remove one of them, on the command line by `~train.max_epochs`" if both else None,
             )
         return self
+
+
+class CompileSpec(Spec):
+    """How the net is compiled for the machine."""
+
+    autotune: AutotuneLevel = "off"
+    """race the kernels that can do the same, and remember this machine's winners: `quick` spends about two seconds,
+    `full` races every one at length. Another winner may round otherwise; with the same ones results are bitwise the
+    same"""
 
 
 def _net(value: object) -> object:
@@ -118,3 +128,5 @@ class TrainSpec(Spec):
     """the update rule and its learning rate"""
     train: LoopSpec
     """the training loop"""
+    compile: CompileSpec = Field(default_factory=CompileSpec)
+    """how the net is compiled for the machine"""

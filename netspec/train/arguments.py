@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from netspec.errors import InputError, did_you_mean
 from netspec.graph.types import DType, TensorType
 from netspec.schema.scalars import MAX_INT
+from netspec.schema.train import AutotuneLevel
 
 PRECISIONS = ("float32", "float64")
 
@@ -24,10 +26,19 @@ def whole_number(name: str, given: object, *, least: int) -> int:
 
 def precision_of(given: object) -> DType:
     """The element type of a net's floating values."""
-    if isinstance(given, str) and given in PRECISIONS:
-        return DType(given)
-    near = did_you_mean(given, PRECISIONS) if isinstance(given, str) else None
-    raise InputError("`precision` is unknown", expected=f"one of {', '.join(PRECISIONS)}", got=repr(given), hint=near)
+    return DType(_one_of("precision", given, PRECISIONS))
+
+
+def autotune_of(given: object) -> str:
+    """Whether kernels race."""
+    return _one_of("autotune", given, get_args(AutotuneLevel))
+
+
+def _one_of(name: str, given: object, known: Sequence[str]) -> str:
+    if isinstance(given, str) and given in known:
+        return given
+    near = did_you_mean(given, known) if isinstance(given, str) else None
+    raise InputError(f"`{name}` is unknown", expected=f"one of {', '.join(known)}", got=repr(given), hint=near)
 
 
 def path_of(name: str, given: object) -> Path:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from netspec.backends.device import open_device
 from netspec.compile import LOSS, Compiler, Purpose
 from netspec.data.base import FieldType
 from netspec.data.feeds import ValueRange
@@ -101,7 +102,8 @@ def test(source: Source, weights: str | Path, overrides: Overrides = (), *, devi
     What the training data taught (class names, means) comes with the weights; else the training data is read again.
     """
     spec = with_test_data(source, overrides)
-    compiler = Compiler(spec.net, dtype=DType(spec.train.precision), device=device, seed=spec.train.seed)
+    opened = open_device(device, spec.compile.autotune)
+    compiler = Compiler(spec.net, dtype=DType(spec.train.precision), device=opened, seed=spec.train.seed)
     learned = Preparation.from_meta(load_weights(compiler, weights).meta).learned
     return evaluate_on(spec, compiler, learned)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netspec.backends.device import open_device
 from netspec.compile import LOSS, Compiler, Purpose
 from netspec.data.loader import Loader
 from netspec.errors import did_you_mean, listing
@@ -19,7 +20,7 @@ from netspec.schema.load import Source, load_spec
 from netspec.schema.net import NetSpec
 from netspec.schema.provenance import canonical_yaml
 from netspec.schema.train import TrainSpec
-from netspec.train.arguments import device_of, path_of, precision_of, state_value, whole_number
+from netspec.train.arguments import autotune_of, device_of, path_of, precision_of, state_value, whole_number
 from netspec.train.inputs import checked_inputs
 from netspec.train.preparation import Preparation
 
@@ -144,6 +145,7 @@ def load(
     *,
     device: str = "auto",
     precision: str = "float32",
+    autotune: str = "off",
     seed: int = 1,
 ) -> Model:
     """A model from a net file (or a training file, whose net is taken), with weights from a file or fresh ones.
@@ -152,7 +154,8 @@ def load(
     """
     spec = net if isinstance(net, NetSpec) else net_of(load_spec(net))
     dtype, first = precision_of(precision), whole_number("seed", seed, least=0)
-    compiler = Compiler(spec, dtype=dtype, device=device_of(device), seed=first)
+    opened = open_device(device_of(device), autotune_of(autotune))
+    compiler = Compiler(spec, dtype=dtype, device=opened, seed=first)
     model = Model(spec, compiler)
     if weights is not None:
         model.load_weights(weights)

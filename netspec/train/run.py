@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
+from netspec.backends.device import open_device
 from netspec.compile import Compiler, Purpose
 from netspec.data.loader import Loader, open_loader
 from netspec.errors import InputError
@@ -113,7 +114,8 @@ def trainer(spec: TrainSpec, device: str) -> Compiler:
     """The compiler of a training's net and solver."""
     assert isinstance(spec.solver, SolverSpec)
     precision = DType(spec.train.precision)
-    return Compiler(spec.net, solver=spec.solver, dtype=precision, device=device_of(device), seed=spec.train.seed)
+    opened = open_device(device_of(device), spec.compile.autotune)
+    return Compiler(spec.net, solver=spec.solver, dtype=precision, device=opened, seed=spec.train.seed)
 
 
 def open_training_loader(spec: TrainSpec, compiler: Compiler) -> Loader:

@@ -133,3 +133,9 @@ def test_roofline():
     roof = Roofline(flops_per_second=10.0, bytes_per_second=2.0)
     assert roof.seconds(flops=100, nbytes=2) == 10.0  # bound by arithmetic
     assert roof.seconds(flops=10, nbytes=20) == 10.0  # bound by memory
+
+
+def test_an_unknown_level_of_autotuning_is_told_with_the_nearest_one(netspec):
+    found = netspec("time", "model_zoo/lenet_mnist/net.yaml", "--autotune", "ful")
+    assert found.status == 2
+    assert "full" in found.err

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.backends.numba import threads
-from netspec.backends.numba.store import Store
+from netspec.backends.store import Store
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
 

@@ -1,4 +1,4 @@
-"""`Store`: the folder on disk that compiled kernels are kept in."""
+"""`Store`: a folder on disk for what is found out once: compiled kernels, the winners of races."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from netspec.backends.base import missing_backends
 from netspec.backends.device import CpuDevice
 from netspec.backends.numba import native
 from netspec.backends.numba.native import Pointer
-from netspec.backends.numba.store import Store
+from netspec.backends.store import Store
 from netspec.graph.types import DType
 
 SOURCE = "def body(first, last, x, y):\n    for i in range(first, last):\n        y[i] = x[i] + x[i]"
