@@ -113,7 +113,7 @@ class _Runner:
         lying = _signature(node, kernel, given)
         inputs = [_array(device, value.type, layout) for value, layout in zip(node.inputs, lying.inputs, strict=True)]
         for value, array in zip(node.inputs, inputs, strict=True):
-            device.upload(array, _numbers(value.type))
+            device.upload(array, _numbers(value.type.with_shape(*array.shape)))
         outputs = [_array(device, kind, layout) for kind, layout in zip(node.types, lying.outputs, strict=True)]
         size = kernel.workspace(node, lying)
         workspace = device.allocate(aligned(size)) if size else None
@@ -156,7 +156,7 @@ def _signature(node: Node, kernel: Kernel, given: Sequence[Layout]) -> Signature
 
 
 def _array(device: Device, kind: TensorType, layout: Layout) -> Any:
-    return device.view(device.allocate(aligned(kind.nbytes)), 0, kind, layout)
+    return device.view(device.allocate(aligned(layout.nbytes(kind))), 0, kind, layout)
 
 
 def _numbers(kind: TensorType) -> Any:
