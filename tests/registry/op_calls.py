@@ -16,6 +16,7 @@ import numpy as np
 
 import netspec
 from netspec.graph.fused import Anchored, Fed, ForEach, Fused, Step
+from netspec.graph.layout import Layout
 from netspec.graph.op import Op
 from netspec.graph.ops import elementwise, functions, linear, normalization, reduce, shape
 from netspec.graph.ops.source import Constant, Input
@@ -116,6 +117,14 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     ),
     (shape.Reorder(), (numbers(2, 3, 4, 5),)),
     (LRN(5, 0.1), (numbers(2, 32, 3, 2),)),
+    (shape.Reorder(target=Layout.channels_last(4)), (numbers(2, 3, 4, 5),)),
+    (shape.Reorder(source=Layout.channels_last(4)), (numbers(1, 64, 3, 2),)),
+    # Vectors of 16 channels are what libraries have code for.
+    (normalization.BatchNormalizationTraining(), (numbers(3, 16, 2, 3), numbers(16, low=0.5), numbers(16))),
+    (
+        normalization.BatchNormalizationGrad(),
+        (numbers(3, 16, 2, 3), *(numbers(16, low=0.5, offset=x) for x in (0.1, 0.2, 0.3)), numbers(3, 16, 2, 3)),
+    ),
     (functions.Sqrt(), (numbers(3, 2, low=0.5),)),
     (functions.Expm1(), (numbers(3, 2),)),
     (elementwise.Neg(), (numbers(3, 2),)),

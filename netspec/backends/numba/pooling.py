@@ -165,13 +165,6 @@ class AveragePoolGradKernel(Pooling):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (dy,), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
-        fixed = Constant(0.0, dtype), Constant(1.0, dtype)
-        return bound(
-            average_pool_grad,
-            [(dy, dtype), (dx, dtype)],
-            fixed,
-            dx,
-            dy,
-            _window(node),
-            prod(dx.shape[:1] + dx.shape[2:-1]),
-        )
+        assert dx is not None
+        fixed, rows = (Constant(0.0, dtype), Constant(1.0, dtype)), len(dx) * prod(dx.shape[2:-1])
+        return bound(average_pool_grad, [(dy, dtype), (dx, dtype)], fixed, dx, dy, _window(node), rows)

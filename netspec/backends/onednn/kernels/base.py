@@ -6,7 +6,7 @@ layout of its own (blocked weights), that is an opaque layout of the value: the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from netspec.backends.onednn.constants import Arg
 from netspec.backends.onednn.library import open_library, why_missing
 from netspec.backends.onednn.memory import Memory, MemoryDesc
-from netspec.backends.onednn.native import Engine, open_engine
+from netspec.backends.onednn.native import Engine, OneDnnError, open_engine
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.graph.kernel import Buffers, Kernel, Thunk
 from netspec.graph.layout import PLAIN, Layout, Signature
@@ -92,6 +92,15 @@ class Computation:
         return Signature(tuple(inputs), tuple(outputs))
 
 
+def why_slow(make: Callable[[], PrimitiveDesc]) -> str | None:
+    """Why not to run a computation: the library has no code for it, or only code for any processor."""
+    try:
+        name = make().implementation
+    except OneDnnError as error:
+        return f"oneDNN says {error.reason}"
+    return f"oneDNN has nothing faster than `{name}` for it" if name.endswith(":any") else None
+
+
 class OneDnnKernel(Kernel):
     """Base of the kernels of this backend: float32 only, one primitive a node."""
 
@@ -140,7 +149,8 @@ class OneDnnKernel(Kernel):
         memories: dict[int, Memory] = {}
         for argument, place in made.arguments.items():
             array = buffers.outputs[place.index] if place.output else buffers.inputs[place.index]
-            assert array is not None, "somebody reads what a primitive computes"
+            if array is None:
+                array = _unread(place.desc)
             lies = (buffers.layouts.outputs if place.output else buffers.layouts.inputs)[place.index]
             memories[argument] = Memory(lies.form.memory if isinstance(lies.form, Packed) else place.desc, array)
         for argument in made.zeros:
@@ -148,6 +158,13 @@ class OneDnnKernel(Kernel):
         if buffers.workspace is not None:
             memories[Arg.SCRATCHPAD] = Memory(made.primitive[Arg.SCRATCHPAD], buffers.workspace)
         return made.primitive.primitive().bind(memories)
+
+
+def _unread(memory: MemoryDesc) -> Any:
+    """Memory for a result that nobody reads, so that it is not in the plan: the library computes all of them."""
+    import numpy as np
+
+    return np.empty(memory.nbytes, np.uint8)
 
 
 def _strided(layout: Layout) -> Layout:
