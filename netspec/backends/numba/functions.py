@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from netspec.backends.numba.intrinsics import bits, from_bits, maximum
+from netspec.graph.ops.random import LOW, MULTIPLIERS, ROUNDS, WEYL
 
 __all__ = [
     "add_float32",
@@ -34,6 +35,8 @@ __all__ = [
     "sqrt_float64",
     "tanh_float32",
     "tanh_float64",
+    "uniform_float32",
+    "uniform_float64",
 ]  # fmt: skip
 
 F = np.float32
@@ -53,6 +56,11 @@ NORMAL, TO_NORMAL, SQRT_HALF = F(1.17549435e-38), F(8388608.0), F(0.707106781186
 ZERO, HALF, ONE, TWO, INFINITY, NAN = F(0), F(0.5), F(1), F(2), F(np.inf), F(np.nan)
 SHIFT, BIAS, ROUND_BITS = I(23), I(127), I(0x4B400000)
 MANTISSA, HALF_EXPONENT, SUBNORMAL = I(0x007FFFFF), I(0x3F000000), I(23)
+
+WORD = np.uint64
+MASK, HALF_WORD, DROPPED = WORD(LOW), WORD(32), WORD(8)
+M0, M1, W0, W1 = WORD(MULTIPLIERS[0]), WORD(MULTIPLIERS[1]), WORD(WEYL[0]), WORD(WEYL[1])
+UNIT = 2.0**-24
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -204,3 +212,27 @@ def pow_float64(x: Any, y: Any) -> Any:
 def sqrt_float64(x: Any) -> Any:
     """√x"""
     return math.sqrt(x)
+
+
+@inlined
+def _philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
+    """Philox4x32-10 (see `graph.ops.random`): 32-bit words in uint64, whose products are vector instructions."""
+    for _ in range(ROUNDS):
+        p0, p1 = M0 * c0, M1 * c2
+        c0, c1, c2, c3 = (p1 >> HALF_WORD) ^ c1 ^ k0, p1 & MASK, (p0 >> HALF_WORD) ^ c3 ^ k1, p0 & MASK
+        k0, k1 = (k0 + W0) & MASK, (k1 + W1) & MASK
+    return c0 >> DROPPED, c1 >> DROPPED, c2 >> DROPPED, c3 >> DROPPED
+
+
+@inlined
+def uniform_float32(place: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
+    """Four uniform numbers in [0, 1) from a counter and a key; each has 24 bits."""
+    a, b, c, d = _philox(place, c1, c2, c3, k0, k1)
+    return F(I(a)) * F(UNIT), F(I(b)) * F(UNIT), F(I(c)) * F(UNIT), F(I(d)) * F(UNIT)
+
+
+@inlined
+def uniform_float64(place: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
+    """As `uniform_float32`."""
+    a, b, c, d = _philox(place, c1, c2, c3, k0, k1)
+    return I(a) * UNIT, I(b) * UNIT, I(c) * UNIT, I(d) * UNIT

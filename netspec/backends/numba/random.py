@@ -6,9 +6,9 @@ from math import prod
 from typing import Any
 
 from netspec.backends.numba import native
-from netspec.backends.numba.native import Argument, Literal, Number, Pointer, Size
+from netspec.backends.numba.native import Argument, Function, Literal, Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
-from netspec.graph.ops.random import LOW, MULTIPLIERS, ROUNDS, WEYL, RandomUniform
+from netspec.graph.ops.random import LOW, RandomUniform
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
@@ -17,31 +17,30 @@ WORK = 8
 
 
 def uniform(
-    first: int, last: int, rng: Any, y: Any, word: Any, number: Any, scale: float, rounds: int, multiplier0: int,
-    multiplier1: int, weyl0: int, weyl1: int, low: int, stream: int, per_sample: int, count: int,
-) -> None:  # fmt: skip
+    first: int, last: int, rng: Any, y: Any, word: Any, numbers: Any, low: int, stream: int, per_sample: int, count: int
+) -> None:
     """Blocks of four numbers; the first and the last block may be cut. All words are uint64, `word` makes them."""
-    mask, half, drop = word(low), word(32), word(8)
-    m0, m1, w0, w1 = word(multiplier0), word(multiplier1), word(weyl0), word(weyl1)
+    mask, half = word(low), word(32)
     seed, step, start = word(rng[0]), word(rng[1]), rng[2] * per_sample
     offset, begin = start % 4, start // 4
-    for block in range(first, last):
-        place = word(begin + block)
-        c0, c1, c2, c3 = place & mask, (place >> half) ^ (step >> half), step & mask, word(stream)
-        k0, k1 = seed & mask, seed >> half
-        for _ in range(rounds):
-            p0, p1 = m0 * c0, m1 * c2
-            c0, c1, c2, c3 = (p1 >> half) ^ c1 ^ k0, p1 & mask, (p0 >> half) ^ c3 ^ k1, p0 & mask
-            k0, k1 = (k0 + w0) & mask, (k1 + w1) & mask
-        to = 4 * block - offset
+    high, c2, c3, k0, k1 = step >> half, step & mask, word(stream), seed & mask, seed >> half
+    whole, cut = max(first, (offset + 3) // 4), min(last, (offset + count) // 4)
+    for block in range(whole, cut):
+        place, to = word(begin + block), 4 * block - offset
+        y[to], y[to + 1], y[to + 2], y[to + 3] = numbers(place & mask, (place >> half) ^ high, c2, c3, k0, k1)
+    for block in (first, max(first, last - 2), last - 1):  # the last block may be there for nothing, the one before cut
+        if whole <= block < cut:
+            continue
+        place, to = word(begin + block), 4 * block - offset
+        n0, n1, n2, n3 = numbers(place & mask, (place >> half) ^ high, c2, c3, k0, k1)
         if 0 <= to < count:
-            y[to] = number(c0 >> drop) * scale
+            y[to] = n0
         if 0 <= to + 1 < count:
-            y[to + 1] = number(c1 >> drop) * scale
+            y[to + 1] = n1
         if 0 <= to + 2 < count:
-            y[to + 2] = number(c2 >> drop) * scale
+            y[to + 2] = n2
         if 0 <= to + 3 < count:
-            y[to + 3] = number(c3 >> drop) * scale
+            y[to + 3] = n3
 
 
 @kernel(RandomUniform, backend="numba", rank=5)
@@ -54,13 +53,12 @@ class RandomUniformKernel(Kernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, kind = node.op, node.types[0]
         assert isinstance(op, RandomUniform)
-        numbers = (ROUNDS, *MULTIPLIERS, *WEYL, LOW)
         arguments: tuple[Argument, ...] = (
-            Pointer(DType.INT64), Pointer(kind.dtype), native.Type("uint64"), native.Type(str(kind.dtype)),
-            Number(kind.dtype), *map(Literal, numbers), *(Size(),) * 3,
+            Pointer(DType.INT64), Pointer(kind.dtype), native.Type("uint64"), Function("uniform", kind.dtype),
+            Literal(LOW), *(Size(),) * 3,
         )  # fmt: skip
         blocks = -(-kind.size // 4) + 1  # one more where the first is cut
         return native.of_function(uniform, arguments).bind(
-            blocks, WORK * kind.size, buffers.inputs[0], buffers.outputs[0], 2.0**-24, op.stream & LOW,
-            prod(kind.shape[1:]), kind.size,
+            blocks, WORK * kind.size, buffers.inputs[0], buffers.outputs[0], op.stream & LOW, prod(kind.shape[1:]),
+            kind.size,
         )  # fmt: skip
