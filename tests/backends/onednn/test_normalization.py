@@ -204,3 +204,14 @@ def test_softmax(engine, shape, axis, layout, logarithm):
         expected = probability * (dy - (dy * probability).sum(axis, keepdims=True))
     run = Run(backward, {Arg.DST: y, Arg.DIFF_DST: dy.astype(np.float32)})
     assert_close(run[Arg.DIFF_SRC], expected, 64)
+
+
+def test_a_fused_relu_makes_zero_of_what_is_not_a_number(engine):
+    """Why a ReLU behind a normalization is not left to the library: the guard would not see NaN."""
+    x = uniform(2, 16, 5, 4)
+    x[0, 3] = np.nan
+    desc = describe(engine, x.shape, "channels_last")
+    flags = SCALE_SHIFT | NormalizationFlags.FUSE_RELU
+    forward = normalization.batch_normalization_forward(desc, desc, EPSILON, flags)
+    run = Run(forward, {Arg.SRC: x, Arg.SCALE: uniform(16), Arg.SHIFT: uniform(16, seed=1)})
+    assert not np.isnan(run[Arg.DST]).any()

@@ -263,3 +263,13 @@ def test_a_reorder_keeps_every_element(engine):
     blocked = buffer(conv.forward()[Arg.WEIGHTS])
     copy(Memory.of(engine, conv.w), blocked)
     np.testing.assert_array_equal(to_plain(blocked), conv.w)
+
+
+def test_max_pooling_passes_over_what_is_not_a_number(engine):
+    """Why maxima are not left to the library: a kernel that hides NaN keeps the guard from stopping the training."""
+    x = uniform(1, 16, 4, 4)
+    x[0, :, 0, 0] = np.nan
+    src, dst = describe(engine, x.shape, "channels_last"), describe(engine, (1, 16, 2, 2), "channels_last")
+    window = Window((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1))
+    forward = sliding.pooling_forward(src, dst, window, Algorithm.POOLING_MAX)
+    assert not np.isnan(Run(forward, {Arg.SRC: x})[Arg.DST]).any()

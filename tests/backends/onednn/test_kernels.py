@@ -1,0 +1,69 @@
+"""What the kernels take and what they leave to others, with the reasons that users read."""
+
+from __future__ import annotations
+
+import pytest
+
+from netspec.backends.device import open_device
+from netspec.graph.kernel import kernels_for
+from netspec.graph.layout import Layout
+from netspec.graph.op import Op
+from netspec.graph.ops.normalization import BatchNormalizationGrad, BatchNormalizationTraining
+from netspec.graph.ops.shape import Reorder
+from netspec.graph.types import DType, TensorType
+from netspec.layers.activations import LogSoftmax, Softmax
+from netspec.layers.pooling import AveragePool, AveragePoolGrad
+from netspec.layers.window import Window
+
+NAME = "onednn"
+LAST = Layout.channels_last(4)
+
+
+def typed(*shape: int, dtype: DType = DType.FLOAT32) -> TensorType:
+    return TensorType(shape, dtype)
+
+
+def reasons(op: Op, *types: TensorType) -> list[str | None]:
+    """Why each kernel of the library declines the op; None for one that takes it."""
+    return [one.why_not(op, *types) for one in kernels_for(type(op), open_device("cpu").kernels) if one.backend == NAME]
+
+
+def window(dilation: int = 1) -> Window:
+    return Window((2, 2), (2, 2), ((0, 0), (0, 0)), (dilation, dilation))
+
+
+def normalized(channels: int, size: int = 4) -> tuple[TensorType, ...]:
+    image, vector = typed(2, channels, size, size), typed(channels)
+    return image, vector, vector, vector, image
+
+
+TAKEN = {
+    "average": (AveragePool(window()), (typed(2, 16, 8, 8),)),
+    "volume": (AveragePool(Window((2,) * 3, (2,) * 3, ((0, 0),) * 3, (1,) * 3)), (typed(2, 16, 4, 4, 4),)),
+    "average's gradient": (AveragePoolGrad(window(), (2, 16, 8, 8)), (typed(2, 16, 4, 4),)),
+    "short vectors": (Softmax(-1), (typed(64, 128),)),
+    "normalization": (BatchNormalizationTraining(), normalized(16)[:3]),
+    "normalization's gradient": (BatchNormalizationGrad(), normalized(16)),
+    "planes of many channels": (Reorder(source=LAST), (typed(2, 64, 8, 8),)),
+}
+DECLINED = {
+    "gaps": (AveragePool(window(dilation=2)), (typed(2, 16, 8, 8),), "nothing faster than"),
+    "float64": (AveragePool(window()), (typed(2, 16, 8, 8, dtype=DType.FLOAT64),), "not float64"),
+    "scattered vectors": (LogSoftmax(1), (typed(2, 16, 8, 8),), "side by side"),
+    "long vectors": (Softmax(-1), (typed(64, 1000),), "vectors of 1000"),
+    "three channels": (BatchNormalizationTraining(), normalized(3)[:3], "nothing faster than"),
+    "large images": (BatchNormalizationGrad(), normalized(64, 256), "the slower one"),
+    "rows": (BatchNormalizationTraining(), (typed(8, 16), typed(16), typed(16)), "axis 1 of images"),
+    "planes of few channels": (Reorder(source=LAST), (typed(2, 3, 8, 8),), "3 channels"),
+}
+
+
+@pytest.mark.parametrize(("op", "types"), TAKEN.values(), ids=TAKEN)
+def test_takes(engine: object, op: Op, types: tuple[TensorType, ...]) -> None:
+    assert None in reasons(op, *types)
+
+
+@pytest.mark.parametrize(("op", "types", "reason"), DECLINED.values(), ids=DECLINED)
+def test_declines(engine: object, op: Op, types: tuple[TensorType, ...], reason: str) -> None:
+    assert any(reason in (why or "") for why in reasons(op, *types))
+    assert None not in reasons(op, *types)
