@@ -1,6 +1,6 @@
 """Pooling in one, two or three spatial axes: one or two are three of which the first have size 1.
 
-Operands and results lie channels-last. Each thread has rows of the windows or of the input, or whole images, to itself.
+Operands and results lie channels-last. Each thread has rows of the windows, or whole images, to itself.
 """
 
 from __future__ import annotations
@@ -166,5 +166,5 @@ class AveragePoolGradKernel(Pooling):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (dy,), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         assert dx is not None
-        fixed, rows = (Constant(0.0, dtype), Constant(1.0, dtype)), len(dx) * prod(dx.shape[2:-1])
-        return bound(average_pool_grad, [(dy, dtype), (dx, dtype)], fixed, dx, dy, _window(node), rows)
+        fixed = Constant(0.0, dtype), Constant(1.0, dtype)
+        return bound(average_pool_grad, [(dy, dtype), (dx, dtype)], fixed, dx, dy, _window(node), len(dx))

@@ -235,36 +235,29 @@ def average_pool_grad(
     dilation_d: int, dilation_h: int, dilation_w: int, pad_d: int, pad_h: int, pad_w: int,
     channels: int, depth: int, height: int, width: int, out_d: int, out_h: int, out_w: int,
 ) -> None:  # fmt: skip
-    """Rows of input: each place adds up its shares of the windows that it is in."""
-    for row in range(first, last):
-        h, rest = row % height, row // height
-        d, n = rest % depth, rest // depth
-        for w in range(width):
-            a = (row * width + w) * channels
-            for c in range(channels):
-                dx[a + c] = zero
-            behind, below, right = d + pad_d, h + pad_h, w + pad_w
-            for o in range(max(0, behind - (kernel_d - 1) * dilation_d + stride_d - 1) // stride_d, out_d):
-                e, front = behind - o * stride_d, zero
-                if e < 0:
-                    break
-                for at in range(kernel_d):
-                    front += one if 0 <= o * stride_d - pad_d + at * dilation_d < depth else zero
-                for i in range(max(0, below - (kernel_h - 1) * dilation_h + stride_h - 1) // stride_h, out_h):
-                    k, top = below - i * stride_h, zero
-                    if k < 0:
-                        break
-                    for at in range(kernel_h):
-                        top += one if 0 <= i * stride_h - pad_h + at * dilation_h < height else zero
-                    for j in range(max(0, right - (kernel_w - 1) * dilation_w + stride_w - 1) // stride_w, out_w):
-                        l, left = right - j * stride_w, zero
-                        if l < 0:
-                            break
-                        if e % dilation_d != 0 or k % dilation_h != 0 or l % dilation_w != 0:
-                            continue
-                        for at in range(kernel_w):
-                            left += one if 0 <= j * stride_w - pad_w + at * dilation_w < width else zero
-                        b = (((n * out_d + o) * out_h + i) * out_w + j) * channels
-                        count = front * top * left
-                        for c in range(channels):
-                            dx[a + c] += dy[b + c] / count
+    """Whole images."""
+    size = depth * height * width * channels
+    for n in range(first, last):
+        for at in range(n * size, (n + 1) * size):
+            dx[at] = zero
+        for row in range(n * out_d * out_h, (n + 1) * out_d * out_h):
+            i, o = row % out_h, row // out_h % out_d
+            front, top, slices, rows = o * stride_d - pad_d, i * stride_h - pad_h, zero, zero
+            for e in range(kernel_d):
+                slices += one if 0 <= front + e * dilation_d < depth else zero
+            for k in range(kernel_h):
+                rows += one if 0 <= top + k * dilation_h < height else zero
+            for j in range(out_w):
+                b, left, columns = (row * out_w + j) * channels, j * stride_w - pad_w, zero
+                for l in range(kernel_w):
+                    columns += one if 0 <= left + l * dilation_w < width else zero
+                count = slices * rows * columns
+                for e in range(kernel_d):
+                    for k in range(kernel_h):
+                        for l in range(kernel_w):
+                            d, h, w = front + e * dilation_d, top + k * dilation_h, left + l * dilation_w
+                            if d < 0 or h < 0 or w < 0 or d >= depth or h >= height or w >= width:
+                                continue
+                            a = n * size + ((d * height + h) * width + w) * channels
+                            for c in range(channels):
+                                dx[a + c] += dy[b + c] / count

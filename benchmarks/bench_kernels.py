@@ -1,0 +1,202 @@
+"""The kernels of all backends beside each other, on operations of the benchmarks' nets.
+
+Each kernel is bound as a program binds it, and called again and again; the fastest call counts, for other work on the
+machine only ever adds to it. Where a backend's kernels decline there is no figure: `netspec plan --kernels` says why.
+
+    python -m benchmarks.bench_kernels [--only pooling,softmax] [--threads 1] [--quick] [--json]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks import report
+from benchmarks.alternate import BenchmarkError
+from netspec.backends.base import Device
+from netspec.backends.device import open_device
+from netspec.graph.kernel import Buffers, Kernel, kernels_for
+from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.op import Op
+from netspec.graph.ops.normalization import BatchNormalizationGrad, BatchNormalizationTraining
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.shape import Reorder, Transpose
+from netspec.graph.ops.source import Input
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+from netspec.layers.activations import LogSoftmax, Softmax
+from netspec.layers.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGrad
+from netspec.layers.window import Window
+
+SECONDS = 0.3
+"""That a kernel is called for."""
+LAST = Layout.channels_last(4)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An op on operands of these shapes, channels-last where they are images."""
+
+    label: str
+    op: Op
+    shapes: tuple[tuple[int, ...], ...]
+    plain: bool = False
+
+    def node(self) -> Node:
+        """A call of the op on inputs; places of maxima are whole numbers."""
+        places = isinstance(self.op, MaxPoolGrad)
+        inputs = [
+            Input(f"x{index}", TensorType(shape, DType.INT32 if places and index else DType.FLOAT32))()
+            for index, shape in enumerate(self.shapes)
+        ]
+        return self.op.many(*inputs)[0].node
+
+    def lying(self, shape: tuple[int, ...]) -> Layout:
+        """How an operand lies before the kernel is asked."""
+        return LAST if len(shape) == 4 and not self.plain else PLAIN
+
+
+def pooling() -> list[Case]:
+    """Pooling layers, forward and backward."""
+    found = []
+    for label, shape, size, stride, pads in (
+        ("LeNet pool1", (64, 20, 24, 24), 2, 2, (0, 0)),
+        ("CIFAR-10-quick pool1", (100, 32, 32, 32), 3, 2, (0, 1)),
+        ("ResNet-50 pool1", (8, 64, 112, 112), 3, 2, (1, 1)),
+        ("GoogLeNet 3a", (16, 192, 28, 28), 3, 1, (1, 1)),
+        ("GoogLeNet pool2", (16, 192, 56, 56), 3, 2, (0, 1)),
+        ("GoogLeNet 5b", (16, 832, 7, 7), 3, 1, (1, 1)),
+    ):
+        window = Window((size,) * 2, (stride,) * 2, (pads,) * 2, (1, 1))
+        small = (*shape[:2], *window.out(shape[2:]))
+        found += [
+            Case(f"{label}, max", MaxPool(window), (shape,)),
+            Case(f"{label}, max, gradient", MaxPoolGrad(window, shape), (small, small)),
+            Case(f"{label}, average", AveragePool(window), (shape,)),
+            Case(f"{label}, average, gradient", AveragePoolGrad(window, shape), (small,)),
+        ]
+    return found
+
+
+def normalization() -> list[Case]:
+    """Batch normalization in training, forward and backward."""
+    found = []
+    for label, shape in (
+        ("ResNet-20, 32²", (128, 16, 32, 32)),
+        ("ResNet-20, 8²", (128, 64, 8, 8)),
+        ("ResNet-50, 56²", (8, 256, 56, 56)),
+        ("ResNet-50, 28²", (8, 512, 28, 28)),
+        ("ResNet-50, 7²", (8, 2048, 7, 7)),
+        ("MobileNet, 112²", (16, 64, 112, 112)),
+        ("MobileNet, 14²", (16, 512, 14, 14)),
+    ):
+        vector = shape[1:2]
+        found += [
+            Case(label, BatchNormalizationTraining(), (shape, vector, vector)),
+            Case(f"{label}, gradient", BatchNormalizationGrad(), (shape, vector, vector, vector, shape)),
+        ]
+    return found
+
+
+def softmax() -> list[Case]:
+    """Along the last axis."""
+    shapes = ((64, 4, 128, 128), (2048, 100), (128, 1000))
+    return [Case(f"{list(one)}", op(-1), (one,), plain=True) for one in shapes for op in (Softmax, LogSoftmax)]
+
+
+def movement() -> list[Case]:
+    """Axes in another order."""
+    images = ((64, 20, 24, 24), (8, 64, 112, 112), (16, 3, 224, 224), (16, 512, 7, 7))
+    turned = ((32, 128, 8, 64), (0, 2, 1, 3)), ((32, 64, 512), (2, 0, 1)), ((512, 1024), (1, 0))
+    return [
+        *(Case(f"{list(one)} to channels-last", Reorder(PLAIN, LAST), (one,), plain=True) for one in images),
+        *(Case(f"{list(one)} to plain", Reorder(LAST, PLAIN), (one,)) for one in images),
+        *(Case(f"{list(one)} by {list(axes)}", Transpose(axes), (one,), plain=True) for one, axes in turned),
+    ]
+
+
+def sums() -> list[Case]:
+    """Gradients of biases."""
+    images = ((64, 20, 24, 24), (100, 32, 32, 32), (16, 192, 56, 56))
+    return [Case(f"{list(one)}", ReduceSum((0, 2, 3)), (one,)) for one in images]
+
+
+GROUPS: dict[str, Callable[[], list[Case]]] = {
+    "pooling": pooling, "normalization": normalization, "softmax": softmax, "movement": movement, "sums": sums,
+}  # fmt: skip
+
+
+def milliseconds(device: Device, kernel: Kernel, case: Case, seconds: float) -> float:
+    """The fastest of many calls."""
+    node = case.node()
+    lying = kernel.layouts(node, [case.lying(value.shape) for value in node.inputs])
+    if isinstance(case.op, Reorder):
+        lying = Signature((case.op.source,), (case.op.target,))
+    generator = np.random.default_rng(1)
+
+    def array(kind: TensorType, layout: Layout) -> Any:
+        made = device.view(device.allocate(kind.nbytes), 0, kind, layout)
+        device.upload(made, generator.uniform(0.1, 1, kind.shape))  # places of maxima become 0
+        return made
+
+    inputs = tuple(array(value.type, layout) for value, layout in zip(node.inputs, lying.inputs, strict=True))
+    outputs = tuple(array(value.type, layout) for value, layout in zip(node.outputs, lying.outputs, strict=True))
+    scratch = kernel.workspace(node, lying)
+    run = kernel.bind(node, Buffers(inputs, outputs, lying, device.allocate(scratch) if scratch else None))
+    run()
+    best, start = float("inf"), perf_counter()
+    while perf_counter() - start < seconds:
+        before = perf_counter()
+        run()
+        best = min(best, perf_counter() - before)
+    return best * 1e3
+
+
+def main() -> None:
+    """Race the kernels of every case."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--only", help=f"groups between commas; of {', '.join(GROUPS)}")
+    options = report.parsed(parser)
+    wanted = (options.only or ",".join(GROUPS)).split(",")
+    if unknown := [name for name in wanted if name not in GROUPS]:
+        raise BenchmarkError(f"no such group: {', '.join(unknown)} (there are {', '.join(GROUPS)})")
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)  # read when the first kernel is loaded
+    device = open_device("cpu")
+    about = report.machine("numba")
+    backends = [name for name in device.kernels if name != "reference"]
+    seconds = SECONDS / 5 if options.quick else SECONDS
+    measured = [(case, raced(device, case, backends, seconds)) for group in wanted for case in GROUPS[group]()]
+    if options.json:
+        found = [{"op": case.op.name, "case": case.label, "ms": ms} for case, ms in measured]
+        report.print_json({"machine": about, "threads": options.threads, "kernels": found})
+        return
+    report.say(report.heading(about, options))
+    columns = ["operation", *(f"{name} ms" for name in backends)]
+    rows = [
+        [
+            f"{case.op.name}, {case.label}",
+            *(report.milliseconds(ms[one] / 1e3) if one in ms else "" for one in backends),
+        ]
+        for case, ms in measured
+    ]
+    report.print_table(columns, rows)
+
+
+def raced(device: Device, case: Case, backends: list[str], seconds: float) -> dict[str, float]:
+    """The time of each backend's first kernel that takes the operation."""
+    types = [value.type for value in case.node().inputs]
+    found: dict[str, float] = {}
+    for kernel in kernels_for(type(case.op), backends):
+        if kernel.backend not in found and kernel.why_not(case.op, *types) is None:
+            found[kernel.backend] = milliseconds(device, kernel, case, seconds)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(report.run(main))
