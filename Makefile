@@ -50,9 +50,8 @@ format: $(DEV) ## let ruff mend what it can
 type: $(DEV) ## mypy --strict
 	$(BIN)/mypy
 
-bench: $(PEERS) ## every benchmarks/bench_*.py beside its peers, which go into .venv-bench; ARGS goes to each
-	@set -e; for script in benchmarks/bench_*.py; do name=$$(basename $$script .py); echo "== $$name"; \
-		$(BENCH)/bin/python -m benchmarks.$$name $(ARGS); done
+bench: $(PEERS) ## every benchmark beside its peers, which go into .venv-bench; ARGS="--quick --only mnist,training"
+	$(BENCH)/bin/python -m benchmarks.all $(ARGS)
 
 lock: ## resolve pyproject.toml anew into requirements/*.txt; needs uv
 	UV="$(UV)" requirements/lock $(ARGS)
@@ -85,7 +84,7 @@ $(DEV): requirements/dev.txt $(RUNTIME)
 
 $(PEERS): requirements/build.txt requirements/runtime.txt requirements/bench.txt pyproject.toml
 	@$(PYTHON) -c '$(IS_NEW_ENOUGH)' || $(call NEWER_PYTHON,$(PYTHON))
-	@echo "Installing netspec and what it is measured against into $(BENCH) (1.2 GB on disk) …"
+	@echo "Installing netspec and what it is measured against into $(BENCH) (2.2 GB on disk) …"
 	@$(PYTHON) -m venv $(BENCH)
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check --no-input install --quiet \
 		-r requirements/build.txt -r requirements/runtime.txt -r requirements/bench.txt

@@ -17,42 +17,27 @@ from typing import Any
 from benchmarks import report
 from benchmarks.alternate import BenchmarkError, Workers, alternate
 from benchmarks.catalogue import Net
+from benchmarks.results import Results
 
 TOLERANCE = 1e-3
 """Largest difference of any output, relative to the largest magnitude among them: float32 over some fifty layers."""
 
 
-def main() -> None:
+def main() -> int:
     """Measure the chosen nets at every batch size."""
     parser = report.parser(__doc__ or "")
     parser.add_argument("--batch-sizes", default="1,32", help="numbers between commas (default: 1,32)")
     options = report.parsed(parser)
     report.need("onnxruntime")
     nets = report.chosen_nets(options)
-    about = report.machine("onnxruntime", "numpy", "numba", "onednn-cpu-gomp")
-    found = [measure(net, int(size), options) for net in nets for size in options.batch_sizes.split(",")]
-    if options.json:
-        report.print_json({"machine": about, "threads": options.threads, "inference": found})
-        return
-    print(report.heading(about, options))
-    columns = ["net (batch)", "netspec ms", "onnxruntime ms", "netspec MB", "onnxruntime MB", "by fastest", "ratio"]
-    report.print_table(columns, map(_row, found))
-    for size in sorted({one["batch_size"] for one in found}):
-        mean = report.geometric_mean(one["ratio"] for one in found if one["batch_size"] == size)
-        print(f"\ngeometric mean of the ratios, batch {size}: {mean:.2f}", end="")
-    print(f"\ngeometric mean of all ratios: {report.geometric_mean(one['ratio'] for one in found):.2f}")
-
-
-def _row(one: dict[str, Any]) -> list[str]:
-    return [
-        f"{one['net']} ({one['batch_size']})",
-        report.milliseconds(one["seconds"]["netspec"]),
-        report.milliseconds(one["seconds"]["onnxruntime"]),
-        report.megabytes(one["memory"]["netspec"]),
-        report.megabytes(one["memory"]["onnxruntime"]),
-        f"{one['ratio_of_fastest']:.2f}",
-        f"{one['ratio']:.2f}",
-    ]
+    results = Results("inference", options, "onnxruntime", "numpy", "numba", "onednn-cpu-gomp")
+    for net in nets:
+        for size in map(int, options.batch_sizes.split(",")):
+            try:
+                results.add(measure(net, size, options))
+            except BenchmarkError as error:
+                results.fail(error, net=net.name, batch_size=size)
+    return results.end()
 
 
 def measure(net: Net, batch_size: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -67,7 +52,9 @@ def measure(net: Net, batch_size: int, options: argparse.Namespace) -> dict[str,
             raise BenchmarkError(f"{net.name}: the outputs differ by {difference:.1e} of the largest")
         report.say(f"{net.name}, batch {batch_size}: outputs agree to {difference:.1e}; now timing")
         workers.start(threads, subject="netspec", **wanted)  # a fresh one: exporting takes memory
-        times = alternate(workers.by_name, rounds=3 if quick else 7, seconds=0.2 if quick else 0.7, least=5)
+        times = alternate(workers, rounds=3 if quick else 7, seconds=0.2 if quick else 0.7, least=5)
+        if workers.failed:
+            raise BenchmarkError("; ".join(workers.failed.values()))
         facts = {name: worker.facts for name, worker in workers.by_name.items()}
         memory = {name: worker.ask("memory") for name, worker in workers.by_name.items()}
     medians = {name: one.median for name, one in times.items()}

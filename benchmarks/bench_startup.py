@@ -16,6 +16,7 @@ from time import perf_counter
 
 from benchmarks import report
 from benchmarks.alternate import ROOT, BenchmarkError
+from benchmarks.results import Results
 
 NETSPEC = Path(sys.executable).with_name("netspec")
 LIMITS = {  # command → seconds it may take
@@ -31,24 +32,22 @@ def seconds(command: list[str]) -> float:
     return perf_counter() - start
 
 
-def main() -> None:
+def main() -> int:
     """Measure every command after one run that warms the file cache."""
     options = report.parsed(report.parser(__doc__ or ""))
+    results = Results("startup", options)
     runs = 3 if options.quick else 9
-    found = {"python alone": median(seconds([sys.executable, "-c", ""]) for _ in range(runs))}
-    limits = {}
+    alone = median(seconds([sys.executable, "-c", ""]) for _ in range(runs))
+    results.add({"command": "python alone", "seconds": alone, "limit": None})
     for words, limit in LIMITS.items():
         command, name = [str(NETSPEC), *words], f"netspec {' '.join(words)}"
         try:
             seconds(command)
-            found[name], limits[name] = median(seconds(command) for _ in range(runs)), limit
+            took = median(seconds(command) for _ in range(runs))
+            results.add({"command": name, "seconds": took, "limit": limit})
         except (OSError, subprocess.CalledProcessError) as error:
-            raise BenchmarkError(f"{name}: {error}") from None
-    if options.json:
-        report.print_json({"machine": report.machine(), "startup": found, "limits": limits})
-        return
-    rows = [[name, f"{took:.3f}", f"{limits[name]}" if name in limits else ""] for name, took in found.items()]
-    report.print_table(["command", "s", "allowed"], rows)
+            results.fail(BenchmarkError(str(error)), command=name)
+    return results.end()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""A training step of netspec against PyTorch's, in float32.
+"""A training step of netspec against PyTorch's, JAX's and scikit-learn's, in float32.
 
     python -m benchmarks.bench_training [--quick] [--nets lenet,resnet20] [--peers eager,compile] [--compare] [--json]
 
 A step is forward, backward and an update by SGD with momentum 0.9, on a batch that is there already; netspec's step
 copies it in. Before a net is timed, the losses of three steps and the gradients of the first are compared with those of
-PyTorch in float64; netspec must be about as near to them as PyTorch's own float32 is. Peers: eager, channels_last,
-torch.compile, and torch.compile of channels_last. The ratio is the fastest peer's median divided by netspec's. Memory
-is the most that was resident at once, less what was after one step of a tiny net of the same library.
+PyTorch in float64; netspec must be about as near to them as PyTorch's own float32 is, and so must JAX and scikit-learn.
+Peers: PyTorch eager, channels_last, torch.compile, torch.compile of channels_last; `jax` has some of the nets, each
+step compiled whole; `sklearn` has the MLP. The ratio is the fastest median of PyTorch's divided by netspec's. Memory is
+the most that was resident at once, less what was after one step of a tiny net of the same library.
 """
 
 from __future__ import annotations
@@ -14,17 +15,23 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import report
 from benchmarks.alternate import BenchmarkError, Worker, Workers, alternate
-from benchmarks.catalogue import Net
+from benchmarks.catalogue import ALSO, Net
+from benchmarks.render import TORCH
+from benchmarks.results import Results
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PEERS = ("eager", "channels_last", "compile", "compile_channels_last")
+PEERS = (*TORCH, *ALSO)
+QUICK_PEERS = ("eager", "channels_last", "compile_channels_last", *ALSO)
+PATIENCE = 300.0
+"""Seconds that a peer may take to start: torch.compile of a large net takes minutes."""
 COMPARED_STEPS = 3
 LOSS_TOLERANCE = 1e-5
 CHANGE_TOLERANCE = 1e-2
@@ -37,78 +44,77 @@ second times the error of PyTorch's float32, eager or channels_last. Where round
 winner of a max pooling a whole path changes sides: PyTorch's error is up to 2e-2 then, which is no matter of digits."""
 
 
-def main() -> None:
+def main() -> int:
     """Measure the chosen nets, one after another."""
     options = _options()
-    report.need("torch")
+    report.need("torch", *(name for name in ALSO if name in options.peers))
     nets = report.chosen_nets(options)
+    results = Results("training", options, "torch", "jax", "scikit-learn", "numpy", "numba", "onednn-cpu-gomp")
+    for net in nets:
+        try:
+            if options.compare:
+                print(agreed(net, compare(net, options.threads, options.peers)[0]), flush=True)
+            else:
+                results.add(measure(net, options))
+        except BenchmarkError as error:
+            results.fail(error, net=net.name)
     if options.compare:
-        for net in nets:
-            print(agreed(net, compare(net, options.threads)), flush=True)
-        return
-    about = report.machine("torch", "numpy", "numba", "onednn-cpu-gomp")
-    found = [measure(net, options) for net in nets]
-    if options.json:
-        report.print_json({"machine": about, "threads": options.threads, "training": found})
-        return
-    print(report.heading(about, options))
-    peers = options.peers.split(",")
-    columns = ["net (batch)", "netspec ms", *(f"{peer} ms" for peer in peers), "netspec MB", "peer MB", "compile s"]
-    report.print_table(
-        [*columns, "GFLOP/s", "memory ratio", "by fastest", "ratio"], [_row(one, peers) for one in found]
-    )
-    for what in ("memory_ratio", "ratio_of_fastest", "ratio"):
-        mean = report.geometric_mean(one[what] for one in found)
-        print(f"\ngeometric mean of {what.replace('_', ' ')}: {mean:.2f}", end="")
-    print(f"; least {min(one['ratio'] for one in found):.2f}")
+        return 1 if results.data["failed"] else 0
+    return results.end()
 
 
 def _options() -> argparse.Namespace:
     parser = report.parser(__doc__ or "")
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"names between commas; of {', '.join(PEERS)}")
+    parser.add_argument("--peers", help=f"names between commas; of {', '.join(PEERS)}")
     parser.add_argument("--compare", action="store_true", help="only compare losses and gradients; nothing is timed")
+    parser.add_argument("--no-compare", action="store_true", help="time what was compared before")
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds that a peer may take to start")
     parser.add_argument(
         "--in-one-process", action="store_true", help="all subjects in this process, to see what it does"
     )
     options = report.parsed(parser)
-    unknown = set(options.peers.split(",")) - set(PEERS)
+    chosen = options.peers.split(",") if options.peers else QUICK_PEERS if options.quick else PEERS
+    unknown = set(chosen) - set(PEERS)
     if unknown:
         parser.error(f"no such peer: {', '.join(sorted(unknown))}")
+    options.peers = chosen
     return options
 
 
-def _row(one: dict[str, Any], peers: list[str]) -> list[str]:
-    return [
-        f"{one['net']} ({one['batch_size']})",
-        report.milliseconds(one["seconds"]["netspec"]),
-        *(report.milliseconds(one["seconds"][peer]) for peer in peers),
-        report.megabytes(one["memory"]["netspec"]),
-        report.megabytes(one["memory"][one["leanest"]]),
-        f"{one['compile_seconds']['netspec']:.2f}",
-        f"{one['flops'] / one['seconds']['netspec'] / 1e9:.0f}",
-        f"{one['memory_ratio']:.2f}",
-        f"{one['ratio_of_fastest']:.2f}",
-        f"{one['ratio']:.2f}",
-    ]
+def _with(net: Net, peers: Sequence[str]) -> list[str]:
+    """Those of the peers that have the net."""
+    return [peer for peer in peers if net.name in ALSO.get(peer, (net.name,))]
 
 
 def measure(net: Net, options: argparse.Namespace) -> dict[str, Any]:
-    """Compare, then time one net."""
-    agreement = compare(net, options.threads)
-    report.say(f"{agreed(net, agreement)}; now timing")
-    timed = {"kind": "training", "net": net.name, "compared": False}
-    peers = options.peers.split(",")
+    """Compare, then time one net. A peer that fails is left out. Raises `BenchmarkError` where netspec fails."""
+    agreement: dict[str, float] | None = None
+    failed: dict[str, str] = {}
+    if not options.no_compare:
+        agreement, failed = compare(net, options.threads, options.peers)
+        report.say(agreed(net, agreement))
+    report.say(f"{net.name}: timing")
+    timed: dict[str, Any] = {"kind": "training", "net": net.name, "compared": False}
     with Workers() as workers:
-        for name in ("netspec", *peers):
-            workers.start(options.threads, local=options.in_one_process, subject=name, **timed)
+        workers.start(options.threads, local=options.in_one_process, subject="netspec", **timed)
+        for name in _with(net, options.peers):
+            if name not in failed:
+                local, patience = options.in_one_process, options.patience
+                workers.try_start(options.threads, local=local, limit=patience, subject=name, **timed)
         quick = options.quick
-        times = alternate(workers.by_name, rounds=3 if quick else 7, seconds=0.3 if quick else 1.0, least=3)
+        times = alternate(workers, rounds=3 if quick else 7, seconds=0.3 if quick else 1.0, least=3)
+        failed |= workers.failed
+        if "netspec" in failed:
+            raise BenchmarkError(failed["netspec"])
         facts = {name: worker.facts for name, worker in workers.by_name.items()}
         memory = {name: worker.ask("memory") for name, worker in workers.by_name.items()}
+        roofline = workers.by_name["netspec"].ask("roofline")
     used = {name: one["peak"] - one["baseline"] for name, one in memory.items()}
     medians = {name: one.median for name, one in times.items()}
     fastest = {name: one.fastest for name, one in times.items()}
-    leanest = min(peers, key=used.__getitem__)
+    torch = [name for name in TORCH if name in medians]
+    leanest = min(torch, key=used.__getitem__, default=None)
+    rate = facts["netspec"]["flops"] / medians["netspec"]
     return {
         "net": net.name,
         "batch_size": net.batch_size,
@@ -118,39 +124,81 @@ def measure(net: Net, options: argparse.Namespace) -> dict[str, Any]:
         "steps": {name: len(one.seconds) for name, one in times.items()},
         "compile_seconds": {name: one["compile_seconds"] for name, one in facts.items()},
         "flops": facts["netspec"]["flops"],
+        "roofline": roofline,
+        "share_of_peak": rate / roofline["flops_per_second"],
         "memory": used,
         "peak_memory": {name: one["peak"] for name, one in memory.items()},
         "leanest": leanest,
-        "memory_ratio": used["netspec"] / used[leanest],
-        "ratio_of_fastest": min(fastest[peer] for peer in peers) / fastest["netspec"],
-        "ratio": min(medians[peer] for peer in peers) / medians["netspec"],
+        "memory_ratio": used["netspec"] / used[leanest] if leanest else None,
+        "ratio_of_fastest": min(fastest[peer] for peer in torch) / fastest["netspec"] if torch else None,
+        "ratio": min(medians[peer] for peer in torch) / medians["netspec"] if torch else None,
+        "failed": failed,
     }
 
 
-def compare(net: Net, threads: int) -> dict[str, float]:
-    """The largest relative differences from PyTorch's float64, dropout off: of losses, gradients, PyTorch's gradients.
+def compare(net: Net, threads: int, peers: Sequence[str]) -> tuple[dict[str, float], dict[str, str]]:
+    """The largest relative differences from PyTorch's float64, dropout off: of losses, gradients, peers' gradients.
 
-    Raises `BenchmarkError` where they are too large: what is wrong is not timed.
+    Also the peers beside PyTorch that differ, and how. Raises `BenchmarkError` where netspec does: what is wrong is not
+    timed.
     """
-    losses, gradients = {}, {}
     with tempfile.TemporaryDirectory() as made:
-        for name in ("float64", "netspec", "eager", "channels_last"):
-            folder = Path(made) / name
+        answers = _Answers(net, threads, Path(made))
+        exact = answers.losses("float64")
+        ours = answers.gradient("netspec")
+        theirs = max(answers.gradient(name) for name in ("eager", "channels_last"))
+        loss = _loss_difference(net, "netspec", answers.losses("netspec"), exact)
+        _check_gradient(net, "netspec", ours, theirs)
+        failed = {}
+        for name in _with(net, [peer for peer in peers if peer in ALSO]):
+            try:
+                _loss_difference(net, name, answers.losses(name), exact)
+                _check_gradient(net, name, answers.gradient(name), theirs)
+            except BenchmarkError as error:
+                failed[name] = str(error)
+    return {"loss": loss, "gradient": ours, "peers_gradient": theirs}, failed
+
+
+class _Answers:
+    """The first steps of subjects, each taken once."""
+
+    def __init__(self, net: Net, threads: int, folder: Path) -> None:
+        self._net, self._threads, self._folder = net, threads, folder
+        self._losses: dict[str, list[float]] = {}
+
+    def losses(self, name: str) -> list[float]:
+        """Of the first steps."""
+        if name not in self._losses:
+            folder = self._folder / name
             folder.mkdir()
-            worker = Worker(threads, kind="training", subject=name, net=net.name, compared=True)
-            losses[name] = worker.ask("compare", folder=str(folder), steps=COMPARED_STEPS)["losses"]
-            worker.close()
-            gradients[name] = largest_difference(net, folder, Path(made) / "float64")
-    exact = losses["float64"]
-    off = [abs(ours - theirs) for ours, theirs in zip(losses["netspec"], exact, strict=True)]
+            worker = Worker(self._threads, kind="training", subject=name, net=self._net.name, compared=True)
+            try:
+                self._losses[name] = worker.ask("compare", folder=str(folder), steps=COMPARED_STEPS)["losses"]
+            finally:
+                worker.close()
+        return self._losses[name]
+
+    def gradient(self, name: str) -> float:
+        """The largest relative difference of a gradient of the first step from that of float64."""
+        self.losses("float64"), self.losses(name)
+        return largest_difference(self._net, self._folder / name, self._folder / "float64")
+
+
+def _loss_difference(net: Net, name: str, losses: list[float], exact: list[float]) -> float:
+    """The largest relative difference. Raises `BenchmarkError` where it is too large."""
+    off = [abs(ours - theirs) for ours, theirs in zip(losses, exact, strict=True)]
     allowed = [LOSS_TOLERANCE * abs(one) + CHANGE_TOLERANCE * abs(one - exact[0]) for one in exact]
     if not all(one <= most for one, most in zip(off, allowed, strict=True)):
-        raise BenchmarkError(f"{net.name}: the losses are {losses['netspec']}, PyTorch's {exact}")
-    loss = max(one / abs(whole) for one, whole in zip(off, exact, strict=True))
-    ours, theirs = gradients["netspec"], max(gradients["eager"], gradients["channels_last"])
-    if not ours <= max(GRADIENT_TOLERANCE, TIMES_PEERS * theirs):
-        raise BenchmarkError(f"{net.name}: a gradient is off by {ours:.1e} of its length, PyTorch's by {theirs:.1e}")
-    return {"loss": loss, "gradient": ours, "peers_gradient": theirs}
+        raise BenchmarkError(f"{net.name}: the losses of {name} are {losses}, PyTorch's {exact}")
+    return max(one / abs(whole) for one, whole in zip(off, exact, strict=True))
+
+
+def _check_gradient(net: Net, name: str, off: float, theirs: float) -> None:
+    """Raise `BenchmarkError` where a gradient is off by too much."""
+    if not off <= max(GRADIENT_TOLERANCE, TIMES_PEERS * theirs):
+        raise BenchmarkError(
+            f"{net.name}: a gradient of {name} is off by {off:.1e} of its length, PyTorch's by {theirs:.1e}"
+        )
 
 
 def agreed(net: Net, found: dict[str, float]) -> str:
@@ -167,7 +215,7 @@ def largest_difference(net: Net, ours: Path, theirs: Path) -> float:
 
     names = sorted(path.name for path in theirs.iterdir())
     if names != sorted(path.name for path in ours.iterdir()):
-        raise BenchmarkError(f"{net.name}: netspec and PyTorch have different numbers of parameters")
+        raise BenchmarkError(f"{net.name}: {ours.name} and PyTorch have different numbers of parameters")
     worst = 0.0
     for name in names:
         a: NDArray[Any] = np.load(ours / name)

@@ -26,8 +26,6 @@ class Net:
     classes: int = 1000
     dropout: bool = False
     """Whether it has dropout, at the rate `vars.dropout`."""
-    light: bool = False
-    """Whether `--quick` measures it."""
 
     @property
     def file(self) -> Path:
@@ -47,10 +45,10 @@ class Net:
 NETS = {
     net.name: net
     for net in (
-        Net("mlp", 64, (784,), 10, light=True),
-        Net("lenet", 64, (1, 28, 28), 10, light=True),
+        Net("mlp", 64, (784,), 10),
+        Net("lenet", 64, (1, 28, 28), 10),
         Net("cifar10_quick", 100, (3, 32, 32), 10),
-        Net("resnet20", 128, (3, 32, 32), 10, light=True),
+        Net("resnet20", 128, (3, 32, 32), 10),
         Net("alexnet", 32, (3, 224, 224), dropout=True),
         Net("googlenet", 16, (3, 224, 224), dropout=True),
         Net("vgg_a", 8, (3, 224, 224), dropout=True),
@@ -60,6 +58,9 @@ NETS = {
     )
 }
 """In the order of the table. The LSTM character model and the Transformer encoder wait for their layers."""
+
+ALSO = {"jax": ("mlp", "lenet", "resnet20"), "sklearn": ("mlp",)}
+"""Peers beside PyTorch, and the nets that they are measured with."""
 
 STILL = 1e-6
 """Learning rate of the steps that are timed: so many on one batch would drive the weights anywhere."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks import catalogue
 from benchmarks.catalogue import Net
+from netspec.cli.roofline import measure_roofline
 from netspec.cli.specs import load_spec
 from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
 from netspec.exchange.onnx_export import to_onnx
@@ -75,6 +76,11 @@ class NetspecTraining:
         """One training step, the batch copied in."""
         self.program.write(self.inputs)
         self.program.run()
+
+    def roofline(self) -> tuple[float, float]:
+        """FLOP/s of a large matrix product and bytes/s of a large copy, on this device."""
+        found = measure_roofline(self.compiler.device)
+        return found.flops_per_second, found.bytes_per_second
 
     def compare(self, folder: Path, steps: int) -> list[float]:
         """The losses of the first steps; the gradients of the first of them go into the folder."""

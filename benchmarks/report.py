@@ -1,17 +1,15 @@
-"""What the benchmarks share: options, the machine in words, tables, geometric means."""
+"""What the benchmarks share: options, the machine in words, what they say meanwhile."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from math import exp, log
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--quick", action="store_true", help="a rough answer soon")
     made.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    made.add_argument(
+        "--output", help="a file for the same JSON, written as results come in; benchmarks.render reads it"
+    )
     made.add_argument("--threads", type=int, default=cores(), help="threads of every subject (default: all cores)")
     made.add_argument(
         "--passive",
@@ -44,9 +45,9 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def chosen_nets(options: argparse.Namespace) -> list[Net]:
-    """The nets that `--nets` and `--quick` ask for. Raises `BenchmarkError` for a name that is none."""
+    """The nets that `--nets` asks for, all without it. Raises `BenchmarkError` for a name that is none."""
     if not options.nets:
-        return [net for net in NETS.values() if net.light or not options.quick]
+        return list(NETS.values())
     names = options.nets.split(",")
     unknown = [name for name in names if name not in NETS]
     if unknown:
@@ -68,13 +69,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def heading(about: dict[str, Any], options: argparse.Namespace) -> str:
-    """The machine in a line."""
-    waiting = ", waiting passively" if options.passive else ""
-    return (
-        f"{about['processor']}, {options.threads} of {about['cores']} cores{waiting}; load before {about['load'][0]}; "
-        f"{about['when']}\n"
-    )
+def load() -> list[float]:
+    """The load averages of 1, 5 and 15 minutes."""
+    return [round(one, 2) for one in os.getloadavg()]
 
 
 def machine(*packages: str) -> dict[str, Any]:
@@ -83,7 +80,7 @@ def machine(*packages: str) -> dict[str, Any]:
         "when": datetime.now(UTC).isoformat(timespec="minutes"),
         "processor": _processor(),
         "cores": cores(),
-        "load": [round(one, 2) for one in os.getloadavg()],
+        "load": load(),
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
         "versions": {name: _version(name) for name in packages},
     }
@@ -103,51 +100,15 @@ def _version(package: str) -> str | None:
         return None
 
 
-def geometric_mean(ratios: Iterable[float]) -> float:
-    """exp of the mean logarithm."""
-    logarithms = [log(ratio) for ratio in ratios]
-    return exp(sum(logarithms) / len(logarithms))
-
-
 def say(text: str) -> None:
     """What goes on, on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table in Markdown, its columns aligned; the first holds names, the others numbers."""
-    cells = [list(columns), *map(list, rows)]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    for row in [cells[0], rule, *cells[1:]]:
-        padded = [
-            row[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-        ]
-        print(f"| {' | '.join(padded)} |")
-
-
-def print_json(data: Any) -> None:
-    """One JSON value on stdout."""
-    print(json.dumps(data, indent=2))
-
-
-def milliseconds(seconds: float) -> str:
-    """Three digits or more."""
-    ms = 1000 * seconds
-    return f"{ms:.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}" if ms >= 1 else f"{ms:.3f}"
-
-
-def megabytes(nbytes: float) -> str:
-    """Whole ones."""
-    return f"{nbytes / 1e6:.0f}"
-
-
-def run(main: Any) -> int:
-    """Exit status of a benchmark: 1 with a message where a subject failed."""
+def run(main: Callable[[], int]) -> int:
+    """Exit status of a benchmark: its own, or 1 with a message where it can't be run at all."""
     try:
-        main()
+        return main()
     except BenchmarkError as error:
         say(f"error: {error}")
         return 1
-    return 0

@@ -2,7 +2,7 @@
 
 The images are one tensor from the start and a batch is an index into it, so no time goes into a loader.
 
-    python benchmarks/torch_mnist.py [--channels-last] [--threads 2]
+    python benchmarks/torch_mnist.py [--channels-last] [--threads 2] [--folder FOLDER]
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 FOLDER = Path(__file__).parents[1] / "model_zoo" / "data" / "mnist"
-EPOCHS, BATCH = 4, 64
+EPOCHS, BATCH, TEST_BATCH = 4, 64, 100
 RATE, MOMENTUM, DECAY = 0.05, 0.9, 5e-4
 
 
@@ -44,10 +44,11 @@ def lenet() -> nn.Module:
 
 
 def main() -> None:
-    """Train, then test."""
+    """Train; test and save after every epoch."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--folder", type=Path, help="where a checkpoint is saved after every epoch")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -55,11 +56,14 @@ def main() -> None:
     memory = torch.channels_last if options.channels_last else torch.contiguous_format
     images, labels = images_and_labels("train")
     images = images.to(memory_format=memory)
+    tests, answers = images_and_labels("t10k")
+    tests = tests.to(memory_format=memory)
     model = lenet()
     model.to(memory_format=memory)
     update = torch.optim.SGD(model.parameters(), RATE, MOMENTUM, weight_decay=DECAY, fused=True)
     steps, step = EPOCHS * -(-len(images) // BATCH), 0
-    for _ in range(EPOCHS):
+    accuracy = 0.0
+    for epoch in range(EPOCHS):
         for chosen in torch.randperm(len(images)).split(BATCH):
             for group in update.param_groups:
                 group["lr"] = RATE * (1 + cos(pi * step / steps)) / 2
@@ -67,13 +71,21 @@ def main() -> None:
             cross_entropy(model(images[chosen]), labels[chosen]).backward()
             update.step()
             step += 1
-    images, labels = images_and_labels("t10k")
+        accuracy = tested(model, tests, answers)
+        if options.folder:
+            states = {"model": model.state_dict(), "update": update.state_dict(), "step": step}
+            torch.save(states, options.folder / f"{epoch + 1}.pt")
+    print(f"accuracy {accuracy:.4f}")
+
+
+def tested(model: nn.Module, images: Tensor, labels: Tensor) -> float:
+    """The share of images that the model tells right."""
     with torch.inference_mode():
         right = sum(
             int((model(some).argmax(1) == those).sum())
-            for some, those in zip(images.to(memory_format=memory).split(100), labels.split(100), strict=True)
+            for some, those in zip(images.split(TEST_BATCH), labels.split(TEST_BATCH), strict=True)
         )
-    print(f"accuracy {right / len(images):.4f}")
+    return right / len(images)
 
 
 if __name__ == "__main__":

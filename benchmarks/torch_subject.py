@@ -74,6 +74,11 @@ class TorchTraining:
                 _netspec_shaped(parameter).copy_(torch.from_numpy(values))
 
 
+def set_threads(threads: int) -> None:
+    """Have kernels use so many."""
+    torch.set_num_threads(threads)
+
+
 def warm_up() -> None:
     """One step of a tiny net."""
     model = nn.Linear(2, 2)

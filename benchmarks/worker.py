@@ -15,9 +15,12 @@ import json
 import os
 import resource
 import sys
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+from benchmarks.catalogue import NETS
 
 
 class Host:
@@ -35,7 +38,7 @@ class Host:
 
     def measure(self, seconds: float, least: int) -> dict[str, Any]:
         """Times of steps for so many seconds, and of so many steps at least; one before them is not counted."""
-        step = self.subject.step
+        step, steps = self.subject.step, getattr(self.subject, "steps_per_call", 1)
         gc.collect()
         gc.disable()
         step()
@@ -44,13 +47,18 @@ class Host:
         while len(times) < least or perf_counter() < end:
             start = perf_counter()
             step()
-            times.append(perf_counter() - start)
+            times.append((perf_counter() - start) / steps)
         gc.enable()
         return {"times": times}
 
     def compare(self, folder: str, steps: int) -> dict[str, Any]:
         """Losses of the first steps; gradients are written to the folder."""
         return {"losses": self.subject.compare(Path(folder), steps)}
+
+    def roofline(self) -> dict[str, Any]:
+        """What the machine can do at best, by netspec's own kernels: FLOP/s of a matrix product, bytes/s of a copy."""
+        flops, nbytes = self.subject.roofline()
+        return {"flops_per_second": flops, "bytes_per_second": nbytes}
 
     def save(self, folder: str) -> dict[str, Any]:
         """The net as an ONNX file, with inputs and outputs."""
@@ -66,40 +74,37 @@ class Host:
         return {"peak": peak_bytes(), "baseline": self.baseline}
 
 
+MODULES = {
+    "netspec": "netspec_subject",
+    "onnxruntime": "onnxruntime_subject",
+    "jax": "jax_subject",
+    "sklearn": "sklearn_subject",
+}
+"""Of subjects; every other one is a way to use PyTorch."""
+
+
+def _module(subject: str) -> Any:
+    return import_module(f"benchmarks.{MODULES.get(subject, 'torch_subject')}")
+
+
 def _warm_up(wanted: dict[str, Any]) -> None:
     """Have the library load whatever it loads at first use, so that its code is no part of the net's memory."""
-    if wanted["subject"] == "netspec":
-        from benchmarks.netspec_subject import warm_up
-    elif wanted["subject"] == "onnxruntime":
-        from benchmarks.onnxruntime_subject import warm_up
-    else:
-        from benchmarks.torch_subject import warm_up
-    warm_up()
+    _module(wanted["subject"]).warm_up()
 
 
 def open_subject(wanted: dict[str, Any]) -> Any:
     """Make the subject that is wanted."""
-    from benchmarks.catalogue import NETS
-
     name, net = wanted["subject"], NETS[wanted["net"]]
+    module = _module(name)
     if wanted["kind"] == "prediction":
         if name == "netspec":
-            from benchmarks.netspec_subject import NetspecPrediction
-
-            return NetspecPrediction(net, wanted["batch_size"])
-        from benchmarks.onnxruntime_subject import OnnxRuntimePrediction
-
-        return OnnxRuntimePrediction(Path(wanted["folder"]), wanted["threads"])
-    if name == "netspec":
-        from benchmarks.netspec_subject import NetspecTraining
-
-        return NetspecTraining(net, compared=wanted["compared"])
-    import torch
-
-    from benchmarks.torch_subject import TorchTraining
-
-    torch.set_num_threads(wanted["threads"])
-    return TorchTraining(net, name, compared=wanted["compared"])
+            return module.NetspecPrediction(net, wanted["batch_size"])
+        return module.OnnxRuntimePrediction(Path(wanted["folder"]), wanted["threads"])
+    classes = {"netspec": "NetspecTraining", "jax": "JaxTraining", "sklearn": "SklearnTraining"}
+    if name in classes:
+        return getattr(module, classes[name])(net, compared=wanted["compared"])
+    module.set_threads(wanted["threads"])
+    return module.TorchTraining(net, name, compared=wanted["compared"])
 
 
 def peak_bytes() -> int:

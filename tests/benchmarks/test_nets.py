@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.bench_mnist import _accuracy
 from benchmarks.catalogue import NETS, made_up_batch, made_up_weights
-from benchmarks.report import geometric_mean
+from benchmarks.render import geometric_mean
 from netspec.cli.specs import load_spec
 from netspec.compile import Compiler, Purpose, build
 from netspec.graph.verify import verify

@@ -1,0 +1,90 @@
+"""JAX as a subject of measurement: a training step of one net, compiled whole by XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from benchmarks import catalogue, jax_nets
+from benchmarks.catalogue import Net
+
+KEPT = 0.9
+"""Share of a running mean or variance that a step keeps."""
+
+
+class JaxTraining:
+    """Forward, backward and an update by SGD with momentum in one compiled function that reuses its buffers."""
+
+    def __init__(self, net: Net, *, compared: bool) -> None:
+        start = perf_counter()
+        self.net = net
+        self.shapes, apply = jax_nets.build(net.name)
+        rate = net.compared_rate if compared else catalogue.STILL
+        self._step = jax.jit(partial(_step, apply, rate), donate_argnums=(0, 1, 2))
+        images, labels = catalogue.made_up_batch(net, net.batch_size)
+        self.batch = (
+            jnp.asarray(images.transpose(0, 2, 3, 1) if images.ndim == 4 else images),
+            jnp.asarray(labels.astype(np.int32)),
+        )
+        self._reset()
+        self.step()
+        self.compile_seconds = perf_counter() - start
+
+    def _reset(self) -> None:
+        weights = catalogue.made_up_weights(self.shapes)
+        self.parameters = [jnp.asarray(jax_nets.laid_out(one)) for one in weights]
+        self.velocities = [jnp.zeros_like(one) for one in self.parameters]
+        pairs = [shape for kind, shape in self.shapes if kind == "gamma"]
+        self.statistics = [made(shape) for shape in pairs for made in (jnp.zeros, jnp.ones)]
+
+    def step(self) -> float:
+        """One training step; the loss before it."""
+        states, loss = self._step(self.parameters, self.velocities, self.statistics, *self.batch)
+        self.parameters, self.velocities, self.statistics = jax.block_until_ready(states)
+        return float(loss)
+
+    def compare(self, folder: Path, steps: int) -> list[float]:
+        """The losses of the first steps; the gradients of the first of them go into the folder, in netspec's shapes."""
+        self._reset()
+        losses = [self.step()]
+        for index, velocity in enumerate(self.velocities):  # the first is the gradient
+            np.save(folder / f"{index}.npy", jax_nets.netspec_shaped(np.asarray(velocity)))
+        return losses + [self.step() for _ in range(steps - 1)]
+
+
+def _step(
+    apply: jax_nets.Apply,
+    rate: float,
+    parameters: Sequence[Array],
+    velocities: Sequence[Array],
+    statistics: Sequence[Array],
+    images: Array,
+    labels: Array,
+) -> tuple[tuple[list[Array], list[Array], list[Array]], Array]:
+    def loss_of(parameters: Sequence[Array]) -> tuple[Array, list[Array]]:
+        logits, found = apply(parameters, images)
+        chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)
+        return -chosen.mean(), found
+
+    (loss, found), gradients = jax.value_and_grad(loss_of, has_aux=True)(parameters)
+    moved = [catalogue.MOMENTUM * v + g for v, g in zip(velocities, gradients, strict=True)]
+    new = [p - rate * v for p, v in zip(parameters, moved, strict=True)]
+    running = [KEPT * old + (1 - KEPT) * one for old, one in zip(statistics, found, strict=True)]
+    return (new, moved, running), loss
+
+
+def warm_up() -> None:
+    """One step of a tiny net."""
+
+    def loss(weight: Array) -> Any:
+        return (jnp.ones((1, 2)) @ weight).sum()
+
+    jax.block_until_ready(jax.jit(jax.value_and_grad(loss))(jnp.ones((2, 2))))
