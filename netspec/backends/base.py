@@ -72,7 +72,7 @@ class Device:
         raise NotImplementedError
 
     def running(self) -> AbstractContextManager[object]:
-        """What kernels run inside of."""
+        """What kernels run inside of, where one of them runs array code."""
         return nullcontext()
 
     def describe(self) -> dict[str, Any]:

@@ -37,6 +37,8 @@ class Kernel:
 
     backend: ClassVar[str]
     rank: ClassVar[int]
+    array_code: ClassVar[bool] = False
+    """Whether it runs code of the array library, which warns of overflow and may have threads of its own."""
 
     @property
     def label(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -350,3 +351,24 @@ def test_an_unknown_device() -> None:
     assert caught.value.render() == (
         "error: unknown device 'cpuu'\n  expected: one of auto, cpu, cuda, null, reference\n  hint: did you mean `cpu`?"
     )
+
+
+@pytest.mark.parametrize(("name", "entered"), [("reference", 1), ("cpu", 0)])
+def test_only_array_code_runs_inside_of_what_holds_its_library(
+    monkeypatch: pytest.MonkeyPatch, name: str, entered: int
+) -> None:
+    device = open_device(name)
+    if name == "cpu" and "numba" not in device.kernels:
+        pytest.skip("there is no compiled kernel here")
+    x = Input("x", TensorType((4,), DType.FLOAT32))()
+    times, running = 0, device.running
+
+    def counted() -> AbstractContextManager[object]:
+        nonlocal times
+        times += 1
+        return running()
+
+    monkeypatch.setattr(device, "running", counted)
+    made = Program(make_plan(Graph({"y": Relu()(x)}), device), device, States({}, device))
+    assert made({"x": np.array([-1.0, 0.0, 1.0, 2.0], np.float32)})["y"].tolist() == [0, 0, 1, 2]
+    assert times == entered

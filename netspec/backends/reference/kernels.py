@@ -21,6 +21,8 @@ def namespace(array: Any) -> Xp:
 class Forward(Kernel):
     """Any op, by its reference code. Temporary arrays are NumPy's own: they are not in the memory plan."""
 
+    array_code = True
+
     def why_not(self, op: Op, *types: TensorType) -> str | None:
         opaque = isinstance(op, Reorder) and op.opaque
         return "only the backend that made a layout knows how memory lies in it" if opaque else None
