@@ -20,6 +20,7 @@ BENCHMARKS = {
     "startup": ["bench_startup"],
     "mnist": ["bench_mnist"],
     "training": ["bench_training"],
+    "training_bfloat16": ["bench_training", "--precision", "bfloat16"],
     "inference": ["bench_inference"],
 }
 """The name of the results of each, and its module with what it is told."""

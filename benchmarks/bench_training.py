@@ -1,10 +1,12 @@
-"""A training step of netspec against PyTorch's, JAX's and scikit-learn's, in float32.
+"""A training step of netspec against PyTorch's, JAX's and scikit-learn's in float32, or PyTorch's autocast to bfloat16.
 
     python -m benchmarks.bench_training [--quick] [--nets lenet,resnet20] [--peers eager,compile] [--compare] [--json]
+                                        [--precision bfloat16]
 
 A step is forward, backward and an update by SGD with momentum 0.9, on a batch that is there already; netspec's step
 copies it in. Before a net is timed, the losses of three steps and the gradients of the first are compared with those of
-PyTorch in float64; netspec must be about as near to them as PyTorch's own float32 is, and so must JAX and scikit-learn.
+PyTorch in float64; netspec must be about as near to them as PyTorch in the same precision is, and so must JAX and
+scikit-learn, which are measured in float32 only.
 Peers: PyTorch eager, channels_last, torch.compile, torch.compile of channels_last; `jax` has some of the nets, each
 step compiled whole; `sklearn` has the MLP. The ratio is the fastest median of PyTorch's divided by netspec's. Memory is
 the most that was resident at once, less what was after one step of a tiny net of the same library.
@@ -33,10 +35,11 @@ QUICK_PEERS = ("eager", "channels_last", "compile_channels_last", *ALSO)
 PATIENCE = 300.0
 """Seconds that a peer may take to start: torch.compile of a large net takes minutes."""
 COMPARED_STEPS = 3
-LOSS_TOLERANCE = 1e-5
-CHANGE_TOLERANCE = 1e-2
-"""A loss may be off by the first, relative to itself (float32 sums are off by 1e-6 or so), and by the second relative
-to its change since the first step, as gradients may be. An update without its momentum is off by a third."""
+LOSS_TOLERANCE = {"float32": 1e-5, "bfloat16": 2**-7}
+CHANGE_TOLERANCE = {"float32": 1e-2, "bfloat16": 5e-2}
+"""A loss may be off by the first, relative to itself (float32 sums are off by 1e-6 or so, numbers of 8 bits by 2⁻⁹),
+and by the second relative to its change since the first step, as gradients may be. An update without its momentum is
+off by a third."""
 GRADIENT_TOLERANCE = 1e-5
 TIMES_PEERS = 3.0
 """A gradient may be off by the first (|ours - exact| / |exact| in L2, float32 sums over some thousand terms), or by the
@@ -53,7 +56,7 @@ def main() -> int:
     for net in nets:
         try:
             if options.compare:
-                print(agreed(net, compare(net, options.threads, options.peers)[0]), flush=True)
+                print(agreed(net, compare(net, options)[0]), flush=True)
             else:
                 results.add(measure(net, options))
         except BenchmarkError as error:
@@ -66,6 +69,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = report.parser(__doc__ or "")
     parser.add_argument("--peers", help=f"names between commas; of {', '.join(PEERS)}")
+    parser.add_argument("--precision", default="float32", choices=list(LOSS_TOLERANCE), help="of netspec and PyTorch")
     parser.add_argument("--compare", action="store_true", help="only compare losses and gradients; nothing is timed")
     parser.add_argument("--no-compare", action="store_true", help="time what was compared before")
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds that a peer may take to start")
@@ -77,7 +81,7 @@ def _options() -> argparse.Namespace:
     unknown = set(chosen) - set(PEERS)
     if unknown:
         parser.error(f"no such peer: {', '.join(sorted(unknown))}")
-    options.peers = chosen
+    options.peers = [peer for peer in chosen if options.precision == "float32" or peer in TORCH]
     return options
 
 
@@ -91,10 +95,10 @@ def measure(net: Net, options: argparse.Namespace) -> dict[str, Any]:
     agreement: dict[str, float] | None = None
     failed: dict[str, str] = {}
     if not options.no_compare:
-        agreement, failed = compare(net, options.threads, options.peers)
+        agreement, failed = compare(net, options)
         report.say(agreed(net, agreement))
     report.say(f"{net.name}: timing")
-    timed: dict[str, Any] = {"kind": "training", "net": net.name, "compared": False}
+    timed: dict[str, Any] = {"kind": "training", "net": net.name, "compared": False, "precision": options.precision}
     with Workers() as workers:
         workers.start(options.threads, local=options.in_one_process, subject="netspec", **timed)
         for name in _with(net, options.peers):
@@ -118,6 +122,7 @@ def measure(net: Net, options: argparse.Namespace) -> dict[str, Any]:
     return {
         "net": net.name,
         "batch_size": net.batch_size,
+        "precision": options.precision,
         "agreement": agreement,
         "seconds": medians,
         "fastest_seconds": fastest,
@@ -136,23 +141,23 @@ def measure(net: Net, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def compare(net: Net, threads: int, peers: Sequence[str]) -> tuple[dict[str, float], dict[str, str]]:
+def compare(net: Net, options: argparse.Namespace) -> tuple[dict[str, float], dict[str, str]]:
     """The largest relative differences from PyTorch's float64, dropout off: of losses, gradients, peers' gradients.
 
     Also the peers beside PyTorch that differ, and how. Raises `BenchmarkError` where netspec does: what is wrong is not
     timed.
     """
     with tempfile.TemporaryDirectory() as made:
-        answers = _Answers(net, threads, Path(made))
+        answers = _Answers(net, options, Path(made))
         exact = answers.losses("float64")
         ours = answers.gradient("netspec")
         theirs = max(answers.gradient(name) for name in ("eager", "channels_last"))
-        loss = _loss_difference(net, "netspec", answers.losses("netspec"), exact)
+        loss = _loss_difference(net, "netspec", answers.losses("netspec"), exact, options.precision)
         _check_gradient(net, "netspec", ours, theirs)
         failed = {}
-        for name in _with(net, [peer for peer in peers if peer in ALSO]):
+        for name in _with(net, [peer for peer in options.peers if peer in ALSO]):
             try:
-                _loss_difference(net, name, answers.losses(name), exact)
+                _loss_difference(net, name, answers.losses(name), exact, options.precision)
                 _check_gradient(net, name, answers.gradient(name), theirs)
             except BenchmarkError as error:
                 failed[name] = str(error)
@@ -162,8 +167,8 @@ def compare(net: Net, threads: int, peers: Sequence[str]) -> tuple[dict[str, flo
 class _Answers:
     """The first steps of subjects, each taken once."""
 
-    def __init__(self, net: Net, threads: int, folder: Path) -> None:
-        self._net, self._threads, self._folder = net, threads, folder
+    def __init__(self, net: Net, options: argparse.Namespace, folder: Path) -> None:
+        self._net, self._options, self._folder = net, options, folder
         self._losses: dict[str, list[float]] = {}
 
     def losses(self, name: str) -> list[float]:
@@ -171,7 +176,8 @@ class _Answers:
         if name not in self._losses:
             folder = self._folder / name
             folder.mkdir()
-            worker = Worker(self._threads, kind="training", subject=name, net=self._net.name, compared=True)
+            wanted = {"kind": "training", "net": self._net.name, "compared": True, "precision": self._options.precision}
+            worker = Worker(self._options.threads, subject=name, **wanted)
             try:
                 self._losses[name] = worker.ask("compare", folder=str(folder), steps=COMPARED_STEPS)["losses"]
             finally:
@@ -184,10 +190,11 @@ class _Answers:
         return largest_difference(self._net, self._folder / name, self._folder / "float64")
 
 
-def _loss_difference(net: Net, name: str, losses: list[float], exact: list[float]) -> float:
+def _loss_difference(net: Net, name: str, losses: list[float], exact: list[float], precision: str) -> float:
     """The largest relative difference. Raises `BenchmarkError` where it is too large."""
     off = [abs(ours - theirs) for ours, theirs in zip(losses, exact, strict=True)]
-    allowed = [LOSS_TOLERANCE * abs(one) + CHANGE_TOLERANCE * abs(one - exact[0]) for one in exact]
+    own, change = LOSS_TOLERANCE[precision], CHANGE_TOLERANCE[precision]
+    allowed = [own * abs(one) + change * abs(one - exact[0]) for one in exact]
     if not all(one <= most for one, most in zip(off, allowed, strict=True)):
         raise BenchmarkError(f"{net.name}: the losses of {name} are {losses}, PyTorch's {exact}")
     return max(one / abs(whole) for one, whole in zip(off, exact, strict=True))

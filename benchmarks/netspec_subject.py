@@ -15,6 +15,7 @@ from netspec.cli.specs import load_spec
 from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
 from netspec.exchange.onnx_export import to_onnx
 from netspec.graph.ops.random import RNG_INPUT
+from netspec.graph.types import DType
 from netspec.schema.net import NetSpec
 from netspec.solvers.base import slot_label
 from netspec.solvers.sgd import SGD
@@ -55,12 +56,12 @@ def _set_weights(compiler: Compiler) -> None:
 class NetspecTraining:
     """Forward, backward and an update by SGD with momentum: the program that `netspec train` runs."""
 
-    def __init__(self, net: Net, *, compared: bool) -> None:
+    def __init__(self, net: Net, *, compared: bool, precision: str = "float32") -> None:
         start = perf_counter()
         spec = _load(net, dropout=not compared)
         solver = SGD(type="SGD", momentum=catalogue.MOMENTUM)
         self.net = net
-        self.compiler = Compiler(spec, solver=solver)
+        self.compiler = Compiler(spec, solver=solver, dtype=DType(precision))
         self.program = self.compiler.program(Purpose.TRAIN, net.batch_size)
         self.compile_seconds = perf_counter() - start
         self.flops = sum(node.op.flops(*(one.type for one in node.inputs)) for node in self.program.plan.choices)

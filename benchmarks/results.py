@@ -19,7 +19,8 @@ class Results:
 
     def __init__(self, benchmark: str, options: argparse.Namespace, *packages: str) -> None:
         self._options = options
-        command = shlex.join(["python", "-m", f"benchmarks.bench_{benchmark}", *sys.argv[1:]])
+        told = [one for one in sys.argv[1:] if one not in ("--output", options.output)]
+        command = shlex.join(["python", "-m", f"benchmarks.bench_{benchmark}", *told])
         self.data: dict[str, Any] = {
             "benchmark": benchmark,
             "command": command,

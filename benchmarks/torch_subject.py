@@ -16,16 +16,17 @@ from benchmarks.catalogue import Net
 
 
 class TorchTraining:
-    """Forward, backward and an update by SGD with momentum, in float32.
+    """Forward, backward and an update by SGD with momentum, in float32, or with autocast to bfloat16.
 
     `channels_last` keeps images and kernels in that memory format; `compile` runs model and loss through torch.compile.
     The update is torch's fused one, the fastest it has. `float64` is `eager` in that precision, to compare with.
     """
 
-    def __init__(self, net: Net, variant: str, *, compared: bool) -> None:
+    def __init__(self, net: Net, variant: str, *, compared: bool, precision: str = "float32") -> None:
         torch.manual_seed(0)
         start = perf_counter()
         memory = torch.channels_last if variant.endswith("channels_last") else torch.contiguous_format
+        self.autocast = precision == "bfloat16" and variant != "float64"
         self.model = torch_nets.build(net.name, dropout=not compared)
         self.model.train()
         images, labels = map(torch.from_numpy, catalogue.made_up_batch(net, net.batch_size))
@@ -46,7 +47,9 @@ class TorchTraining:
         self.compile_seconds = perf_counter() - start
 
     def _loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        return cross_entropy(self.model(images), labels)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+            scores = self.model(images)
+        return cross_entropy(scores if scores.dtype == torch.float64 else scores.float(), labels)
 
     def step(self) -> Tensor:
         """One training step; the loss before it."""

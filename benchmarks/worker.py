@@ -3,7 +3,8 @@
 Each subject has a process of its own, and only one of them works at a time. In one process the thread pools of several
 libraries would spin beside each other, and the peak of memory would be that of all (see docs/performance.md).
 
-    python -m benchmarks.worker '{"kind": "training", "subject": "eager", "net": "lenet", "compared": false}'
+    python -m benchmarks.worker '{"kind": "training", "subject": "eager", "net": "lenet", "compared": false,
+                                 "precision": "float32"}'
 
 It answers every line of JSON on standard input with one on standard output.
 """
@@ -20,7 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks.catalogue import NETS
+from benchmarks.catalogue import ALSO, NETS
 
 
 class Host:
@@ -100,11 +101,13 @@ def open_subject(wanted: dict[str, Any]) -> Any:
         if name == "netspec":
             return module.NetspecPrediction(net, wanted["batch_size"])
         return module.OnnxRuntimePrediction(Path(wanted["folder"]), wanted["threads"])
-    classes = {"netspec": "NetspecTraining", "jax": "JaxTraining", "sklearn": "SklearnTraining"}
-    if name in classes:
-        return getattr(module, classes[name])(net, compared=wanted["compared"])
+    compared, precision = wanted["compared"], wanted["precision"]
+    if name in ALSO:
+        return getattr(module, {"jax": "JaxTraining", "sklearn": "SklearnTraining"}[name])(net, compared=compared)
+    if name == "netspec":
+        return module.NetspecTraining(net, compared=compared, precision=precision)
     module.set_threads(wanted["threads"])
-    return module.TorchTraining(net, name, compared=wanted["compared"])
+    return module.TorchTraining(net, name, compared=compared, precision=precision)
 
 
 def peak_bytes() -> int:
