@@ -17,7 +17,7 @@ from netspec.backends.base import Device
 from netspec.backends.device import open_device
 from netspec.backends.program import Program, choose_kernels
 from netspec.backends.states import States
-from netspec.errors import Problem, SpecError, did_you_mean, listing
+from netspec.errors import InputError, Problem, SpecError, did_you_mean, listing
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
 from netspec.graph.plan import Plan, signature
@@ -31,9 +31,10 @@ from netspec.passes.epilogue import FuseEpilogues
 from netspec.passes.fold import Fold
 from netspec.passes.fuse import FuseElementwise
 from netspec.passes.group import GroupAlike
-from netspec.passes.layout import assign_layouts
+from netspec.passes.layout import Narrow, assign_layouts
 from netspec.passes.memory import plan_memory
 from netspec.passes.peak import lower_peak
+from netspec.passes.precision import narrowable
 from netspec.passes.prologue import FusePrologues
 from netspec.passes.schedule import schedule
 from netspec.passes.simplify import Simplify
@@ -90,6 +91,7 @@ def build(
     What reads a layer that is wrong is passed over: nothing can be said of it. Without `judged` the losses and metrics
     are left out, and with them the inputs that only they use.
     """
+    dtype = dtype.computed
     names = resolve_names(spec)
     builder = Builder(training, dtype)
     values: dict[str, Value | None] = {
@@ -198,7 +200,9 @@ def total(values: Iterable[Value]) -> Value:
 class Compiler:
     """Programs of one net on one device, by purpose and batch size, and the states that they share.
 
-    Raises `SpecError` where the net's shapes do not fit, or where there is a solver and nothing to train.
+    With `dtype` bfloat16 values are computed in float32, and those that may be are rounded where they go to memory;
+    states stay float32. Raises `SpecError` where the net's shapes do not fit, or where there is a solver and nothing to
+    train; `InputError` where the device has no such type.
     """
 
     def __init__(
@@ -210,8 +214,15 @@ class Compiler:
         device: str | Device = "auto",
         seed: int = 1,
     ) -> None:
-        self.spec, self.solver, self.dtype, self.seed = spec, solver, dtype, seed
+        self.spec, self.solver, self.dtype, self.seed = spec, solver, dtype.computed, seed
         self.device = open_device(device) if isinstance(device, str) else device
+        self.stored = dtype
+        """What values may be rounded to where they go to memory; `dtype` for as they are."""
+        if dtype not in (self.dtype, *self.device.narrow):
+            raise InputError(
+                f"the device `{self.device.name}` does not compute in {dtype}", expected="float32 or float64",
+                hint="set `train.precision`",
+            )  # fmt: skip
         self._forms: dict[tuple[Purpose, int], _Form] = {}
         form = self.built(Purpose.TEST if solver is None else Purpose.TRAIN, 1)
         self.info: dict[str, StateInfo] = dict(form.builder.states)
@@ -294,7 +305,7 @@ class _Form:
     @cached_property
     def plan(self) -> Plan:
         """Order, kernels and memory."""
-        return make_plan(self.graph, self._compiler.device)
+        return make_plan(self.graph, self._compiler.device, self._compiler.stored)
 
     @cached_property
     def program(self) -> Program:
@@ -350,12 +361,16 @@ def _train_graph(compiler: Compiler, built: Built) -> Graph:
     return Graph(losses, updates, guard=losses[LOSS])
 
 
-def make_plan(graph: Graph, device: Device) -> Plan:
-    """Passes, layouts, order, kernels and memory for a graph on a device."""
+def make_plan(graph: Graph, device: Device, stored: DType = DType.FLOAT32) -> Plan:
+    """Passes, layouts, order, kernels and memory for a graph on a device.
+
+    `stored` is the type that float32 values may be rounded to where they go to memory: bfloat16, or what they are.
+    """
     epilogues, prologues = FuseEpilogues(device.accepts), FusePrologues(device.accepts)
     fusing = epilogues, prologues, FuseElementwise(device.accepts), GroupAlike(device.accepts)
     graph = run_passes(graph, (*PASSES, *fusing))
-    graph, layouts = assign_layouts(graph, lambda node: device.choose(node).kernel)
+    narrow = None if stored == stored.computed else Narrow(narrowable(graph), stored)
+    graph, layouts = assign_layouts(graph, lambda node: device.choose(node).kernel, narrow)
     scheduled = schedule(graph)
     choices = choose_kernels(scheduled.order, device)
     workspace = {node: choice.kernel.workspace(node, signature(node, layouts)) for node, choice in choices.items()}

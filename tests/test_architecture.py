@@ -48,6 +48,7 @@ FENCED: dict[str, str | None] = {
     "cupyx": "backends/cuda",
     "cudnn": "backends/cuda",
     "mpi4py": "parallel",
+    "ml_dtypes": "backends",
     "numba": "backends/numba",
     "torch": None,
     "tensorflow": None,
@@ -61,7 +62,7 @@ FENCED: dict[str, str | None] = {
 }
 NO_NUMPY = {"errors", "schema"}
 # Too slow for what must answer at once: never loaded by importing netspec, its schema or its command line.
-HEAVY = {"numpy", "h5py", "onnx", "onnxruntime", "PIL", "threadpoolctl", "numba", "cupy", "google"}
+HEAVY = {"numpy", "h5py", "onnx", "onnxruntime", "PIL", "threadpoolctl", "ml_dtypes", "numba", "cupy", "google"}
 EXECUTES = {"eval", "exec", "__import__"}
 UNSAFE_YAML = {"load", "load_all", "full_load", "full_load_all", "unsafe_load", "unsafe_load_all"}
 

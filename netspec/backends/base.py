@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from netspec.graph.kernel import Choice, choose, kernels_for
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Op, Xp
-from netspec.graph.types import TensorType
+from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 if TYPE_CHECKING:
@@ -34,6 +34,13 @@ def missing_backends(names: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def numpy_type(dtype: DType) -> str:
+    """NumPy's name of an element type, made known to NumPy if it is not its own."""
+    if dtype == DType.BFLOAT16:
+        import ml_dtypes  # noqa: F401, TID251  # it registers the type
+    return str(dtype)
+
+
 class Device:
     """Base of devices. An arena is opaque; a view of it is an array of the device's namespace."""
 
@@ -44,6 +51,8 @@ class Device:
     """False for a device that only plans."""
     tuner: Tuner | None = None
     """Who chooses where several kernels can serve; without one, ranks do."""
+    narrow: ClassVar[tuple[DType, ...]] = ()
+    """Types of fewer bits than float32 that values may lie in."""
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:
@@ -107,7 +116,7 @@ class ArrayDevice(Device):
 
     def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> Any:
         """A NumPy array at the offset: of the given shape, with the strides of the layout; flat in an opaque one."""
-        flat = arena[offset : offset + layout.nbytes(kind)].view(str(kind.dtype))
+        flat = arena[offset : offset + layout.nbytes(kind)].view(numpy_type(layout.stored(kind)))
         if layout.form is not None:
             return flat
         if layout.order is None:

@@ -12,7 +12,7 @@ from netspec.backends.cuda.device import CudaDevice
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.plan import ALIGNMENT
-from netspec.graph.types import TensorType
+from netspec.graph.types import DType, TensorType
 
 CPU_BACKENDS = ("reference", "numba", "onednn")
 """Backends with kernels for the processor; a package `backends/NAME` whose module `kernels` registers them."""
@@ -23,6 +23,7 @@ class CpuDevice(ArrayDevice):
 
     name = "cpu"
     backends: ClassVar[tuple[str, ...]] = CPU_BACKENDS
+    narrow = (DType.BFLOAT16,)
 
     def __init__(self) -> None:
         import numpy as np
@@ -62,6 +63,7 @@ class NullDevice(Device):
     name = "null"
     backends = CPU_BACKENDS
     runs = False
+    narrow = CpuDevice.narrow
 
     def allocate(self, nbytes: int) -> None:
         """Nothing."""

@@ -43,19 +43,19 @@ class Roofline:
 def measure_roofline(device: Device, dtype: DType = DType.FLOAT32) -> Roofline:
     """Measure for about a second. Products run as programs of the device, so the peak is that of its kernels."""
     products = (2 * size**3 / _fastest(_product(device, dtype, size)) for size in MATRICES)
-    copies = (2 * COPIED / _fastest(copy) for copy in (_copy(device, dtype), _negation(device, dtype)))
+    copies = (2 * COPIED / _fastest(copy(device, dtype.computed)) for copy in (_copy, _negation))
     return Roofline(max(products), max(copies))
 
 
 def _product(device: Device, dtype: DType, size: int) -> Callable[[], None]:
-    kind = TensorType((size, size), dtype)
-    return _program(device, Graph({"y": MatMul()(Input("a", kind)(), Input("b", kind)())}))
+    kind = TensorType((size, size), dtype.computed)
+    return _program(device, Graph({"y": MatMul()(Input("a", kind)(), Input("b", kind)())}), dtype)
 
 
 def _negation(device: Device, dtype: DType) -> Callable[[], None]:
     """One pass over memory by an elementwise kernel, which may have several threads where a copy has one."""
     kind = TensorType((COPIED // dtype.itemsize,), dtype)
-    return _program(device, Graph({"y": Neg()(Input("x", kind)())}))
+    return _program(device, Graph({"y": Neg()(Input("x", kind)())}), dtype)
 
 
 def _copy(device: Device, dtype: DType) -> Callable[[], None]:
@@ -64,9 +64,9 @@ def _copy(device: Device, dtype: DType) -> Callable[[], None]:
     return lambda: device.copy(target, source)
 
 
-def _program(device: Device, graph: Graph) -> Callable[[], None]:
+def _program(device: Device, graph: Graph, dtype: DType) -> Callable[[], None]:
     """A run of the graph on the numbers that its inputs hold: normal ones at first, what a run leaves there then."""
-    program = Program(make_plan(graph, device), device, States({}, device))
+    program = Program(make_plan(graph, device, dtype), device, States({}, device))
     random = np.random.default_rng(0)
     program.write({name: random.standard_normal(one.shape) for name, one in program.inputs.items()})
     return program.run

@@ -64,7 +64,7 @@ class NodeTime(Cost):
     """`forward`, `backward` or `update`."""
     kernel: str
     types: tuple[str, ...]
-    """Element type and shape of each result."""
+    """Element type in memory and shape of each result."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def _nodes(
     program: Program, runs: Sequence[Sequence[tuple[Node | None, float]]], roofline: Roofline
 ) -> Iterator[NodeTime]:
     """Each node with the median of its times. States copied at the end of a step count as one node."""
-    stored, choices = program.plan.memory.storage, program.plan.choices
+    stored, choices, layouts = program.plan.memory.storage, program.plan.choices, program.plan.layouts
     copied = [0.0] * len(runs)
     for calls in zip(*runs, strict=True):
         node, seconds = calls[0][0], [taken for _, taken in calls]
@@ -238,7 +238,8 @@ def _nodes(
             copied = [before + taken for before, taken in zip(copied, seconds, strict=True)]
             continue
         values = [*dict.fromkeys(node.inputs), *(value for value in node.outputs if value in stored)]
-        flops, nbytes = node.op.flops(*(value.type for value in node.inputs)), sum(one.type.nbytes for one in values)
+        flops = node.op.flops(*(value.type for value in node.inputs))
+        nbytes = sum(layouts[one].nbytes(one.type) for one in values)
         yield NodeTime(
             seconds=median(seconds),
             flops=flops,
@@ -248,7 +249,7 @@ def _nodes(
             layer=node.scope.layer,
             phase=node.scope.phase,
             kernel=choices[node].label,
-            types=tuple(str(kind) for kind in node.types),
+            types=tuple(str(one.type.with_dtype(layouts[one].stored(one.type))) for one in node.outputs),
         )
     if program.plan.memory.copies and any(node is None for node, _ in runs[0]):
         nbytes = sum(2 * value.type.nbytes for value, _ in program.plan.memory.copies)

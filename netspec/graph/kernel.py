@@ -56,6 +56,13 @@ class Kernel:
         """
         return Signature((PLAIN,) * len(node.inputs), (PLAIN,) * len(node.outputs))
 
+    def narrowed(self, node: Node, wanted: Signature) -> Signature | None:
+        """How it reads and writes where elements may lie in fewer bits; None where it does not take them so.
+
+        `wanted` is what `layouts` gave, with the element types that operands and results would best have in memory.
+        """
+        return None
+
     def workspace(self, node: Node, layouts: Signature) -> int:
         """Bytes of scratch memory a call needs."""
         return 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from netspec.graph.types import TensorType
+from netspec.graph.types import DType, TensorType
 
 
 class Form(Hashable, Protocol):
@@ -21,22 +21,34 @@ class Form(Hashable, Protocol):
 class Layout:
     """A dense order of axes, from the outermost to the innermost; None is that of the shape itself (C order).
 
-    The shape of a value is the same in every layout: only strides differ. A layout with a `form` is opaque: only the
-    backend that made it understands the memory, which to everybody else is a row of elements. It is made of the plain
-    layout, and made plain again, by `Reorder`.
+    The shape of a value is the same in every layout: only strides differ, and the bits of an element. A value that lies
+    in fewer bits than its type has is rounded when it is written; who reads it computes with the value's own type.
+
+    A layout with a `form` is opaque: only the backend that made it understands the memory, which to everybody else is a
+    row of elements. It is made of the plain layout, and made plain again, by `Reorder`.
     """
 
     order: tuple[int, ...] | None = None
     form: Form | None = None
+    dtype: DType | None = None
+    """Element type in memory, where it is not the value's."""
 
     @classmethod
     def channels_last(cls, rank: int) -> Layout:
         """(N, C, sizes…) stored as (N, sizes…, C)."""
         return cls((0, *range(2, rank), 1))
 
+    def stored(self, kind: TensorType) -> DType:
+        """The element type in memory of a value of this type."""
+        return self.dtype or kind.dtype
+
+    def as_stored(self, dtype: DType | None) -> Layout:
+        """The same order of elements of another type; None for the value's own."""
+        return replace(self, dtype=dtype)
+
     def nbytes(self, kind: TensorType) -> int:
         """Bytes that a value of this type takes."""
-        return kind.nbytes if self.form is None else self.form.nbytes
+        return kind.size * self.stored(kind).itemsize if self.form is None else self.form.nbytes
 
     def strides(self, kind: TensorType) -> tuple[int, ...]:
         """Steps along each axis, in elements."""
@@ -57,7 +69,8 @@ class Layout:
     def __str__(self) -> str:
         if self.form is not None:
             return str(self.form)
-        return "plain" if self.order is None else "-".join(map(str, self.order))
+        order = "plain" if self.order is None else "-".join(map(str, self.order))
+        return order if self.dtype is None else f"{order} {self.dtype}"
 
 
 PLAIN = Layout()

@@ -40,6 +40,11 @@ class Traits:
     """A heavy op whose first result kernels can pass through elementwise ops before it goes to memory."""
     feeds: tuple[int, ...] = ()
     """Operands that kernels can make by elementwise ops while they read them."""
+    contracts: bool = False
+    """Sums of products of its operands: these may be rounded to fewer bits where the sums are kept in more."""
+    rounds: bool = False
+    """Moves, compares or scales elements one by one, or sums up a few of them: its results may be kept in as few bits
+    as its operands. (So do elementwise ops and views, without saying it.)"""
     source: bool = False
     """Has no operands to be computed from: an input, a state, a constant."""
 

@@ -8,10 +8,12 @@ from math import prod
 
 
 class DType(StrEnum):
-    """Element types. The text is NumPy's name of the type."""
+    """Element types. The text is NumPy's name of the type (of bfloat16, the package ml_dtypes')."""
 
     FLOAT64 = "float64"
     FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    """float32 without its lower 16 bits. No value of a graph is of this type: it is how float32 may lie in memory."""
     INT64 = "int64"
     INT32 = "int32"
     UINT8 = "uint8"
@@ -25,10 +27,23 @@ class DType(StrEnum):
     @property
     def is_float(self) -> bool:
         """True for the types that gradients flow through."""
-        return self.value.startswith("float")
+        return "float" in self.value
+
+    @property
+    def computed(self) -> DType:
+        """The type that values are computed in for this precision: float32 for bfloat16, else the type itself."""
+        return DType.FLOAT32 if self == DType.BFLOAT16 else self
 
 
-_ITEMSIZE = {DType.FLOAT64: 8, DType.FLOAT32: 4, DType.INT64: 8, DType.INT32: 4, DType.UINT8: 1, DType.BOOL: 1}
+_ITEMSIZE = {
+    DType.FLOAT64: 8,
+    DType.FLOAT32: 4,
+    DType.BFLOAT16: 2,
+    DType.INT64: 8,
+    DType.INT32: 4,
+    DType.UINT8: 1,
+    DType.BOOL: 1,
+}
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class Conv(Op):
 
     window: Window
     groups: int = 1
-    traits = Traits(anchor=True)
+    traits = Traits(anchor=True, contracts=True)
     onnx = OnnxMap(
         "Conv",
         kernel_shape=ints("window.size"),
@@ -83,6 +83,7 @@ class ConvInputGrad(Op):
 
     conv: Conv
     x: TensorType
+    traits = Traits(contracts=True)
     onnx = GRADIENT
 
     def infer(self, dy: TensorType, w: TensorType) -> TensorType:
@@ -112,6 +113,7 @@ class ConvWeightGrad(Op):
 
     conv: Conv
     w: TensorType
+    traits = Traits(contracts=True)
     onnx = GRADIENT
 
     def infer(self, dy: TensorType, x: TensorType) -> TensorType:

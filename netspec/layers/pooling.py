@@ -8,7 +8,7 @@ from math import inf, prod
 from typing import ClassVar, Literal
 
 from netspec.graph.onnx_map import GRADIENT, OnnxMap, ints, pads
-from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Pair, Sample, Single, Triple, need, need_spatial
@@ -25,6 +25,7 @@ class MaxPool(Op):
     """
 
     window: Window
+    traits = Traits(rounds=True)
     # ONNX's second result, `Indices`, counts places in the whole tensor: it is not the one here.
     onnx = OnnxMap(
         "MaxPool", kernel_shape=ints("window.size"), strides=ints("window.strides"), pads=pads("window.pads")
@@ -64,6 +65,7 @@ class MaxPoolGrad(Op):
 
     window: Window
     shape: tuple[int, ...]
+    traits = Traits(rounds=True)
     onnx = GRADIENT
 
     def infer(self, dy: TensorType, index: TensorType) -> TensorType:
@@ -88,6 +90,7 @@ class MaxPoolGather(Op):
     """The elements of x at the places that won: the gradient of `MaxPoolGrad`."""
 
     window: Window
+    traits = Traits(rounds=True)
     onnx = GRADIENT
 
     def infer(self, x: TensorType, index: TensorType) -> TensorType:
@@ -115,6 +118,7 @@ class AveragePool(Op):
     """y[n, c, i…] = mean over the k that lie inside the input of x[n, c, i·stride + k - pad, …]."""
 
     window: Window
+    traits = Traits(rounds=True)
     onnx = OnnxMap(
         "AveragePool",
         fixed={"count_include_pad": 0},
@@ -148,6 +152,7 @@ class AveragePoolGrad(Op):
 
     window: Window
     shape: tuple[int, ...]
+    traits = Traits(rounds=True)
     onnx = GRADIENT
 
     def infer(self, dy: TensorType) -> TensorType:

@@ -49,8 +49,9 @@ class LoopSpec(Spec):
     """write the training loss to the log every this many steps"""
     seed: Count = 1
     """seed of everything random: initial weights, shuffling, dropout, augmentation"""
-    precision: Literal["float32", "float64"] = "float32"
-    """element type the net is computed in"""
+    precision: Literal["float32", "float64", "bfloat16"] = "float32"
+    """element type the net is computed in. `bfloat16` is mixed: products take operands of 16 bits, and activations lie
+    in 16 bits; parameters, statistics, losses and updates stay float32"""
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

@@ -14,7 +14,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.schema.scalars import MAX_INT
 from netspec.schema.train import AutotuneLevel
 
-PRECISIONS = ("float32", "float64")
+PRECISIONS = ("float32", "float64", "bfloat16")
 
 
 def whole_number(name: str, given: object, *, least: int) -> int:

@@ -11,6 +11,7 @@ import pytest
 from netspec.backends.device import CPU_BACKENDS, open_device
 from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
 from netspec.graph.ops.random import RNG_INPUT
+from netspec.graph.types import DType
 from netspec.schema.load import load_net
 from netspec.solvers.sgd import SGD
 
@@ -23,10 +24,10 @@ NETS = {
 }
 
 
-def losses(path: Path, batch: int, steps: int, rate: float, device: str) -> list[float]:
+def losses(path: Path, batch: int, steps: int, rate: float, device: str, dtype: DType = DType.FLOAT32) -> list[float]:
     """The losses of a training on made-up samples, drawn anew for each step."""
     solver = SGD.model_validate({"type": "SGD", "momentum": 0.9, "learning_rate": 0.01})
-    compiler = Compiler(load_net(path), solver=solver, device=device, seed=5)
+    compiler = Compiler(load_net(path), solver=solver, device=device, seed=5, dtype=dtype)
     program = compiler.program(Purpose.TRAIN, batch)
     random = np.random.default_rng(1)
     found = []
@@ -56,3 +57,19 @@ def test_the_loss_curve_is_that_of_the_reference(name: str, without: str, monkey
     # Sums in another order: 1e-7 a step at first, then as much more as training itself spreads differences.
     np.testing.assert_allclose(got, expected, rtol=1e-4)
     assert abs(got[0] - expected[0]) < 1e-6 * expected[0]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_loss_curve_in_bfloat16_is_near_that_in_float32(name: str) -> None:
+    got = losses(*NETS[name], device="cpu", dtype=DType.BFLOAT16)
+    assert got == losses(*NETS[name], device="cpu", dtype=DType.BFLOAT16), "bitwise the same from run to run"
+    # A loss is a mean over samples of what sums of many rounded numbers (2⁻⁹ each, of either sign) come to.
+    np.testing.assert_allclose(got, losses(*NETS[name], device="cpu"), rtol=2**-8)
+
+
+def test_the_reference_kernels_train_in_bfloat16_as_the_others_do() -> None:
+    path, batch, _, rate = NETS["lenet"]
+    expected = losses(path, batch, 5, rate, "reference", DType.BFLOAT16)
+    # What is a rounding of float32 apart may be rounded to two neighbours.
+    np.testing.assert_allclose(losses(path, batch, 5, rate, "cpu", DType.BFLOAT16), expected, rtol=2**-10)
+    assert expected != losses(path, batch, 5, rate, "reference"), "it is rounded there too"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -22,6 +23,7 @@ from netspec.graph.ops.shape import Reorder
 from netspec.graph.ops.source import Input
 from netspec.graph.plan import aligned
 from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Value
 from tests.interpret import evaluate
 from tests.registry.op_calls import Call, calls, name
 
@@ -29,6 +31,9 @@ DTYPES = (DType.FLOAT32, DType.FLOAT64)
 
 RELATIVE = {DType.FLOAT32: 2e-5, DType.FLOAT64: 1e-12}
 """Of the greatest number of a result: some hundred terms, added in another order, with fused multiplications or not."""
+ROUNDED = 2**-8
+"""Of a number that lies as bfloat16, which has 8 significant bits: rounding takes half of the last one, and two numbers
+that differ by a rounding of float32 may be rounded to two neighbours."""
 
 
 @cache
@@ -95,8 +100,9 @@ def repack(device: Device, kind: TensorType, source: Any, lies: Layout, target: 
     choose(node, device.kernels).kernel.bind(node, Buffers((source,), (target,), lying))()
 
 
-def signatures(one: Kernel, made: Call) -> list[Signature]:
-    """How the kernel takes the call's operands and gives its results: for plain operands, and for channels-last ones.
+def signatures(device: Device, one: Kernel, made: Call) -> list[Signature]:
+    """How the kernel takes the call's operands and gives its results: for plain operands, and for channels-last ones;
+    and where the device has types of fewer bits and the kernel takes them, both once more in these.
 
     As in the layout pass the results of an elementwise op lie as its whole operands do, all of them alike.
     """
@@ -114,7 +120,34 @@ def signatures(one: Kernel, made: Call) -> list[Signature]:
             found.append(Signature(tuple(given), tuple(layout_of(value.type) for value in made.node.outputs)))
         else:
             found.append(one.layouts(made.node, given))
+    for lying in found[:]:
+        for dtype in device.narrow:
+            narrow = one.narrowed(made.node, in_type(made, lying, dtype))
+            if narrow is not None:
+                found.append(narrow)
     return list(dict.fromkeys(found))
+
+
+def in_type(made: Call, lying: Signature, dtype: DType) -> Signature:
+    """The layouts with all float32 operands and results in another type."""
+
+    def stored(values: Sequence[Value], layouts: Sequence[Layout]) -> tuple[Layout, ...]:
+        floats = [value.dtype == DType.FLOAT32 for value in values]
+        return tuple(one.as_stored(dtype) if as_float else one for one, as_float in zip(layouts, floats, strict=True))
+
+    return Signature(stored(made.node.inputs, lying.inputs), stored(made.node.outputs, lying.outputs))
+
+
+def is_narrow(lying: Signature) -> bool:
+    return any(layout.dtype is not None for layout in (*lying.inputs, *lying.outputs))
+
+
+def for_signature(made: Call, lying: Signature) -> Call:
+    """The call; with operands that bfloat16 holds if any lie so: then a product may round all of them."""
+    if not is_narrow(lying):
+        return made
+    given = [x.astype(ml_dtypes.bfloat16).astype(x.dtype) if x.dtype == np.float32 else x for x in made.operands]
+    return Call(made.node, tuple(given))
 
 
 def bound(
@@ -135,22 +168,24 @@ def operands(device: Device, made: Call, lying: Signature) -> list[Any]:
 
 
 def agree(got: Any, expected: np.ndarray) -> None:
+    stored = DType(str(got.dtype))
     assert got.shape == expected.shape
-    assert got.dtype == expected.dtype
-    if DType(str(expected.dtype)).is_float:
-        tolerance = RELATIVE[DType(str(expected.dtype))]
+    assert str(stored.computed) == str(expected.dtype)
+    if stored.is_float:
+        tolerance = RELATIVE[stored.computed]
+        relative = tolerance if stored == stored.computed else ROUNDED
         scale = max(1.0, float(np.abs(expected).max(initial=0)))
-        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * scale)
+        np.testing.assert_allclose(got.astype(expected.dtype), expected, rtol=relative, atol=tolerance * scale)
     else:
         np.testing.assert_array_equal(got, expected)
 
 
 @every_kernel
 def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(case: tuple[str, Kernel, Call]) -> None:
-    device, one, made = devices()[case[0]], case[1], case[2]
-    expected = evaluate(made.node.outputs, made.feeds)
-    for signature in signatures(one, made):
-        runs_right(device, one, made, signature, expected)
+    device, one = devices()[case[0]], case[1]
+    for signature in signatures(device, one, case[2]):
+        made = for_signature(case[2], signature)
+        runs_right(device, one, made, signature, evaluate(made.node.outputs, made.feeds))
 
 
 def runs_right(device: Device, one: Kernel, made: Call, lying: Signature, expected: Sequence[np.ndarray]) -> None:
@@ -173,7 +208,7 @@ def runs_right(device: Device, one: Kernel, made: Call, lying: Signature, expect
     for y, before, how in zip(outputs, first, results, strict=True):
         np.testing.assert_array_equal(fetch(device, y, *how), before)
     for x, operand, how in zip(inputs, made.operands, given, strict=True):
-        np.testing.assert_array_equal(fetch(device, x, *how), operand)
+        np.testing.assert_array_equal(fetch(device, x, *how).astype(operand.dtype), operand)
 
 
 @every_kernel
@@ -187,17 +222,18 @@ def test_what_is_not_a_number_stays_so(case: tuple[str, Kernel, Call]) -> None:
     bad = Call(made.node, spoiled)
     with np.errstate(all="ignore"):
         expected = evaluate(bad.node.outputs, bad.feeds)
-    lying = signatures(one, bad)[0]
-    outputs = [
-        array(device, value.type, None, layout) for value, layout in zip(made.node.outputs, lying.outputs, strict=True)
-    ]
-    for value, y in zip(made.node.outputs, outputs, strict=True):
-        if value.dtype.is_float:
-            device.upload(y, np.zeros(y.shape))  # so that what is not written is noticed
-    bound(device, one, bad, lying, operands(device, bad, lying), outputs)()
-    for value, y, right, layout in zip(made.node.outputs, outputs, expected, lying.outputs, strict=True):
-        if value.dtype.is_float:
-            assert np.isnan(fetch(device, y, value.type, layout))[np.isnan(right)].all()
+    for lying in {is_narrow(found): found for found in signatures(device, one, bad)}.values():
+        outputs = [
+            array(device, value.type, None, layout)
+            for value, layout in zip(made.node.outputs, lying.outputs, strict=True)
+        ]
+        for value, y in zip(made.node.outputs, outputs, strict=True):
+            if value.dtype.is_float:
+                device.upload(y, np.zeros(y.shape))  # so that what is not written is noticed
+        bound(device, one, bad, lying, operands(device, bad, lying), outputs)()
+        for value, y, right, layout in zip(made.node.outputs, outputs, expected, lying.outputs, strict=True):
+            if value.dtype.is_float:
+                assert np.isnan(fetch(device, y, value.type, layout))[np.isnan(right)].all()
 
 
 @every_kernel
@@ -205,7 +241,7 @@ def test_computes_any_one_of_its_results(case: tuple[str, Kernel, Call]) -> None
     device, one, made = devices()[case[0]], case[1], case[2]
     expected = evaluate(made.node.outputs, made.feeds)
     for wanted, right in enumerate(expected):
-        lying = signatures(one, made)[0]
+        lying = signatures(device, one, made)[0]
         inputs = operands(device, made, lying)
         outputs = [
             array(device, value.type, None, lying.outputs[i]) if i == wanted else None
@@ -218,20 +254,22 @@ def test_computes_any_one_of_its_results(case: tuple[str, Kernel, Call]) -> None
 @every_kernel
 def test_may_write_over_an_operand_where_the_op_says_so(case: tuple[str, Kernel, Call]) -> None:
     device, one, made = devices()[case[0]], case[1], case[2]
-    right = evaluate(made.node.outputs, made.feeds)
-    lying = signatures(one, made)[0]
-    for result in made.node.outputs:
-        for operand in made.op.overwritable(result.index, made.node.inputs):
-            if operand.type == result.type:
-                inputs = operands(device, made, lying)
-                outputs = [
-                    array(device, value.type, None, layout)
-                    for value, layout in zip(made.node.outputs, lying.outputs, strict=True)
-                ]
-                outputs[result.index] = inputs[made.node.inputs.index(operand)]
-                bound(device, one, made, lying, inputs, outputs)()
-                for output, wanted in zip(outputs, right, strict=True):
-                    agree(device.fetch(output), wanted)
+    for lying in {is_narrow(found): found for found in signatures(device, one, made)}.values():
+        given = for_signature(made, lying)
+        right = evaluate(given.node.outputs, given.feeds)
+        for result, layout in zip(made.node.outputs, lying.outputs, strict=True):
+            for operand in made.op.overwritable(result.index, made.node.inputs):
+                place = made.node.inputs.index(operand)
+                if operand.type == result.type and lying.inputs[place] == layout:
+                    inputs = operands(device, given, lying)
+                    outputs = [
+                        array(device, value.type, None, how)
+                        for value, how in zip(made.node.outputs, lying.outputs, strict=True)
+                    ]
+                    outputs[result.index] = inputs[place]
+                    bound(device, one, given, lying, inputs, outputs)()
+                    for output, wanted in zip(outputs, right, strict=True):
+                        agree(device.fetch(output), wanted)
 
 
 @pytest.mark.parametrize("label", devices())

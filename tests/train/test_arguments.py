@@ -29,9 +29,15 @@ def only(caught: pytest.ExceptionInfo[InputError]) -> tuple[str, str | None, str
 @pytest.mark.parametrize(
     ("options", "message", "expected", "got", "hint"),
     [
-        ({"precision": "flaot32"}, "`precision` is unknown", "one of float32, float64", "'flaot32'", "float32"),
-        ({"precision": 32}, "`precision` is unknown", "one of float32, float64", "32", None),
-        ({"precision": "int32"}, "`precision` is unknown", "one of float32, float64", "'int32'", None),
+        (
+            {"precision": "flaot32"},
+            "`precision` is unknown",
+            "one of float32, float64, bfloat16",
+            "'flaot32'",
+            "float32",
+        ),
+        ({"precision": 32}, "`precision` is unknown", "one of float32, float64, bfloat16", "32", None),
+        ({"precision": "int32"}, "`precision` is unknown", "one of float32, float64, bfloat16", "'int32'", None),
         ({"seed": -1}, "`seed` is wrong", WHOLE, "-1", None),
         ({"seed": 1.5}, "`seed` is wrong", WHOLE, "1.5", None),
         ({"seed": True}, "`seed` is wrong", WHOLE, "True", None),

@@ -32,6 +32,9 @@ class Elementwise(Kernel):
     def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
         return Signature(tuple(given), (PLAIN,) * len(node.outputs))
 
+    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+        return wanted
+
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         code = scalar_code(node.op, *(value.dtype for value in node.inputs))
         return bound(code, buffers.inputs, buffers.outputs)
@@ -70,13 +73,13 @@ def source_of(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) 
 
 
 def copy(source: Any, target: Any) -> Thunk:
-    """A call that copies an array, which may broadcast, into another of the same element type."""
+    """A call that copies an array, which may broadcast, into another of the same element type; floats are rounded."""
     return bound(((), ("a0",)), [source], [target])
 
 
 def fill(value: float, target: Any) -> Thunk:
     """A call that writes one number into all places of an array."""
-    dtype = dtype_of(target)
+    dtype = dtype_of(target).computed
     text = f"{dtype}({value!r})" if dtype != DType.BOOL else repr(bool(value))
     return bound(((), (text,)), [], [target])
 

@@ -51,9 +51,9 @@ def reordered(source: Any, target: Any) -> Thunk:
 
 
 def _turned(source: Any, target: Any, loops: Loops, side: int, outer: tuple[int, int], steps: Sequence[int]) -> Thunk:
-    dtype = DType(str(target.dtype))
     rows, columns = loops.sizes[side], loops.sizes[-1]
-    arguments = (Pointer(dtype), Pointer(dtype), native.Literal(TILE), *(Size(),) * 9)
+    pointers = (Pointer(DType(str(array.dtype))) for array in (source, target))
+    arguments: tuple[native.Argument, ...] = (*pointers, native.Literal(TILE), *(Size(),) * 9)
     units = outer[0] * outer[1] * -(-rows // TILE)
     return native.of_function(turn, arguments).bind(units, loops.size, source, target, rows, columns, outer[1], *steps)
 
@@ -70,7 +70,14 @@ def in_turn(calls: Sequence[Thunk]) -> Thunk:
     return run
 
 
-class Following(Kernel):
+class Moving(Kernel):
+    """Base of kernels that copy elements, whatever they are in memory."""
+
+    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+        return wanted
+
+
+class Following(Moving):
     """Base of kernels whose results lie as their first operand does, plain or channels-last."""
 
     def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
@@ -135,7 +142,7 @@ class PadAxisKernel(Following):
 
 
 @kernel(Transpose, backend="numba", rank=5)
-class TransposeKernel(Kernel):
+class TransposeKernel(Moving):
     """Axes in another order: the operand may lie anyhow."""
 
     def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
@@ -148,8 +155,8 @@ class TransposeKernel(Kernel):
 
 
 @kernel(Reorder, backend="numba", rank=5)
-class ReorderKernel(Kernel):
-    """The same elements in another order in memory."""
+class ReorderKernel(Moving):
+    """The same elements in another order in memory, or in another number of bits."""
 
     def why_not(self, op: Reorder, *types: TensorType) -> str | None:
         return "only the backend that made a layout knows how memory lies in it" if op.opaque else None

@@ -27,9 +27,14 @@ ABI = 2
 
 @dataclass(frozen=True)
 class Pointer:
-    """An argument that is the first element of an array."""
+    """An argument that is the first element of an array; one of bfloat16 is float32 to who reads or writes it."""
 
     dtype: DType
+
+
+def pointer_to(array: Any, dtype: DType) -> Pointer:
+    """The argument for an array, whatever its elements are in memory; for None, to elements of `dtype`."""
+    return Pointer(dtype if array is None else DType(str(array.dtype)))
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ Argument = Pointer | Number | Size | Literal | Constant | Function | Type
 FIXED = (Literal, Constant, Function, Type)
 """Arguments that are part of the code."""
 
-COMMON = ("intrinsics", "functions")
+COMMON = ("intrinsics", "functions", "brain")
 """Modules that any kernel may call; besides these a kernel written by hand calls functions of its own module."""
 
 STORED = {DType.BOOL: "uint8"}
@@ -96,6 +101,7 @@ from math import inf, nan
 from numba import cfunc, njit, types
 from numba.types import bool_, float32, float64, int32, int64, uint8, uint64
 
+from netspec.backends.numba.brain import brain_pointer
 from netspec.backends.numba.functions import *
 from netspec.backends.numba.intrinsics import call, double, pointer
 {imports}
@@ -213,7 +219,9 @@ def _reading(arguments: Sequence[Argument]) -> str:
             parts.append(f"{one.dtype}({one.value!r})" if one.dtype != DType.BOOL else f"bool_({one.value!r})")
             continue
         place += 1
-        if isinstance(one, Pointer):
+        if isinstance(one, Pointer) and one.dtype == DType.BFLOAT16:
+            parts.append(f"brain_pointer({word})")
+        elif isinstance(one, Pointer):
             parts.append(f"pointer({word}, {STORED.get(one.dtype, one.dtype)})")
         else:
             parts.append(f"{one.dtype}(double({word}))" if isinstance(one, Number) else word)

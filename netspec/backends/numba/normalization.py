@@ -19,7 +19,7 @@ from netspec.backends.numba.moments import (
     moments_of_rows,
 )
 from netspec.backends.numba.moves import in_turn
-from netspec.backends.numba.native import Constant, Function, Number, Pointer, Size
+from netspec.backends.numba.native import Constant, Function, Number, Pointer, Size, pointer_to
 from netspec.backends.numba.trace import scalar_code, why_untraceable
 from netspec.graph.fused import Anchored, Fed, Fused
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
@@ -127,6 +127,14 @@ class OverChannelsKernel(Kernel):
         chosen = last if given[0] == last and op.axis == 1 and len(x.shape) > 2 else PLAIN
         lying = [chosen if value.shape == x.shape else PLAIN for value in (*node.inputs, *node.outputs)]
         return Signature(tuple(lying[: len(given)]), tuple(lying[len(given) :]))
+
+    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+        shape = node.inputs[0].shape
+        lying = [
+            layout if value.shape == shape else layout.as_stored(None)
+            for value, layout in zip((*node.inputs, *node.outputs), (*wanted.inputs, *wanted.outputs), strict=True)
+        ]
+        return Signature(tuple(lying[: len(node.inputs)]), tuple(lying[len(node.inputs) :]))
 
     def workspace(self, node: Node, layouts: Signature) -> int:
         x = node.inputs[0].type
@@ -262,7 +270,8 @@ class TrainingKernel(OverChannelsKernel):
         scale = it.own(None)
         element, zero = Pointer(dtype), Constant(0.0, dtype)
         body = moments_of_planes if grid.inner > 1 else moments_of_rows
-        pieces = native.of_function(body, (*(element,) * 3, zero, *(Size(),) * 4, Number(dtype)), native.REASSOCIATE)
+        read = (pointer_to(x, dtype), *(element,) * 2, zero, *(Size(),) * 4, Number(dtype))
+        pieces = native.of_function(body, read, native.REASSOCIATE)
         kinds = (
             *(element,) * 6, Function("sqrt", dtype), native.Type(str(dtype)), zero, Number(dtype), *(Size(),) * 5,
         )  # fmt: skip
@@ -316,7 +325,9 @@ class GradientKernel(OverChannelsKernel):
         calls = [
             *repeated,
             *others,
-            flowing(it, lines, flow).bind(grid.units, 2 * x.size, x, middle, offsets, slopes, *grid.sizes(), *extras),
+            flowing(it, (x, *extras), lines, flow).bind(
+                grid.units, 2 * x.size, x, middle, offsets, slopes, *grid.sizes(), *extras
+            ),
             native.of_function(flows, kinds).bind(
                 grid.channels, 4 * grid.parts * grid.channels, offsets, slopes, gamma, variance, dgamma, dbeta,
                 direct, level, tilt, it.op.epsilon, 1 / (grid.rows * grid.inner * grid.fold), grid.parts, grid.channels,
@@ -331,8 +342,11 @@ class GradientKernel(OverChannelsKernel):
         return in_turn(calls)
 
 
-def flowing(it: Prepared, lines: Sequence[str], flow: str) -> native.Native:
-    """The sums of dy, which the lines compute as `flow` from the operands of the elementwise ops."""
+def flowing(it: Prepared, arrays: Sequence[Any], lines: Sequence[str], flow: str) -> native.Native:
+    """The sums of dy, which the lines compute as `flow` from the operands of the elementwise ops.
+
+    `arrays` are x and those operands.
+    """
     loads = [
         f"a{k} = arrays[{k}][{kind.value}]{' != 0' if dtype == DType.BOOL else ''}"
         for k, (kind, dtype) in enumerate(zip(it.kinds, it.dtypes, strict=True))
@@ -346,7 +360,8 @@ def flowing(it: Prepared, lines: Sequence[str], flow: str) -> native.Native:
         inlined=native.compiled("flow", name="flow") + "\n"
         + native.compiled(sums.__name__, native.REASSOCIATE, "sums"),
     )  # fmt: skip
-    arguments = (*(Pointer(it.dtype),) * 4, *(Size(),) * 4, *map(Pointer, it.dtypes))
+    large, *others = map(pointer_to, arrays, (it.dtype, *it.dtypes))
+    arguments = (large, *(Pointer(it.dtype),) * 3, *(Size(),) * 4, *others)
     return native.of_source(text, arguments, flags=native.REASSOCIATE, modules=(sums.__module__,))
 
 

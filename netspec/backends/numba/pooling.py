@@ -11,7 +11,7 @@ from typing import Any
 
 from netspec.backends.numba import native
 from netspec.backends.numba.loops import like
-from netspec.backends.numba.native import Argument, Constant, Literal, Pointer, Size, Type
+from netspec.backends.numba.native import Argument, Constant, Literal, Size, Type, pointer_to
 from netspec.backends.numba.windows import (
     average_pool,
     average_pool_grad,
@@ -46,6 +46,15 @@ class Pooling(Kernel):
         last = Layout.channels_last(len(node.inputs[0].shape))
         return Signature((last,) * len(given), (last,) * len(node.outputs))
 
+    def adds_up(self, node: Node) -> bool:
+        """Whether results grow in memory, number by number."""
+        return False
+
+    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+        if not self.adds_up(node):
+            return wanted
+        return Signature(wanted.inputs, tuple(one.as_stored(None) for one in wanted.outputs))
+
 
 def bound(
     body: Callable[..., None], arrays: Sequence[tuple[Any, DType]], fixed: Sequence[Argument], large: Any, small: Any,
@@ -60,7 +69,8 @@ def bound(
     pads = [0] * missing + [begin for begin, _ in window.pads]
     places, windows = ([1] * missing + list(one.shape[2:]) for one in (large, small))
     arguments = (
-        *(Pointer(dtype) for _, dtype in arrays), *fixed, *(Literal(number) for one in geometry for number in one),
+        *(pointer_to(array, dtype) for array, dtype in arrays), *fixed,
+        *(Literal(number) for one in geometry for number in one),
         *(Size(),) * (len(pads) + 1 + len(places) + len(windows)),
     )  # fmt: skip
     n, channels = large.shape[:2]
@@ -124,13 +134,16 @@ class MaxPoolKernel(Pooling):
 class MaxPoolGradKernel(Pooling):
     """Gradients sent to the places that won."""
 
+    def adds_up(self, node: Node) -> bool:
+        return not _is_apart(_window(node), node.types[0].shape[2:], node.inputs[0].shape[2:])
+
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (dy, index), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         window = _window(node)
         assert dx is not None
         zero = Constant(0.0, dtype)
         arrays = [(dy, dtype), (index, DType.INT32), (dx, dtype)]
-        if not _is_apart(window, dx.shape[2:], dy.shape[2:]):
+        if self.adds_up(node):
             return bound(max_pool_grad, arrays, [zero], dx, dy, window, len(dx))
         lanes, given = _lanes(dx)
         fixed = zero, lanes, Type(str(dtype))
@@ -151,6 +164,9 @@ class MaxPoolGatherKernel(Pooling):
 class AveragePoolKernel(Pooling):
     """Means of windows."""
 
+    def adds_up(self, node: Node) -> bool:
+        return True
+
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x,), (y,), dtype, window = buffers.inputs, buffers.outputs, node.inputs[0].dtype, _window(node)
         unrolled = Literal(int(prod(window.size) <= UNROLLED))
@@ -162,6 +178,9 @@ class AveragePoolKernel(Pooling):
 @kernel(AveragePoolGrad, backend="numba", rank=5)
 class AveragePoolGradKernel(Pooling):
     """Gradients shared out over windows."""
+
+    def adds_up(self, node: Node) -> bool:
+        return True
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (dy,), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype

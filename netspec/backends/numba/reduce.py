@@ -14,7 +14,7 @@ from typing import Any
 
 from netspec.backends.numba import native
 from netspec.backends.numba.loops import merged
-from netspec.backends.numba.native import Literal, Number, Pointer, Size
+from netspec.backends.numba.native import Literal, Number, Size, pointer_to
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.ops.reduce import ReduceMax, ReduceMean, ReduceSum, Reduction
@@ -170,6 +170,9 @@ class Reduce(Kernel):
         fits = nest(node.op, node.inputs[0].type, given[0]) is not None  # type: ignore[arg-type]  # a Reduction
         return Signature((given[0] if fits else PLAIN,), (PLAIN,))
 
+    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+        return Signature(wanted.inputs, tuple(one.as_stored(None) for one in wanted.outputs))
+
     def workspace(self, node: Node, layouts: Signature) -> int:
         found = nest(node.op, node.inputs[0].type, layouts.inputs[0])  # type: ignore[arg-type]  # a Reduction
         assert found is not None
@@ -224,7 +227,7 @@ def _stage(found: Nest, bodies: Any, dtype: DType, x: Any, y: Any, factor: float
         return _columns(found, columns, dtype, x, y, factor, steps, pieces, piece)
     k0, r0, k1, r1 = found.sizes
     unit = found.x[3] == 1
-    arguments = (*_arguments(dtype, [found.x[3]]), *(Size(),) * 11)
+    arguments = (*_arguments(dtype, (x, y), [found.x[3]]), *(Size(),) * 11)
     inner = [] if unit else [found.x[3]]
     numbers = (k1, r0, r1, pieces, piece, *found.x[:3], *steps)
     work = k0 * r0 * k1 * r1
@@ -239,7 +242,7 @@ def _columns(
 ) -> Thunk:  # fmt: skip
     k0, r0, k1, _ = found.sizes
     inner = [found.x[2], steps[2]]
-    arguments = (*_arguments(dtype, inner), *(Size(),) * 9)
+    arguments = (*_arguments(dtype, (x, y), inner), *(Size(),) * 9)
     numbers = (k1, BLOCK, r0, pieces, piece, found.x[0], found.x[1], *steps[:2])
     units = k0 * pieces * -(-k1 // BLOCK)
     return native.of_function(body, arguments, native.REASSOCIATE).bind(
@@ -247,6 +250,7 @@ def _columns(
     )
 
 
-def _arguments(dtype: DType, inner: Sequence[int]) -> list[native.Argument]:
-    """Operand, result, factor, and the steps of the innermost loop."""
-    return [Pointer(dtype), Pointer(dtype), Number(dtype), *(Literal(1) if step == 1 else Size() for step in inner)]
+def _arguments(dtype: DType, arrays: Sequence[Any], inner: Sequence[int]) -> list[native.Argument]:
+    """Operand and result, factor, and the steps of the innermost loop."""
+    pointers = (pointer_to(array, dtype) for array in arrays)
+    return [*pointers, Number(dtype), *(Literal(1) if step == 1 else Size() for step in inner)]

@@ -22,4 +22,5 @@ def about() -> str:
     if library is None:
         return ""
     version = ".".join(map(str, library.version))
-    return f"oneDNN {version}, {library.instruction_set}, {library.threads} threads, {library.path}"
+    brain = "bfloat16" if library.multiplies_bfloat16 else "no bfloat16 instructions"
+    return f"oneDNN {version}, {library.instruction_set} ({brain}), {library.threads} threads, {library.path}"

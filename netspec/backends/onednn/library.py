@@ -26,6 +26,9 @@ OLDEST = (3, 2)
 OPENMP = 2
 """`DNNL_RUNTIME_OMP`: the only runtime whose thread count netspec knows how to set."""
 
+BFLOAT16 = 0x80
+"""The bit of an instruction set with AVX512_BF16."""
+
 INSTRUCTION_SETS = {
     0x1: "sse41",
     0x3: "avx",
@@ -66,6 +69,11 @@ class Library:
         """The instructions it will use on this processor, by oneDNN's name, e.g. `avx512_core_bf16`."""
         found = int(self.functions.dnnl_get_effective_cpu_isa())
         return INSTRUCTION_SETS.get(found, hex(found))
+
+    @property
+    def multiplies_bfloat16(self) -> bool:
+        """Whether these instructions multiply bfloat16; without them it is emulated, slower than float32."""
+        return int(self.functions.dnnl_get_effective_cpu_isa()) & BFLOAT16 == BFLOAT16
 
     @property
     def threads(self) -> int:

@@ -10,13 +10,14 @@ from netspec.backends.onednn.constants import DataType, FormatKind, Query, Tag
 from netspec.backends.onednn.native import Engine, Handle, Pointer
 
 DTYPES = {
+    "bfloat16": DataType.BF16,
     "float16": DataType.F16,
     "float32": DataType.F32,
     "int32": DataType.S32,
     "int8": DataType.S8,
     "uint8": DataType.U8,
 }
-"""oneDNN's types by NumPy's names. NumPy has no bfloat16: such arrays are uint16, described with `DataType.BF16`."""
+"""oneDNN's types by NumPy's names (bfloat16 is the package ml_dtypes')."""
 
 
 class Array(Protocol):

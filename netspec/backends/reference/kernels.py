@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.layout import Signature
 from netspec.graph.op import Op, Xp
 from netspec.graph.ops.shape import Reorder
 from netspec.graph.types import TensorType
@@ -19,7 +21,13 @@ def namespace(array: Any) -> Xp:
 
 @kernel(Op, backend="reference", rank=0)
 class Forward(Kernel):
-    """Any op, by its reference code. Temporary arrays are NumPy's own: they are not in the memory plan."""
+    """Any op, by its reference code. Temporary arrays are NumPy's own: they are not in the memory plan.
+
+    Operands that lie in fewer bits than their types have are widened first, results are rounded as they are copied.
+    """
+
+    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+        return wanted
 
     array_code = True
 
@@ -32,6 +40,8 @@ class Forward(Kernel):
         forward, inputs = node.op.forward, buffers.inputs
         read = [(index, array) for index, array in enumerate(buffers.outputs) if array is not None]
         xp = namespace(read[0][1])
+        if any(layout.dtype is not None for layout in (*buffers.layouts.inputs, *buffers.layouts.outputs)):
+            return _rounding(node, inputs, read, xp)
         copyto = xp.copyto
         if len(buffers.outputs) == 1:
             (out,) = buffers.outputs
@@ -43,3 +53,14 @@ class Forward(Kernel):
                 copyto(array, results[index])
 
         return run
+
+
+def _rounding(node: Node, inputs: Sequence[Any], read: Sequence[tuple[int, Any]], xp: Xp) -> Thunk:
+    types = [str(value.dtype) for value in node.inputs]
+
+    def run() -> None:
+        results = node.op.forward(xp, *(x.astype(kind, copy=False) for x, kind in zip(inputs, types, strict=True)))
+        for index, array in read:
+            xp.copyto(array, results[index] if len(node.outputs) > 1 else results, casting="unsafe")
+
+    return run

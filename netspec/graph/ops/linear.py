@@ -31,7 +31,7 @@ class MatMul(Op):
 
     transpose_a: bool = False
     transpose_b: bool = False
-    traits = Traits(anchor=True)
+    traits = Traits(anchor=True, contracts=True)
     onnx = OnnxExpansion(_matmul_to_onnx)
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:

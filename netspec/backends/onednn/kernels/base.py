@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-from netspec.backends.onednn.constants import Arg
+from netspec.backends.onednn.constants import Arg, DataType
 from netspec.backends.onednn.library import open_library, why_missing
-from netspec.backends.onednn.memory import Memory, MemoryDesc
+from netspec.backends.onednn.memory import DTYPES, Memory, MemoryDesc
 from netspec.backends.onednn.native import Engine, OneDnnError, open_engine
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.graph.kernel import Buffers, Kernel, Thunk
@@ -38,14 +38,20 @@ def zero() -> Memory:
     return Memory.of(engine(), np.zeros(1, np.float32))
 
 
+def data_type(kind: TensorType, layout: Layout) -> DataType:
+    """The library's word for the elements of a value in memory."""
+    return DTYPES[layout.stored(kind)]
+
+
 def desc(kind: TensorType, layout: Layout, shape: tuple[int, ...] | None = None) -> MemoryDesc:
     """A value's memory; with `shape`, a plain value's under another shape."""
+    dtype = data_type(kind, layout)
     if shape is not None:
-        return MemoryDesc.strided(engine(), shape)
+        return MemoryDesc.strided(engine(), shape, dtype=dtype)
     last = Layout.channels_last(kind.rank) if kind.rank > 2 else layout
     if layout.is_plain(kind) and last.is_plain(kind):
         layout = last  # both lie alike, and are told alike
-    return MemoryDesc.strided(engine(), kind.shape, layout.strides(kind))
+    return MemoryDesc.strided(engine(), kind.shape, layout.strides(kind), dtype)
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,9 @@ class Computation:
         for argument, place in self.arguments.items():
             wanted = self.primitive[argument]
             if wanted != place.desc:
-                (outputs if place.output else inputs)[place.index] = Layout(form=Packed(place.desc, wanted))
+                packed, narrow = Packed(place.desc, wanted), wanted.dtype is DataType.BF16
+                layout = Layout(form=packed, dtype=DType.BFLOAT16 if narrow else None)
+                (outputs if place.output else inputs)[place.index] = layout
         return Signature(tuple(inputs), tuple(outputs))
 
 
@@ -102,7 +110,7 @@ def why_slow(make: Callable[[], PrimitiveDesc]) -> str | None:
 
 
 class OneDnnKernel(Kernel):
-    """Base of the kernels of this backend: float32 only, one primitive a node."""
+    """Base of the kernels of this backend: one primitive a node, of float32 values, which may lie as bfloat16."""
 
     dtypes: ClassVar[tuple[DType, ...]] = (DType.FLOAT32,)
 
@@ -127,6 +135,21 @@ class OneDnnKernel(Kernel):
 
     def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
         return self._known(node, self.wished(node, given))[1]
+
+    def narrowed(self, node: Node, wanted: Signature) -> Signature | None:
+        """The signature as `stored` has it, where the library has fast code for it."""
+        layouts = self.stored(Signature(tuple(map(_formless, wanted.inputs)), tuple(map(_formless, wanted.outputs))))
+        if layouts is None:
+            return None
+        try:
+            made, signature = self._known(node, layouts)
+        except OneDnnError:
+            return None
+        return None if made.primitive.implementation.endswith(":any") else signature
+
+    def stored(self, wanted: Signature) -> Signature | None:
+        """The element types that the kernel reads and writes of those wanted; None where it has none for them."""
+        return None
 
     def computation(self, node: Node, layouts: Signature) -> Computation:
         """As `describe`, made once for all equal nodes."""
@@ -169,3 +192,8 @@ def _unread(memory: MemoryDesc) -> Any:
 
 def _strided(layout: Layout) -> Layout:
     return PLAIN if layout.form is not None else layout
+
+
+def _formless(layout: Layout) -> Layout:
+    """The layout, or for an opaque one the plain one of such elements."""
+    return PLAIN.as_stored(layout.dtype) if layout.form is not None else layout

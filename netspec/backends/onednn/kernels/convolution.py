@@ -33,14 +33,23 @@ def grouped(op: Conv, w: TensorType) -> tuple[int, ...]:
     return (op.groups, w.shape[0] // op.groups, *w.shape[1:])
 
 
+def any_weights(op: Conv, w: TensorType, multiplied: MemoryDesc) -> MemoryDesc:
+    """Kernels in any layout, of the elements of what they are multiplied with."""
+    return MemoryDesc.any(engine(), grouped(op, w), multiplied.dtype)
+
+
 def forward_desc(
-    op: Conv, x: TensorType, w: TensorType, y: TensorType, bias: bool = False, attributes: Attributes | None = None
-) -> PrimitiveDesc:
+    op: Conv, src: MemoryDesc, w: TensorType, dst: MemoryDesc, bias: MemoryDesc | None = None,
+    attributes: Attributes | None = None,
+) -> PrimitiveDesc:  # fmt: skip
     """The forward computation; also the hint of the gradients."""
-    weights = MemoryDesc.any(engine(), grouped(op, w))
-    bias_desc = MemoryDesc.strided(engine(), (y.shape[1],)) if bias else None
-    src, dst = (desc(kind, Layout.channels_last(kind.rank)) for kind in (x, y))
-    return convolution_forward(src, weights, bias_desc, dst, op.window, attributes=attributes)
+    return convolution_forward(src, any_weights(op, w, src), bias, dst, op.window, attributes=attributes)
+
+
+def unrounded(wanted: Signature, *operands: int) -> Signature:
+    """The signature with these operands as they are: the reorder to the library's layout rounds them."""
+    inputs = [one.as_stored(None) if index in operands else one for index, one in enumerate(wanted.inputs)]
+    return Signature(tuple(inputs), wanted.outputs)
 
 
 @kernel(Conv, Anchored, backend="onednn", rank=10)
@@ -68,6 +77,9 @@ class Convolution(OneDnnKernel):
         extras = tuple(last if value.shape == result.shape else PLAIN for value in node.inputs[2:])
         return Signature((last, PLAIN, *extras), (last,))
 
+    def stored(self, wanted: Signature) -> Signature:
+        return unrounded(wanted, 1)
+
     def describe(self, node: Node, layouts: Signature) -> Computation:
         op, types, y = node.op, [value.type for value in node.inputs], node.types[0]
         assert isinstance(op, (Conv, Anchored))
@@ -80,14 +92,17 @@ class Convolution(OneDnnKernel):
             for index, (kind, layout) in enumerate(zip(types[2:], layouts.inputs[2:], strict=True), 1)
         }
         x, w = types[:2]
-        made = forward_desc(conv, x, w, y, epilogue.bias is not None, epilogue.attributes(extras))
-        arguments: dict[int, Place] = {
-            Arg.SRC: Place(0, desc(x, layouts.inputs[0])),
-            Arg.WEIGHTS: Place(1, desc(w, PLAIN, grouped(conv, w))),
-            Arg.DST: Place(0, desc(y, layouts.outputs[0]), output=True),
-        }
+        src, dst, bias = desc(x, layouts.inputs[0]), desc(y, layouts.outputs[0]), None
         if epilogue.bias is not None:
-            arguments[Arg.BIAS] = Place(1 + epilogue.bias, MemoryDesc.strided(engine(), (y.shape[1],)))
+            bias = desc(types[1 + epilogue.bias], layouts.inputs[1 + epilogue.bias], (y.shape[1],))
+        made = forward_desc(conv, src, w, dst, bias, epilogue.attributes(extras))
+        arguments: dict[int, Place] = {
+            Arg.SRC: Place(0, src),
+            Arg.WEIGHTS: Place(1, desc(w, layouts.inputs[1], grouped(conv, w))),
+            Arg.DST: Place(0, dst, output=True),
+        }
+        if epilogue.bias is not None and bias is not None:
+            arguments[Arg.BIAS] = Place(1 + epilogue.bias, bias)
         arguments |= epilogue.places(extras, 2)
         return Computation(made, arguments, epilogue.slopes())
 
@@ -100,18 +115,20 @@ class ConvolutionInputGradient(OneDnnKernel):
         last = Layout.channels_last(node.types[0].rank)
         return Signature((last, PLAIN), (last,))
 
+    def stored(self, wanted: Signature) -> Signature:
+        return unrounded(wanted, 1)
+
     def describe(self, node: Node, layouts: Signature) -> Computation:
         op, (dy, w), dx = node.op, (value.type for value in node.inputs), node.types[0]
         assert isinstance(op, ConvInputGrad)
-        hint = forward_desc(op.conv, dx, w, dy)
-        weights = MemoryDesc.any(engine(), grouped(op.conv, w))
         dx_desc, dy_desc = desc(dx, layouts.outputs[0]), desc(dy, layouts.inputs[0])
-        made = convolution_backward_data(dx_desc, weights, dy_desc, op.conv.window, hint)
+        hint = forward_desc(op.conv, desc(dx, layouts.outputs[0].as_stored(layouts.inputs[0].dtype)), w, dy_desc)
+        made = convolution_backward_data(dx_desc, any_weights(op.conv, w, dy_desc), dy_desc, op.conv.window, hint)
         return Computation(
             made,
             {
                 Arg.DIFF_DST: Place(0, dy_desc),
-                Arg.WEIGHTS: Place(1, desc(w, PLAIN, grouped(op.conv, w))),
+                Arg.WEIGHTS: Place(1, desc(w, layouts.inputs[1], grouped(op.conv, w))),
                 Arg.DIFF_SRC: Place(0, dx_desc, output=True),
             },
         )
@@ -125,18 +142,22 @@ class ConvolutionWeightGradient(OneDnnKernel):
         last = Layout.channels_last(node.types[0].rank)
         return Signature((last, last), (PLAIN,))
 
+    def stored(self, wanted: Signature) -> Signature | None:
+        alike = wanted.inputs[0].dtype == wanted.inputs[1].dtype
+        return Signature(wanted.inputs, (wanted.outputs[0].as_stored(None),)) if alike else None
+
     def describe(self, node: Node, layouts: Signature) -> Computation:
         op, (dy, x), dw = node.op, (value.type for value in node.inputs), node.types[0]
         assert isinstance(op, ConvWeightGrad)
-        hint = forward_desc(op.conv, x, dw, dy)
-        weights = MemoryDesc.any(engine(), grouped(op.conv, dw))
         dy_desc, x_desc = desc(dy, layouts.inputs[0]), desc(x, layouts.inputs[1])
+        hint = forward_desc(op.conv, x_desc, dw, dy_desc)
+        weights = MemoryDesc.any(engine(), grouped(op.conv, dw))
         made = convolution_backward_weights(x_desc, weights, None, dy_desc, op.conv.window, hint)
         return Computation(
             made,
             {
                 Arg.DIFF_DST: Place(0, dy_desc),
                 Arg.SRC: Place(1, x_desc),
-                Arg.DIFF_WEIGHTS: Place(0, desc(dw, PLAIN, grouped(op.conv, dw)), output=True),
+                Arg.DIFF_WEIGHTS: Place(0, desc(dw, layouts.outputs[0], grouped(op.conv, dw)), output=True),
             },
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from netspec.backends.onednn.attributes import Attributes, Binary, Eltwise, PostOp, PRelu
 from netspec.backends.onednn.constants import Algorithm, post_op_src, post_op_weights
-from netspec.backends.onednn.kernels.base import Place, engine
+from netspec.backends.onednn.kernels.base import Place, data_type, engine
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.graph.fused import Anchored
 from netspec.graph.layout import Layout
@@ -97,7 +97,7 @@ def padded(kind: TensorType, rank: int) -> tuple[int, ...]:
 
 def extra_desc(kind: TensorType, layout: Layout, result: TensorType) -> MemoryDesc:
     """The memory of an extra operand, of the result's rank."""
-    shape = padded(kind, result.rank)
+    shape, dtype = padded(kind, result.rank), data_type(kind, layout)
     if shape == result.shape:
-        return MemoryDesc.strided(engine(), shape, layout.strides(kind))
-    return MemoryDesc.strided(engine(), shape)
+        return MemoryDesc.strided(engine(), shape, layout.strides(kind), dtype)
+    return MemoryDesc.strided(engine(), shape, dtype=dtype)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, engine
+from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, data_type, engine
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.pointwise import reorder
 from netspec.graph.kernel import kernel
@@ -30,17 +30,22 @@ class Transposition(OneDnnKernel):
     def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
         return Signature((PLAIN if given[0].form is not None else given[0],), (PLAIN,))
 
+    def stored(self, wanted: Signature) -> Signature:
+        return wanted
+
     def describe(self, node: Node, layouts: Signature) -> Computation:
         op, y = node.op, node.types[0]
         assert isinstance(op, Transpose)
-        steps = layouts.inputs[0].strides(node.inputs[0].type)
-        source = MemoryDesc.strided(engine(), y.shape, tuple(steps[axis] for axis in op.permutation))
-        return _described(source, MemoryDesc.strided(engine(), y.shape))
+        (lies,), (to,) = layouts.inputs, layouts.outputs
+        steps = lies.strides(node.inputs[0].type)
+        turned = tuple(steps[axis] for axis in op.permutation)
+        source = MemoryDesc.strided(engine(), y.shape, turned, data_type(y, lies))
+        return _described(source, MemoryDesc.strided(engine(), y.shape, dtype=data_type(y, to)))
 
 
 @kernel(Reorder, backend="onednn", rank=6)
 class Turning(OneDnnKernel):
-    """The same value in another order of memory."""
+    """The same value in another order of memory, or in another number of bits."""
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (x,) = types
@@ -57,6 +62,7 @@ class Turning(OneDnnKernel):
     def describe(self, node: Node, layouts: Signature) -> Computation:
         x = node.inputs[0].type
         source, target = (
-            MemoryDesc.strided(engine(), x.shape, one.strides(x)) for one in (layouts.inputs[0], layouts.outputs[0])
+            MemoryDesc.strided(engine(), x.shape, one.strides(x), data_type(x, one))
+            for one in (layouts.inputs[0], layouts.outputs[0])
         )
         return _described(source, target)

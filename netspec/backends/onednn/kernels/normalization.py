@@ -25,15 +25,13 @@ MOST = 2_500_000
 """Elements from which on the library reads memory in an order that takes twice to seven times as long as others'."""
 
 
-def _forward(op: Any, x: TensorType) -> PrimitiveDesc:
+def _forward(op: Any, lies: MemoryDesc) -> PrimitiveDesc:
     """The forward computation; also the hint of the gradient."""
-    lies = desc(x, Layout.channels_last(x.rank))
     return batch_normalization_forward(lies, lies, op.epsilon, AFFINE)
 
 
-def _backward(op: Any, x: TensorType) -> PrimitiveDesc:
-    lies = desc(x, Layout.channels_last(x.rank))
-    return batch_normalization_backward(lies, lies, lies, op.epsilon, AFFINE, _forward(op, x))
+def _backward(op: Any, lies: MemoryDesc) -> PrimitiveDesc:
+    return batch_normalization_backward(lies, lies, lies, op.epsilon, AFFINE, _forward(op, lies))
 
 
 class NormalizationKernel(OneDnnKernel):
@@ -45,10 +43,17 @@ class NormalizationKernel(OneDnnKernel):
             return f"oneDNN's channels are axis 1 of images, not axis {op.axis} of {x.rank}"
         if x.size > MOST:
             return f"oneDNN's is the slower one for {x.size} numbers"
-        return why_slow(lambda: self.primitive(op, x))
+        return why_slow(lambda: self.primitive(op, desc(x, Layout.channels_last(x.rank))))
 
-    def primitive(self, op: Any, x: TensorType) -> PrimitiveDesc:
-        """The computation on images of the type."""
+    def stored(self, wanted: Signature) -> Signature | None:
+        dtypes = {one.dtype for one in (*wanted.inputs, *wanted.outputs) if one.order is not None}
+        if len(dtypes) > 1:
+            return None
+        lying = [one if one.order is not None else PLAIN for one in (*wanted.inputs, *wanted.outputs)]
+        return Signature(tuple(lying[: len(wanted.inputs)]), tuple(lying[len(wanted.inputs) :]))
+
+    def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
+        """The computation on images that lie so."""
         raise NotImplementedError
 
     def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
@@ -75,12 +80,12 @@ class NormalizationKernel(OneDnnKernel):
 class Normalization(NormalizationKernel):
     """Mean and variance are those of the batch."""
 
-    def primitive(self, op: Any, x: TensorType) -> PrimitiveDesc:
-        return _forward(op, x)
+    def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
+        return _forward(op, lies)
 
     def describe(self, node: Node, layouts: Signature) -> Computation:
         inputs, outputs = (Arg.SRC, Arg.SCALE, Arg.SHIFT), (Arg.DST, Arg.MEAN, Arg.VARIANCE)
-        made = _forward(node.op, node.inputs[0].type)
+        made = _forward(node.op, desc(node.inputs[0].type, layouts.inputs[0]))
         return Computation(made, self.places(node, layouts, inputs, outputs))
 
 
@@ -88,11 +93,11 @@ class Normalization(NormalizationKernel):
 class NormalizationGradient(NormalizationKernel):
     """Gradients of the form for training."""
 
-    def primitive(self, op: Any, x: TensorType) -> PrimitiveDesc:
-        return _backward(op, x)
+    def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
+        return _backward(op, lies)
 
     def describe(self, node: Node, layouts: Signature) -> Computation:
         inputs = (Arg.SRC, Arg.SCALE, Arg.MEAN, Arg.VARIANCE, Arg.DIFF_DST)
         outputs = (Arg.DIFF_SRC, Arg.DIFF_SCALE, Arg.DIFF_SHIFT)
-        made = _backward(node.op, node.inputs[0].type)
+        made = _backward(node.op, desc(node.inputs[0].type, layouts.inputs[0]))
         return Computation(made, self.places(node, layouts, inputs, outputs))

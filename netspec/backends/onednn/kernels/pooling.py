@@ -34,6 +34,9 @@ class AverageKernel(OneDnnKernel):
         chosen = last if given[0] == last else PLAIN
         return Signature((chosen,), (chosen,))
 
+    def stored(self, wanted: Signature) -> Signature | None:
+        return wanted if wanted.inputs[0].dtype == wanted.outputs[0].dtype else None
+
 
 @kernel(AveragePool, backend="onednn", rank=10)
 class AveragePooling(AverageKernel):

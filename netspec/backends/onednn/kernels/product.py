@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, engine
+from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, data_type, engine
 from netspec.backends.onednn.kernels.epilogue import Epilogue, extra_desc, padded, read_epilogue
 from netspec.backends.onednn.memory import MemoryDesc, row_major
 from netspec.backends.onednn.products import matmul
 from netspec.graph.fused import Anchored
 from netspec.graph.kernel import kernel
-from netspec.graph.layout import PLAIN, Signature
+from netspec.graph.layout import Layout, Signature
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
@@ -20,14 +20,14 @@ from netspec.graph.value import Node
 NOTHING = Epilogue(None, ())
 
 
-def matrix(kind: TensorType, rank: int, transposed: bool) -> MemoryDesc:
+def matrix(kind: TensorType, layout: Layout, rank: int, transposed: bool) -> MemoryDesc:
     """A plain operand with leading axes up to `rank`, its last two axes exchanged where `transposed`."""
     shape = padded(kind, rank)
     strides = row_major(shape)
     if transposed:
         shape = (*shape[:-2], shape[-1], shape[-2])
         strides = (*strides[:-2], strides[-1], strides[-2])
-    return MemoryDesc.strided(engine(), shape, strides)
+    return MemoryDesc.strided(engine(), shape, strides, data_type(kind, layout))
 
 
 @kernel(MatMul, Anchored, backend="onednn", rank=10)
@@ -49,6 +49,9 @@ class Product(OneDnnKernel):
         assert isinstance(made, TensorType)
         return read_epilogue(op, made, types[2:], channel=made.rank - 1)
 
+    def stored(self, wanted: Signature) -> Signature | None:
+        return wanted if wanted.inputs[0].dtype == wanted.inputs[1].dtype else None
+
     def describe(self, node: Node, layouts: Signature) -> Computation:
         op, types, y = node.op, [value.type for value in node.inputs], node.types[0]
         assert isinstance(op, (MatMul, Anchored))
@@ -56,12 +59,17 @@ class Product(OneDnnKernel):
         assert isinstance(product, MatMul)
         epilogue = self._epilogue(op, types)
         assert isinstance(epilogue, Epilogue)
-        extras = {index: extra_desc(kind, PLAIN, y) for index, kind in enumerate(types[2:], 1)}
+        extras = {
+            index: extra_desc(kind, layout, y)
+            for index, (kind, layout) in enumerate(zip(types[2:], layouts.inputs[2:], strict=True), 1)
+        }
         a, b = (
-            matrix(kind, y.rank, turned)
-            for kind, turned in zip(types[:2], (product.transpose_a, product.transpose_b), strict=True)
+            matrix(kind, layout, y.rank, turned)
+            for kind, layout, turned in zip(
+                types[:2], layouts.inputs[:2], (product.transpose_a, product.transpose_b), strict=True
+            )
         )
-        dst = MemoryDesc.strided(engine(), y.shape)
+        dst = MemoryDesc.strided(engine(), y.shape, dtype=data_type(y, layouts.outputs[0]))
         bias = extras.get(epilogue.bias) if epilogue.bias is not None else None
         made = matmul(a, b, bias, dst, attributes=epilogue.attributes(extras))
         arguments: dict[int, Place] = {

@@ -1,0 +1,97 @@
+"""Mixed precision: which values may lie in memory in fewer bits than they are computed in.
+
+Products round their operands anyway, so what they read may be rounded when it is written, and what they give may be
+rounded as it is in any library. From there on results are rounded where operands were, by ops that sum up at most a few
+numbers (`Traits.rounds`, elementwise ops, views). All else stays as it is: parameters and whatever becomes part of an
+update, losses and metrics and what they read, statistics, and what the program gives.
+
+After Micikevicius et al. 2018, arXiv:1710.03740 (master weights in float32), and Kalamkar et al. 2019,
+arXiv:1905.12322 (bfloat16, whose range is that of float32: the loss need not be scaled).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from netspec.graph.fused import Anchored, Fed
+from netspec.graph.graph import Graph, users
+from netspec.graph.op import Traits
+from netspec.graph.ops.source import Input
+from netspec.graph.types import DType
+from netspec.graph.value import Node, Value
+
+
+def narrowable(graph: Graph) -> frozenset[Value]:
+    """The values that may be rounded when they are written.
+
+    The graph is that after fusion: what lies inside a fused op never goes to memory, and is not rounded.
+    """
+    nodes = graph.nodes()
+    wide, read = _wide(graph, nodes), users(nodes)
+    narrow: set[Value] = set()
+    for node in nodes:
+        if _exact(node):
+            continue
+        for value in node.outputs:
+            if value.dtype == DType.FLOAT32 and value not in wide and _rounded(node, value, narrow, read):
+                narrow.add(value)
+    return frozenset(narrow)
+
+
+def contracts(node: Node) -> bool:
+    """Whether a node sums up products of its operands."""
+    return _traits(node).contracts
+
+
+def contracted(node: Node) -> int:
+    """How many of a node's operands, the first ones, are multiplied and summed up."""
+    if not contracts(node):
+        return 0
+    return node.op.anchor_arity if isinstance(node.op, Anchored) else len(node.inputs)
+
+
+def _traits(node: Node) -> Traits:
+    """The traits of what a node computes, beside the elementwise ops around it."""
+    op = node.op
+    return op.anchor.traits if isinstance(op, Anchored) else op.op.traits if isinstance(op, Fed) else op.traits
+
+
+def _follows(node: Node) -> bool:
+    """Whether each element of the result is one of the operand's, or computed of those at the same place."""
+    return node.op.traits.elementwise or node.op.traits.view
+
+
+def _exact(node: Node) -> bool:
+    """Whether a node's results are not rounded, whatever it is: updates, losses, metrics."""
+    return node.scope.phase == "update" or node.scope.what != "layer"
+
+
+def _wide(graph: Graph, nodes: Sequence[Node]) -> set[Value]:
+    """What the program gives, what exact nodes read, and what either is made of element by element."""
+    wide = set(graph.roots())
+    for node in reversed(nodes):
+        if _exact(node) or (_follows(node) and wide.intersection(node.outputs)):
+            wide.update(node.inputs)
+    return wide
+
+
+def _rounded(node: Node, value: Value, narrow: set[Value], read: Mapping[Value, Sequence[Node]]) -> bool:
+    if isinstance(node.op, Input):
+        return _contracted_alone(value, read)
+    traits = _traits(node)
+    if traits.contracts:
+        return True
+    given = [operand for operand in node.inputs if operand in narrow]
+    if traits.elementwise:
+        return any(operand.shape == value.shape for operand in given)
+    if traits.rounds:  # statistics beside the results have fewer axes
+        return any(operand.type.rank == value.type.rank for operand in given)
+    return traits.view and bool(given)
+
+
+def _contracted_alone(value: Value, read: Mapping[Value, Sequence[Node]]) -> bool:
+    """Whether nothing but products reads a value, itself or as a view."""
+    readers = read.get(value, ())
+    return bool(readers) and all(
+        contracts(node) or (node.op.traits.view and _contracted_alone(node.outputs[0], read)) for node in readers
+    )
