@@ -57,7 +57,7 @@ def test_whole_numbers_keep_their_type_and_wrap(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["float32", "float64", "int32", "int64", "uint8", "bool"])
-@pytest.mark.parametrize("target", list(DType))
+@pytest.mark.parametrize("target", [one for one in DType if one == one.computed])
 def test_casts(source: str, target: DType) -> None:
     x = np.array([0, 1, 2, 100, 0, 7]).astype(source)
     np.testing.assert_array_equal(by_numba(Cast(target), x)[0], x.astype(str(target)))
