@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.backends.device import CpuDevice, NullDevice, open_device
+from netspec.backends.device import CpuDevice, open_device
 from netspec.backends.program import Program
 from netspec.backends.states import States
 from netspec.compile import Compiler, Purpose, make_plan
@@ -50,7 +50,9 @@ NET: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     """A training step in bfloat16, planned for the kernels of the processor."""
-    compiler = Compiler(load_net(NET), solver=SGD(type="SGD", momentum=0.9), dtype=DType.BFLOAT16, device=NullDevice())
+    compiler = Compiler(
+        load_net(NET), solver=SGD(type="SGD", momentum=0.9), dtype=DType.BFLOAT16, device=open_device("null")
+    )
     return compiler.plan(Purpose.TRAIN, 4)
 
 
@@ -116,7 +118,9 @@ def test_a_conversion_is_shared(plan: Plan) -> None:
 
 
 def test_memory_is_planned_for_what_lies_there(plan: Plan) -> None:
-    wide = Compiler(load_net(NET), solver=SGD(type="SGD", momentum=0.9), device=NullDevice()).plan(Purpose.TRAIN, 4)
+    wide = Compiler(load_net(NET), solver=SGD(type="SGD", momentum=0.9), device=open_device("null")).plan(
+        Purpose.TRAIN, 4
+    )
     for value, storage in plan.memory.storage.items():
         assert storage.size >= plan.layouts[value].nbytes(value.type)
     assert plan.memory.lower_bound < wide.memory.lower_bound
