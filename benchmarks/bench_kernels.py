@@ -8,6 +8,7 @@ machine only ever adds to it. Where a backend's kernels decline there is no figu
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import report
+from benchmarks import render, report
 from benchmarks.alternate import BenchmarkError
 from netspec.backends.base import Device
 from netspec.backends.device import open_device
@@ -158,7 +159,7 @@ def milliseconds(device: Device, kernel: Kernel, case: Case, seconds: float) -> 
     return best * 1e3
 
 
-def main() -> None:
+def main() -> int:
     """Race the kernels of every case."""
     parser = report.parser(__doc__ or "")
     parser.add_argument("--only", help=f"groups between commas; of {', '.join(GROUPS)}")
@@ -174,18 +175,19 @@ def main() -> None:
     measured = [(case, raced(device, case, backends, seconds)) for group in wanted for case in GROUPS[group]()]
     if options.json:
         found = [{"op": case.op.name, "case": case.label, "ms": ms} for case, ms in measured]
-        report.print_json({"machine": about, "threads": options.threads, "kernels": found})
-        return
-    report.say(report.heading(about, options))
+        print(json.dumps({"machine": about, "threads": options.threads, "kernels": found}, indent=2))
+        return 0
+    print(f"{about['processor']}, {options.threads} threads, load {about['load'][0]}, {about['when']}\n")
     columns = ["operation", *(f"{name} ms" for name in backends)]
     rows = [
         [
             f"{case.op.name}, {case.label}",
-            *(report.milliseconds(ms[one] / 1e3) if one in ms else "" for one in backends),
+            *(render.milliseconds(ms[one] / 1e3) if one in ms else "" for one in backends),
         ]
         for case, ms in measured
     ]
-    report.print_table(columns, rows)
+    print(render.table(columns, rows))
+    return 0
 
 
 def raced(device: Device, case: Case, backends: list[str], seconds: float) -> dict[str, float]:
