@@ -22,8 +22,10 @@ class Net:
     name: str
     batch_size: int
     shape: tuple[int, ...]
-    """Of one image, or row of features."""
+    """Of one image, row of features, or text."""
     classes: int = 1000
+    symbols: int = 0
+    """How many different ones a text is made of; each has a label. 0 for what is no text."""
     dropout: bool = False
     """Whether it has dropout, at the rate `vars.dropout`."""
 
@@ -55,9 +57,10 @@ NETS = {
         Net("overfeat", 16, (3, 231, 231), dropout=True),
         Net("resnet50", 8, (3, 224, 224)),
         Net("mobilenet_v1", 16, (3, 224, 224)),
+        Net("transformer", 16, (128,), 256, symbols=256),
     )
 }
-"""In the order of the table. The LSTM character model and the Transformer encoder wait for their layers."""
+"""In the order of the table. The LSTM character model waits for its layers."""
 
 ALSO = {"jax": ("mlp", "lenet", "resnet20"), "sklearn": ("mlp",)}
 """Peers beside PyTorch, and the nets that they are measured with."""
@@ -68,16 +71,19 @@ MOMENTUM = 0.9
 
 
 def made_up_batch(net: Net, batch_size: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Images (normal numbers) and labels."""
+    """Images (normal numbers) and labels; texts, and a label for each of their symbols."""
     import numpy as np
 
     random = np.random.default_rng(0)
+    if net.symbols:
+        texts = random.integers(0, net.symbols, (batch_size, *net.shape), np.int32)
+        return texts, random.integers(0, net.classes, (batch_size, *net.shape))
     images = random.standard_normal((batch_size, *net.shape), dtype=np.float32)
     return images, random.integers(0, net.classes, batch_size)
 
 
 def made_up_weights(parts: Iterable[tuple[str, tuple[int, ...]]]) -> list[NDArray[Any]]:
-    """First values of parameters, given as pairs of a kind (`kernel`, `bias`, `gamma`, `beta`) and netspec's shape.
+    """First values of parameters, given as pairs of a kind (`kernel`, `bias`, `embeddings` …) and netspec's shape.
 
     Kernels are those of He et al. 2015, so that signals neither fade nor grow; nothing is 0 or 1 throughout, so that a
     mistake in any of them shows.

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 
 def build(name: str, dropout: bool = True) -> nn.Module:
@@ -22,6 +23,7 @@ def build(name: str, dropout: bool = True) -> nn.Module:
         "resnet20": resnet20,
         "resnet50": resnet50,
         "mobilenet_v1": mobilenet_v1,
+        "transformer": transformer,
     }
     return plain[name]()
 
@@ -199,3 +201,55 @@ def mobilenet_v1() -> nn.Module:
         stride = 2 if index in (1, 3, 5, 11) else 1
         layers += [*_normed(channels, channels, 3, stride, channels), _relu(), *_normed(channels, wider, 1), _relu()]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, 1000))
+
+
+class SelfAttention(nn.Module):
+    """Attention of 8 heads in a sequence; queries, keys and values are made by one product."""
+
+    def __init__(self, size: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.into = nn.Linear(size, 3 * size)
+        self.out = nn.Linear(size, size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, T, C) → (N, T, C)."""
+        q, k, v = self.into(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.out(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    """A layer of the Transformer encoder, normalized before each of its two parts."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.attention = nn.Sequential(nn.LayerNorm(size), SelfAttention(size, 8))
+        self.dense = nn.Sequential(
+            nn.LayerNorm(size), nn.Linear(size, 4 * size), nn.GELU(), nn.Linear(4 * size, size)
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, T, C) → (N, T, C)."""
+        x = x + self.attention(x)
+        return x + self.dense(x)
+
+
+class Embedded(nn.Module):
+    """A vector for each symbol and one for each place, added."""
+
+    def __init__(self, symbols: int, places: int, size: int) -> None:
+        super().__init__()
+        self.symbols = nn.Embedding(symbols, size)
+        self.places = nn.Embedding(places, size)
+
+    def forward(self, text: Tensor) -> Tensor:
+        """text: (N, T) → (N, T, C)."""
+        return self.symbols(text) + self.places.weight
+
+
+def transformer() -> nn.Module:
+    """A Transformer encoder of 4 layers for texts of 128 symbols."""
+    size = 256
+    return nn.Sequential(
+        Embedded(256, 128, size), *(Block(size) for _ in range(4)), nn.LayerNorm(size), nn.Linear(size, 256)
+    )

@@ -32,7 +32,7 @@ class TorchTraining:
         images, labels = map(torch.from_numpy, catalogue.made_up_batch(net, net.batch_size))
         if variant == "float64":
             self.model.double()
-            images = images.double()
+            images = images.double() if images.is_floating_point() else images
         self._set_weights()
         if images.ndim == 4:
             self.model.to(memory_format=memory)
@@ -49,7 +49,8 @@ class TorchTraining:
     def _loss(self, images: Tensor, labels: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
             scores = self.model(images)
-        return cross_entropy(scores if scores.dtype == torch.float64 else scores.float(), labels)
+        scores = scores if scores.dtype == torch.float64 else scores.float()
+        return cross_entropy(scores.flatten(0, -2), labels.flatten())
 
     def step(self) -> Tensor:
         """One training step; the loss before it."""
@@ -64,17 +65,17 @@ class TorchTraining:
         self._set_weights()
         self.update.state.clear()
         losses = [self.step().item()]
-        for index, (_, parameter) in enumerate(_parameters(self.model)):
+        for index, (_, parameter, shaped) in enumerate(_parameters(self.model)):
             assert parameter.grad is not None
-            np.save(folder / f"{index}.npy", _netspec_shaped(parameter.grad).contiguous().numpy())
+            np.save(folder / f"{index}.npy", shaped(parameter.grad).contiguous().numpy())
         return losses + [self.step().item() for _ in range(steps - 1)]
 
     def _set_weights(self) -> None:
         own = list(_parameters(self.model))
-        weights = catalogue.made_up_weights((kind, tuple(_netspec_shaped(one).shape)) for kind, one in own)
+        weights = catalogue.made_up_weights((kind, tuple(shaped(one).shape)) for kind, one, shaped in own)
         with torch.no_grad():
-            for (_, parameter), values in zip(own, weights, strict=True):
-                _netspec_shaped(parameter).copy_(torch.from_numpy(values))
+            for (_, parameter, shaped), values in zip(own, weights, strict=True):
+                shaped(parameter).copy_(torch.from_numpy(values))
 
 
 def set_threads(threads: int) -> None:
@@ -90,16 +91,36 @@ def warm_up() -> None:
     update.step()
 
 
-def _parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Each parameter with netspec's word for its kind, in the order of the net."""
-    kinds = {"weight": "kernel", "bias": "bias"}
-    norms = {"weight": "gamma", "bias": "beta"}
+Shaped = Callable[[Tensor], Tensor]
+"""A view of a parameter, or of its gradient, in the shape of netspec's parameter."""
+
+
+def _parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, Shaped]]:
+    """Each of netspec's parameters, in the order of the net: netspec's word for its kind, and what holds it here."""
+    inside: set[nn.Module] = set()
     for module in model.modules():
-        named = norms if isinstance(module, nn.BatchNorm2d) else kinds
+        if isinstance(module, torch_nets.SelfAttention):
+            inside.update(module.children())
+            yield from _of_attention(module)
+            continue
+        norm = isinstance(module, (nn.BatchNorm2d, nn.LayerNorm))
+        kinds = {"weight": "gamma", "bias": "beta"} if norm else {"weight": "kernel", "bias": "bias"}
         for name, parameter in module.named_parameters(recurse=False):
-            yield named[name], parameter
+            if module not in inside:
+                kind = "embeddings" if isinstance(module, nn.Embedding) else kinds[name]
+                yield kind, parameter, _turned if kind == "kernel" else torch.Tensor.detach
 
 
-def _netspec_shaped(tensor: Tensor) -> Tensor:
-    """A view in netspec's shape: its dense kernels are (inputs, outputs)."""
+def _turned(tensor: Tensor) -> Tensor:
+    """netspec's dense kernels are (inputs, outputs)."""
     return tensor.detach().t() if tensor.ndim == 2 else tensor.detach()
+
+
+def _of_attention(module: torch_nets.SelfAttention) -> Iterator[tuple[str, nn.Parameter, Shaped]]:
+    """netspec has query, key and value apart, and the heads as an axis of their own."""
+    heads = module.heads
+    for part in range(3):
+        yield "kernel", module.into.weight, lambda one, part=part: _turned(one.chunk(3)[part]).unflatten(1, (heads, -1))
+        yield "bias", module.into.bias, lambda one, part=part: one.detach().chunk(3)[part].unflatten(0, (heads, -1))
+    yield "kernel", module.out.weight, lambda one: _turned(one).unflatten(0, (heads, -1))
+    yield "bias", module.out.bias, torch.Tensor.detach

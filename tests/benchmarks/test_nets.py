@@ -24,6 +24,7 @@ PARAMETERS = {
     "overfeat": 145_920_872,
     "resnet50": 25_557_032,
     "mobilenet_v1": 4_231_976,
+    "transformer": 3_323_648,
 }
 """As torchvision counts AlexNet, VGG-11 and ResNet-50, Caffe's zoo GoogLeNet; the others by hand from the papers."""
 
@@ -36,7 +37,7 @@ def test_files_are_the_published_nets(name):
     built = build(spec, 2, training=True)
     states = [one for one in built.builder.states.values() if one.role == "parameter"]
     assert sum(one.value.type.size for one in states) == PARAMETERS[name]
-    assert built.outputs["logits"].shape == (2, net.classes)
+    assert built.outputs["logits"].shape == (2, *(net.shape if net.symbols else ()), net.classes)
     images, _ = spec.inputs.values()
     assert images.shape == net.shape
     assert net.dropout == any(getattr(layer, "rate", None) == 0.25 for layer in spec.layers)
