@@ -118,9 +118,13 @@ def _turned(tensor: Tensor) -> Tensor:
 
 def _of_attention(module: torch_nets.SelfAttention) -> Iterator[tuple[str, nn.Parameter, Shaped]]:
     """netspec has query, key and value apart, and the heads as an axis of their own."""
-    heads = module.heads
-    for part in range(3):
-        yield "kernel", module.into.weight, lambda one, part=part: _turned(one.chunk(3)[part]).unflatten(1, (heads, -1))
-        yield "bias", module.into.bias, lambda one, part=part: one.detach().chunk(3)[part].unflatten(0, (heads, -1))
-    yield "kernel", module.out.weight, lambda one: _turned(one).unflatten(0, (heads, -1))
+    heads = (module.heads, -1)
+
+    def part(number: int, axis: int) -> Shaped:
+        return lambda one: _turned(one.chunk(3)[number]).unflatten(axis, heads)
+
+    for number in range(3):
+        yield "kernel", module.into.weight, part(number, axis=1)
+        yield "bias", module.into.bias, part(number, axis=0)
+    yield "kernel", module.out.weight, lambda one: _turned(one).unflatten(0, heads)
     yield "bias", module.out.bias, torch.Tensor.detach

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import sqrt
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
-from netspec.graph.onnx_map import OnnxMap, integer
+from netspec.graph.onnx_map import GRADIENT, OnnxMap, integer
 from netspec.graph.op import Array, Grads, Op, Xp
 from netspec.graph.ops.elementwise import Greater, Maximum, Minimum, Where, elementwise
 from netspec.graph.ops.functions import Abs, Elu, Exp, Relu, Sigmoid, Softplus, Tanh
 from netspec.graph.ops.reduce import ReduceSum
-from netspec.graph.ops.special import Erf
+from netspec.graph.ops.special import Gelu
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample, sample_axis
@@ -38,11 +37,31 @@ class Softmax(Op):
         return e / e.sum(axis=self.axis, keepdims=True)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
-        flow = dy * y
-        return (flow - y * ReduceSum((self.axis,), keepdims=True)(flow),)
+        return (SoftmaxGrad(self.axis)(y, dy),)
 
     def flops(self, x: TensorType) -> int:
         return 5 * x.size
+
+
+@dataclass(frozen=True)
+class SoftmaxGrad(Op):
+    """The gradient of `Softmax` from its result y and dy: y · (dy - Σ y · dy), the sum along `axis`."""
+
+    axis: int = -1
+    onnx = GRADIENT
+
+    def infer(self, y: TensorType, dy: TensorType) -> TensorType:
+        self.check(dy == y, "the gradient is not of the result's type", expected=str(y), got=dy)
+        return y
+
+    def forward(self, xp: Xp, y: Array, dy: Array) -> Array:
+        return y * (dy - (y * dy).sum(axis=self.axis, keepdims=True))
+
+    def decompose(self, y: Value, dy: Value) -> Value:
+        return y * (dy - ReduceSum((self.axis,), keepdims=True)(y * dy))
+
+    def flops(self, y: TensorType, dy: TensorType) -> int:
+        return 4 * y.size
 
 
 @dataclass(frozen=True)
@@ -76,10 +95,6 @@ def _selu(x: Value) -> Value:
     return Elu(alpha)(x) * scale
 
 
-def _gelu(x: Value) -> Value:
-    return x * 0.5 * (Erf()(x * sqrt(0.5)) + 1.0)  # Hendrycks and Gimpel 2016, arXiv:1606.08415; not the tanh form
-
-
 ActivationName: TypeAlias = Literal[
     "linear", "relu", "relu6", "leaky_relu", "elu", "selu", "gelu", "sigmoid", "hard_sigmoid", "tanh", "softplus",
     "softsign", "silu", "swish", "mish", "exponential", "softmax", "log_softmax",
@@ -92,7 +107,7 @@ ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
     "leaky_relu": lambda x: _leaky_relu(x, 0.2),
     "elu": Elu(),
     "selu": _selu,
-    "gelu": _gelu,
+    "gelu": Gelu(),
     "sigmoid": Sigmoid(),
     "hard_sigmoid": lambda x: elementwise(Minimum(), elementwise(Maximum(), x * (1 / 6) + 0.5, 0.0), 1.0),
     "tanh": Tanh(),

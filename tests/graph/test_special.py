@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from math import erf
+from math import erf, exp, pi, sqrt
 
 import numpy as np
 
-from netspec.graph.ops.special import Erf
+from netspec.graph.ops.special import Erf, Gelu, GeluGrad
 
 
 def test_the_error_function_is_that_of_the_c_library_to_rounding():
@@ -26,3 +26,20 @@ def test_single_precision_stays_single_and_is_right_to_rounding():
 
 def test_what_is_not_a_number_stays_so():
     assert np.isnan(Erf().forward(np, np.array([np.nan]))).all()
+
+
+def test_gelu_and_its_gradient_are_their_formulas():
+    x = np.concatenate([np.linspace(-9, 9, 20_001), [0.0, 1e-300, 40.0, -40.0, 1e30, -1e30]])
+    share = np.array([(1 + erf(one / sqrt(2))) / 2 for one in x])
+    density = np.array([exp(-min(one * one, 1400) / 2) / sqrt(2 * pi) for one in x])
+    # The share is right to 4e-16; x times it as much as x is large.
+    np.testing.assert_allclose(Gelu().forward(np, x), x * share, rtol=1e-15, atol=1e-14)
+    found = GeluGrad().forward(np, x, np.full_like(x, 3.0))
+    np.testing.assert_allclose(found, 3 * (share + x * density), rtol=1e-15, atol=1e-14)
+
+
+def test_gelu_keeps_what_is_not_a_number():
+    nan = np.array([np.nan, 1.0])
+    assert np.isnan(Gelu().forward(np, nan)).tolist() == [True, False]
+    assert np.isnan(GeluGrad().forward(np, nan, np.ones(2))).tolist() == [True, False]
+    assert np.isnan(GeluGrad().forward(np, np.ones(2), nan)).tolist() == [True, False]

@@ -18,7 +18,7 @@ import netspec
 from netspec.graph.fused import Anchored, Fed, ForEach, Fused, Step
 from netspec.graph.layout import Layout
 from netspec.graph.op import Op
-from netspec.graph.ops import elementwise, functions, linear, normalization, reduce, shape
+from netspec.graph.ops import elementwise, functions, linear, normalization, reduce, shape, special
 from netspec.graph.ops.source import Constant, Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
@@ -77,6 +77,10 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     (Anchored(_CONV, 2, (Step(elementwise.Sub(), (0, 1)), Step(functions.Tanh(), (2,)))), (_IMAGE, _KERNEL, _RESULT)),
     (
         Anchored(linear.MatMul(), 2, (_BIAS, Step(_RELU, (2,)))),
+        (numbers(5, 3), numbers(3, 4, offset=0.1), numbers(4)),
+    ),
+    (
+        Anchored(linear.MatMul(), 2, (_BIAS, Step(special.Gelu(), (2,)))),
         (numbers(5, 3), numbers(3, 4, offset=0.1), numbers(4)),
     ),
     (

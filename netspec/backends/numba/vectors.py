@@ -1,4 +1,4 @@
-"""Ops along one axis: softmax and its logarithm, cross-entropy, the place of the maximum, one-hot vectors.
+"""Ops along one axis: softmax, its gradient, its logarithm, cross-entropy, the place of the maximum, one-hot vectors.
 
 Every thread has whole vectors to itself. Vectors are those along the axis, one for each place of the other axes.
 """
@@ -19,7 +19,7 @@ from netspec.graph.ops.reduce import ArgMax
 from netspec.graph.ops.shape import OneHot
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
-from netspec.layers.activations import LogSoftmax, Softmax
+from netspec.layers.activations import LogSoftmax, Softmax, SoftmaxGrad
 from netspec.layers.crossentropy import SoftmaxCrossEntropyLoss
 
 WORK = 8
@@ -44,6 +44,21 @@ def softmax(
         scale = one / total
         for c in range(count):
             y[b + c * yc] *= scale
+
+
+def softmax_grad(
+    first: int, last: int, y: Any, dy: Any, dx: Any, add: Any, zero: float,
+    yc: int, dc: int, xc: int, count: int, inner: int, y0: int, y1: int, d0: int, d1: int, x0: int, x1: int,
+) -> None:  # fmt: skip
+    """dx = y · (dy - Σ y · dy)"""
+    for unit in range(first, last):
+        i, j = unit // inner, unit % inner
+        a, b, to = i * y0 + j * y1, i * d0 + j * d1, i * x0 + j * x1
+        total = zero
+        for c in range(count):
+            total = add(total, y[a + c * yc] * dy[b + c * dc])
+        for c in range(count):
+            dx[to + c * xc] = y[a + c * yc] * (dy[b + c * dc] - total)
 
 
 def log_softmax(
@@ -196,6 +211,17 @@ class SoftmaxKernel(AlongAxis):
             body = log_softmax
             fixed = [*_functions(dtype, "exp", "log"), zero]
         return bound(body, self.axis(node), arrays, fixed, native.FAST)
+
+
+@kernel(SoftmaxGrad, backend="numba", rank=5)
+class SoftmaxGradKernel(AlongAxis):
+    """Each vector in two readings."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        dtype = node.inputs[0].dtype
+        arrays = [(array, dtype) for array in (*buffers.inputs, *buffers.outputs)]
+        fixed = [Function("add", dtype), Constant(0.0, dtype)]
+        return bound(softmax_grad, self.axis(node), arrays, fixed, native.FAST)
 
 
 @kernel(SoftmaxCrossEntropyLoss, backend="numba", rank=5)

@@ -1,13 +1,15 @@
-"""Special functions: the error function."""
+"""Special functions: the error function, and the activation that is made of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import pi, sqrt
 
-from netspec.graph.onnx_map import OnnxMap
-from netspec.graph.op import Array, Grads, Xp
+from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap
+from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.ops.elementwise import ELEMENTWISE
 from netspec.graph.ops.functions import Exp, Unary
+from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 
 # Coefficients of the rational approximations, highest power first: erf(x) = x · P(x²) / Q(x²) for |x| ≤ 0.46875, and
@@ -23,8 +25,8 @@ S = (
     3.29079923573345963e3, 4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3,
 )  # fmt: skip
 NEAR = 0.46875
-ONE_FROM = 6.0
-"""From here on erf is 1 to the last bit of float64."""
+END = 28.0
+"""From here on e^(-x²) is 0 in float64 too, and erf 1."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,62 @@ class Erf(Unary):
     onnx = OnnxMap("Erf")
 
     def forward(self, xp: Xp, x: Array) -> Array:
-        y = xp.minimum(xp.abs(x), ONE_FROM)
-        square = y * y
-        near = y * (_polynomial(P, square) / _polynomial(Q, square))
-        far = 1 - xp.exp(-square) * (_polynomial(R, y) / _polynomial(S, y))
-        return xp.sign(x) * xp.where(y <= NEAR, near, far)
+        return _erf(xp, x)[0]
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         (x,) = y.inputs
         return (dy * Exp()(-(x * x)) * (2 / sqrt(pi)),)
+
+
+def _erf(xp: Xp, x: Array) -> tuple[Array, Array]:
+    """erf x, and e^(-x²), which it is made of."""
+    y = xp.minimum(xp.abs(x), END)
+    square = y * y
+    tail = xp.exp(-square)
+    near = y * (_polynomial(P, square) / _polynomial(Q, square))
+    far = 1 - tail * (_polynomial(R, y) / _polynomial(S, y))
+    return xp.sign(x) * xp.where(y <= NEAR, near, far), tail
+
+
+def _gelu_to_onnx(g: Emitter, y: Value, x: str) -> str:
+    half, one, root = (g.constant(value, str(y.dtype)) for value in (0.5, 1.0, sqrt(0.5)))
+    share = g.node("Add", g.node("Erf", g.node("Mul", x, root)), one)
+    return g.node("Mul", g.node("Mul", x, half), share)
+
+
+@dataclass(frozen=True)
+class Gelu(Unary):
+    """x · Φ(x), Φ the distribution function of the normal distribution: ½ x (1 + erf(x/√2)).
+
+    Hendrycks and Gimpel 2016, arXiv:1606.08415; not the form with tanh, which is an approximation of it.
+    """
+
+    onnx = OnnxExpansion(_gelu_to_onnx)
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x * (0.5 * (1 + _erf(xp, x * sqrt(0.5))[0]))
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (GeluGrad()(y.inputs[0], dy),)
+
+
+@dataclass(frozen=True)
+class GeluGrad(Op):
+    """The gradient of `Gelu` from x and dy: dy · (Φ(x) + x e^(-x²/2) / √(2π)); one exponential serves both terms."""
+
+    traits = ELEMENTWISE
+    onnx = GRADIENT
+
+    def infer(self, x: TensorType, dy: TensorType) -> TensorType:
+        self.check(dy == x, "the gradient is not of the operand's type", expected=str(x), got=dy)
+        return x
+
+    def forward(self, xp: Xp, x: Array, dy: Array) -> Array:
+        erf, tail = _erf(xp, x * sqrt(0.5))
+        return dy * (0.5 * (1 + erf) + x * tail * (1 / sqrt(2 * pi)))
+
+    def decompose(self, x: Value, dy: Value) -> Value:
+        return dy * ((Erf()(x * sqrt(0.5)) + 1.0) * 0.5 + x * Exp()(x * x * -0.5) * (1 / sqrt(2 * pi)))
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:

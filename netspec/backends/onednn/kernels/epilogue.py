@@ -13,7 +13,7 @@ from netspec.backends.onednn.memory import MemoryDesc
 from netspec.graph.fused import Anchored
 from netspec.graph.layout import Layout
 from netspec.graph.op import Op
-from netspec.graph.ops import elementwise, functions
+from netspec.graph.ops import elementwise, functions, special
 from netspec.graph.types import TensorType
 
 UNARY: dict[type[Op], Callable[[Any], Eltwise | PRelu]] = {
@@ -23,6 +23,7 @@ UNARY: dict[type[Op], Callable[[Any], Eltwise | PRelu]] = {
     functions.Elu: lambda op: Eltwise(Algorithm.ELTWISE_ELU, op.alpha),
     functions.Softplus: lambda op: Eltwise(Algorithm.ELTWISE_SOFT_RELU, 1.0),
     functions.Abs: lambda op: Eltwise(Algorithm.ELTWISE_ABS),
+    special.Gelu: lambda op: Eltwise(Algorithm.ELTWISE_GELU_ERF),
 }
 """Functions that keep NaN. (The library's exp makes infinity of it.)"""
 
