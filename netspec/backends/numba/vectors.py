@@ -34,7 +34,7 @@ def softmax(
     for unit in range(first, last):
         a, b = unit // inner * x0 + unit % inner * x1, unit // inner * y0 + unit % inner * y1
         most = x[a]
-        for c in range(1, count):
+        for c in range(count):  # from 0: what is no whole vector of numbers is done one by one
             most = maximum(most, x[a + c * xc])
         total = zero
         for c in range(count):
@@ -69,7 +69,7 @@ def log_softmax(
     for unit in range(first, last):
         a, b = unit // inner * x0 + unit % inner * x1, unit // inner * y0 + unit % inner * y1
         most = x[a]
-        for c in range(1, count):
+        for c in range(count):  # from 0: what is no whole vector of numbers is done one by one
             most = maximum(most, x[a + c * xc])
         total = zero
         for c in range(count):
@@ -89,7 +89,7 @@ def cross_entropy(
         i, j = unit // inner, unit % inner
         a, b = i * x0 + j * x1, i * y0 + j * y1
         most = x[a]
-        for c in range(1, count):
+        for c in range(count):  # from 0: what is no whole vector of numbers is done one by one
             most = maximum(most, x[a + c * xc])
         total = zero
         for c in range(count):
