@@ -1,10 +1,10 @@
-"""MultiHeadAttention: several attentions side by side. Vaswani et al. 2017, arXiv:1706.03762."""
+"""MultiHeadAttention and GroupQueryAttention: attentions side by side. Vaswani et al. 2017, arXiv:1706.03762."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
-from typing import Any, ClassVar, Literal
+from math import prod, sqrt
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -20,8 +20,8 @@ from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
 
-HEADS = (0, 2, 1, 3)
-"""Axes (N, T, heads, size) in the order (N, heads, T, size), and back."""
+Inputs: TypeAlias = tuple[Value, Value, Value, Value | None]
+"""Query, value, key, and a mask."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,73 @@ class _OfMatrix:
         return self.initial.sample(seed, name, self.matrix, dtype).reshape(shape)
 
 
+class HeadsSpec(LayerSpec):
+    """Base of attentions in several heads: learned projections before and behind them."""
+
+    one_way: ClassVar = "it is written as products and a softmax, which are not put together again"
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """share of the weights that become 0 in training"""
+    use_bias: bool = True
+    """add a learned number to each output of the projections"""
+    use_causal_mask: bool = False
+    """place t looks at the places up to t only. An argument of the call in Keras"""
+    kernel_initializer: Initializer = GlorotUniform()
+    """first values of `query/kernel`, `key/kernel` and `value/kernel` (features, heads, size), and of
+    `attention_output/kernel` (heads, size, outputs)"""
+    bias_initializer: Initializer = Zeros()
+    """first values of `query/bias`, `key/bias` and `value/bias` (heads, size), and `attention_output/bias` (outputs)"""
+    kernel_regularizer: Regularizer | None = None
+    """penalty on each kernel, added to the loss"""
+    bias_regularizer: Regularizer | None = None
+    """penalty on each bias, added to the loss"""
+
+    def attended(
+        self, net: Builder, inputs: Inputs, heads: int, groups: int, sizes: tuple[int, int], outputs: int
+    ) -> Value:
+        """What `heads` find with keys and values of `groups`, (N, T, outputs); `sizes` are those of keys and values."""
+        query, value, key, mask = inputs
+        size, value_size = sizes
+        each = (groups, heads // groups) if groups < heads else (heads,)
+        q = self._heads(net, "query", query, each, size, factor=1 / sqrt(size))
+        k = self._heads(net, "key", key, (groups,), size)
+        v = self._heads(net, "value", value, (groups,), value_size)
+        if groups < heads:  # an axis for the heads that share them
+            k, v = (reshape_to(x, (*x.shape[:2], 1, *x.shape[2:])) for x in (k, v))
+        if mask is not None:
+            mask = reshape_to(mask, (mask.shape[0], *(1,) * len(each), *mask.shape[1:]))
+        scores = MatMul(transpose_b=True)(q, k)
+        made = weighted_mean(net, scores, v, self.dropout, use_causal_mask=self.use_causal_mask, mask=mask)
+        places = len(made.shape) - 2
+        behind = Transpose((0, places, *range(1, places), places + 1))(made)
+        joined = reshape_to(behind, (*query.shape[:2], heads * value_size))
+        y = MatMul()(joined, self._kernel(net, "attention_output", (heads, value_size, outputs), inputs=2))
+        if not self.use_bias:
+            return y
+        return y + net.parameter("attention_output/bias", (outputs,), self.bias_initializer, self.bias_regularizer)
+
+    def _heads(
+        self, net: Builder, name: str, x: Value, heads: tuple[int, ...], size: int, factor: float = 1.0
+    ) -> Value:
+        """The projection called `name` of x: (N, T, …) → (N, *heads, T, size), times `factor`."""
+        count = prod(heads)
+        y = MatMul()(x, self._kernel(net, name, (x.shape[-1], count, size), inputs=1))
+        if self.use_bias:
+            bias = net.parameter(f"{name}/bias", (count, size), self.bias_initializer, self.bias_regularizer)
+            y = y + reshape_to(bias, (count * size,))
+        y = reshape_to(y if factor == 1 else y * factor, (*x.shape[:2], *heads, size))
+        last = len(y.shape) - 1
+        return Transpose((0, *range(2, last), 1, last))(y)
+
+    def _kernel(self, net: Builder, name: str, shape: tuple[int, int, int], inputs: int) -> Value:
+        """The kernel of a projection as a matrix; the first `inputs` axes are those of what goes in."""
+        first, second, third = shape
+        matrix = (first * second, third) if inputs == 2 else (first, second * third)
+        initial = _OfMatrix(self.kernel_initializer, matrix)
+        return reshape_to(net.parameter(f"{name}/kernel", shape, initial, self.kernel_regularizer), matrix)
+
+
 @LAYERS.register
-class MultiHeadAttention(LayerSpec):
+class MultiHeadAttention(HeadsSpec):
     """Attention in `num_heads` subspaces at once: each place takes from all others what it finds fitting.
 
     Inputs query (N, T, …), value (N, S, …), key (N, S, …) and a mask (N, T, S); what is left out is the one before:
@@ -52,26 +117,9 @@ class MultiHeadAttention(LayerSpec):
     """size of queries and keys in each head"""
     value_dim: PositiveInt | None = None
     """size of values in each head; without it `key_dim`"""
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    """share of the weights that become 0 in training"""
-    use_bias: bool = True
-    """add a learned number to each output of the projections"""
     output_shape: PositiveInt | None = None
     """number of outputs; without it as many as the query has"""
-    use_causal_mask: bool = False
-    """place t looks at the places up to t only. An argument of the call in Keras"""
-    kernel_initializer: Initializer = GlorotUniform()
-    """first values of `query/kernel`, `key/kernel` (features, heads, key_dim), `value/kernel` (features, heads,
-    value_dim) and `attention_output/kernel` (heads, value_dim, outputs)"""
-    bias_initializer: Initializer = Zeros()
-    """first values of `query/bias`, `key/bias` (heads, key_dim), `value/bias` (heads, value_dim) and
-    `attention_output/bias` (outputs)"""
-    kernel_regularizer: Regularizer | None = None
-    """penalty on each kernel, added to the loss"""
-    bias_regularizer: Regularizer | None = None
-    """penalty on each bias, added to the loss"""
 
-    one_way: ClassVar = "it is written as products and a softmax, which are not put together again"
     samples: ClassVar = (
         Sample.of((2, 3, 4), num_heads=2, key_dim=3),
         Sample.of((2, 3, 4), (2, 5, 3), (2, 5, 2), num_heads=2, key_dim=2, value_dim=3, output_shape=5, use_bias=False),
@@ -91,43 +139,67 @@ class MultiHeadAttention(LayerSpec):
         attention_mask: Value | None = None,
     ) -> Value:
         """query: (N, T, …), value, key: (N, S, …), attention_mask: (N, T, S), not 0 where may be looked → (N, T, …)."""
-        query = net.floating(query)
-        value = query if value is None else net.floating(value)
-        key = value if key is None else net.floating(key)
-        need_sequences(query, value, key)
-        value_dim = self.value_dim or self.key_dim
-        q = self._heads(net, "query", query, self.key_dim, factor=1 / sqrt(self.key_dim))
-        k = self._heads(net, "key", key, self.key_dim)
-        v = self._heads(net, "value", value, value_dim)
-        mask = None if attention_mask is None else _mask(attention_mask, (query.shape[0], query.shape[1], key.shape[1]))
-        scores = MatMul(transpose_b=True)(q, k)
-        made = weighted_mean(net, scores, v, self.dropout, use_causal_mask=self.use_causal_mask, mask=mask)
-        joined = reshape_to(Transpose(HEADS)(made), (*query.shape[:2], self.num_heads * value_dim))
-        outputs = self.output_shape or query.shape[-1]
-        y = MatMul()(joined, self._kernel(net, "attention_output", (self.num_heads, value_dim, outputs), inputs=2))
-        if not self.use_bias:
-            return y
-        return y + net.parameter("attention_output/bias", (outputs,), self.bias_initializer, self.bias_regularizer)
-
-    def _heads(self, net: Builder, name: str, x: Value, size: int, factor: float = 1.0) -> Value:
-        """The projection called `name` of x: (N, T, …) → (N, heads, T, size), times `factor`."""
-        y = MatMul()(x, self._kernel(net, name, (x.shape[-1], self.num_heads, size), inputs=1))
-        if self.use_bias:
-            bias = net.parameter(f"{name}/bias", (self.num_heads, size), self.bias_initializer, self.bias_regularizer)
-            y = y + reshape_to(bias, (self.num_heads * size,))
-        y = y if factor == 1 else y * factor
-        return Transpose(HEADS)(reshape_to(y, (*x.shape[:2], self.num_heads, size)))
-
-    def _kernel(self, net: Builder, name: str, shape: tuple[int, int, int], inputs: int) -> Value:
-        """The kernel of a projection as a matrix; the first `inputs` axes are those of what goes in."""
-        first, second, third = shape
-        matrix = (first * second, third) if inputs == 2 else (first, second * third)
-        initial = _OfMatrix(self.kernel_initializer, matrix)
-        return reshape_to(net.parameter(f"{name}/kernel", shape, initial, self.kernel_regularizer), matrix)
+        inputs = _inputs(net, query, value, key, attention_mask)
+        sizes = self.key_dim, self.value_dim or self.key_dim
+        return self.attended(net, inputs, self.num_heads, self.num_heads, sizes, self.output_shape or query.shape[-1])
 
 
-def _mask(given: Value, shape: tuple[int, int, int]) -> Value:
-    """The mask as bool, with an axis for the heads."""
+@LAYERS.register
+class GroupQueryAttention(HeadsSpec):
+    """As MultiHeadAttention, but several heads share their keys and values: less to compute, and to remember.
+
+    Inputs query (N, T, …), value (N, S, …), key (N, S, …) and a mask (N, T, S); what is left out is the one before.
+    Output (N, T, …) with as many features as the query. Ainslie et al. 2023, arXiv:2305.13245.
+    """
+
+    type: Literal["GroupQueryAttention"] = "GroupQueryAttention"
+    head_dim: PositiveInt
+    """size of queries, keys and values in each head"""
+    num_query_heads: PositiveInt
+    """how many heads"""
+    num_key_value_heads: PositiveInt
+    """how many different keys and values: they are shared by num_query_heads / num_key_value_heads heads each"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 4), head_dim=3, num_query_heads=4, num_key_value_heads=2),
+        Sample.of((2, 3, 4), (2, 3, 5), head_dim=2, num_query_heads=3, num_key_value_heads=1, use_causal_mask=True),
+        Sample.of(
+            (3, 2, 4), (3, 3, 2), (3, 3, 2), (3, 2, 3), dtypes=("float32", "float32", "float32", "int32"), high=6,
+            head_dim=2, num_query_heads=2, num_key_value_heads=1, use_bias=False,
+        ),
+    )  # fmt: skip
+
+    def build(
+        self,
+        net: Builder,
+        query: Value,
+        value: Value | None = None,
+        key: Value | None = None,
+        attention_mask: Value | None = None,
+    ) -> Value:
+        """query: (N, T, …), value, key: (N, S, …), attention_mask: (N, T, S), not 0 where may be looked → (N, T, …)."""
+        heads, groups = self.num_query_heads, self.num_key_value_heads
+        need(
+            heads % groups == 0,
+            "the heads cannot share keys and values evenly",
+            expected=f"`num_query_heads` to be a multiple of {groups}",
+            got=f"{heads}",
+        )
+        inputs = _inputs(net, query, value, key, attention_mask)
+        return self.attended(net, inputs, heads, groups, (self.head_dim, self.head_dim), query.shape[-1])
+
+
+def _inputs(net: Builder, query: Value, value: Value | None, key: Value | None, mask: Value | None) -> Inputs:
+    """Query, value and key as floats, what is left out being the one before, and the mask as bool."""
+    query = net.floating(query)
+    value = query if value is None else net.floating(value)
+    key = value if key is None else net.floating(key)
+    need_sequences(query, value, key)
+    return query, value, key, None if mask is None else _mask(mask, (*query.shape[:2], key.shape[1]))
+
+
+def _mask(given: Value, shape: tuple[int, ...]) -> Value:
+    """The mask as bool."""
     n, t, s = shape
     need(
         given.shape in (shape, (n, 1, s)),
@@ -136,5 +208,4 @@ def _mask(given: Value, shape: tuple[int, int, int]) -> Value:
         got=given.type,
         hint=f"Reshape with `target_shape: [1, {s}]` before it" if given.shape == (n, s) else None,
     )
-    x = reshape_to(given, (n, 1, *given.shape[1:]))
-    return x if x.dtype == DType.BOOL else elementwise(Greater(), x, 0.5 if x.dtype.is_float else 0)
+    return given if given.dtype == DType.BOOL else elementwise(Greater(), given, 0.5 if given.dtype.is_float else 0)

@@ -52,6 +52,17 @@ def test_one_input_attends_to_itself():
     np.testing.assert_array_equal(layer(MULTI, X, **w).y, layer(MULTI, X, X, X, **w).y)
 
 
+def test_heads_of_a_group_share_keys_and_values():
+    fields = {"type": "GroupQueryAttention", "head_dim": 3, "num_query_heads": 4, "num_key_value_heads": 2}
+    w = weights(heads=4)
+    shared = {name: np.repeat(w[name][..., ::2, :], 2, axis=-2) for name in w if name.startswith(("key", "value"))}
+    grouped = {**w, **{name: w[name][..., ::2, :] for name in shared}}
+    mask = np.tri(5, 5, 2, dtype=np.int32)[None].repeat(2, 0)
+    y = layer(fields, X, X, X, mask, **grouped).y
+    expected = layer({**MULTI, "num_heads": 4}, X, X, X, mask, **{**w, **shared}).y
+    np.testing.assert_allclose(y, expected, rtol=1e-12)
+
+
 CAUSAL = [
     ({**MULTI, "use_causal_mask": True}, weights()),
     ({"type": "Attention", "use_causal_mask": True}, {}),
@@ -116,6 +127,11 @@ def test_first_values_are_those_of_the_matrices_that_kernels_stand_for():
         (MULTI, [(2, 6)], "the query is not a sequence"),
         (MULTI, [(2, 5, 6), (2, 4, 6), (2, 3, 6)], "there is not one key for each value"),
         (MULTI, [(2, 5, 6), (2, 4, 6), (2, 4, 6), (2, 4)], "the mask does not say for each place"),
+        (
+            {"type": "GroupQueryAttention", "head_dim": 2, "num_query_heads": 3, "num_key_value_heads": 2},
+            [(2, 5, 6)],
+            "the heads cannot share",
+        ),
         ("Attention", [(2, 5, 6), (2, 4, 3)], "query and key have vectors of different lengths"),
         ("AdditiveAttention", [(2, 5, 6), (2, 4, 6), (2, 4, 1)], "query and key have vectors of different lengths"),
         ({"type": "PositionEmbedding", "sequence_length": 4}, [(2, 5, 6)], "the sequence has 5 places"),

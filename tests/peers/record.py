@@ -33,7 +33,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 OF_CALLS = ("use_causal_mask",)
 """Fields that are arguments of the call in Keras."""
-OPERANDS = {"MultiHeadAttention": ("query", "value", "key", "attention_mask")}
+OPERANDS = dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), ("query", "value", "key", "attention_mask"))
 """Layers that take their inputs one by one in Keras, not as a list."""
 
 
