@@ -72,6 +72,16 @@ class Kernel:
         raise NotImplementedError
 
 
+def large_narrowed(node: Node, wanted: Signature) -> Signature:
+    """The signature with fewer bits for values of the first operand's shape alone: not for the vectors beside them."""
+    shape = node.inputs[0].shape
+    lying = [
+        layout if value.shape == shape else layout.as_stored(None)
+        for value, layout in zip((*node.inputs, *node.outputs), (*wanted.inputs, *wanted.outputs), strict=True)
+    ]
+    return Signature(tuple(lying[: len(node.inputs)]), tuple(lying[len(node.inputs) :]))
+
+
 @dataclass(frozen=True)
 class Choice:
     """The kernel chosen for a node, and the faster ones that declined, with their reasons."""

@@ -42,9 +42,9 @@ class Traits:
     """Operands that kernels can make by elementwise ops while they read them."""
     contracts: bool = False
     """Sums of products of its operands: these may be rounded to fewer bits where the sums are kept in more."""
-    rounds: bool = False
-    """Moves, compares or scales elements one by one, or sums up a few of them: its results may be kept in as few bits
-    as its operands. (So do elementwise ops and views, without saying it.)"""
+    rounds: tuple[int, ...] = ()
+    """Results that may be kept in as few bits as operands are: what is moved, compared or scaled element by element, or
+    sums of a few. (Those of elementwise ops and views may, without saying it.)"""
     source: bool = False
     """Has no operands to be computed from: an input, a state, a constant."""
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion
-from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.elementwise import Pow
 from netspec.graph.ops.shape import PadAxis, Slice
 from netspec.graph.types import TensorType
@@ -30,6 +30,7 @@ class AcrossChannels(Op):
     alpha: float = 1e-4
     beta: float = 0.75
     bias: float = 1.0
+    traits = Traits(rounds=(0,))
 
     @property
     def reach(self) -> int:

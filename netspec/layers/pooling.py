@@ -25,7 +25,7 @@ class MaxPool(Op):
     """
 
     window: Window
-    traits = Traits(rounds=True)
+    traits = Traits(rounds=(0,))
     # ONNX's second result, `Indices`, counts places in the whole tensor: it is not the one here.
     onnx = OnnxMap(
         "MaxPool", kernel_shape=ints("window.size"), strides=ints("window.strides"), pads=pads("window.pads")
@@ -65,7 +65,7 @@ class MaxPoolGrad(Op):
 
     window: Window
     shape: tuple[int, ...]
-    traits = Traits(rounds=True)
+    traits = Traits(rounds=(0,))
     onnx = GRADIENT
 
     def infer(self, dy: TensorType, index: TensorType) -> TensorType:
@@ -90,7 +90,7 @@ class MaxPoolGather(Op):
     """The elements of x at the places that won: the gradient of `MaxPoolGrad`."""
 
     window: Window
-    traits = Traits(rounds=True)
+    traits = Traits(rounds=(0,))
     onnx = GRADIENT
 
     def infer(self, x: TensorType, index: TensorType) -> TensorType:
@@ -118,7 +118,7 @@ class AveragePool(Op):
     """y[n, c, i…] = mean over the k that lie inside the input of x[n, c, i·stride + k - pad, …]."""
 
     window: Window
-    traits = Traits(rounds=True)
+    traits = Traits(rounds=(0,))
     onnx = OnnxMap(
         "AveragePool",
         fixed={"count_include_pad": 0},
@@ -152,7 +152,7 @@ class AveragePoolGrad(Op):
 
     window: Window
     shape: tuple[int, ...]
-    traits = Traits(rounds=True)
+    traits = Traits(rounds=(0,))
     onnx = GRADIENT
 
     def infer(self, dy: TensorType) -> TensorType:

@@ -84,9 +84,7 @@ def _rounded(node: Node, value: Value, narrow: set[Value], read: Mapping[Value, 
     given = [operand for operand in node.inputs if operand in narrow]
     if traits.elementwise:
         return any(operand.shape == value.shape for operand in given)
-    if traits.rounds:  # statistics beside the results have fewer axes
-        return any(operand.type.rank == value.type.rank for operand in given)
-    return traits.view and bool(given)
+    return bool(given) and (traits.view or value.index in traits.rounds)
 
 
 def _contracted_alone(value: Value, read: Mapping[Value, Sequence[Node]]) -> bool:

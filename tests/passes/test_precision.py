@@ -16,6 +16,7 @@ from netspec.graph.fused import Anchored
 from netspec.graph.graph import Graph
 from netspec.graph.ops.elementwise import Add
 from netspec.graph.ops.functions import Relu, Tanh
+from netspec.graph.ops.layer_normalization import LayerNormalization
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import Reorder, Reshape
@@ -87,6 +88,15 @@ def test_losses_and_updates_are_not_rounded_nor_what_they_read(scope: Scope) -> 
         other = MatMul()(Relu()(product), State("v", typed((5, 5)))())
     found = narrowable(Graph({"y": ReduceSum()(other)}))
     assert found.isdisjoint({product, other, other.inputs[0]})
+
+
+def test_statistics_of_rows_are_not_rounded_though_they_have_as_many_axes() -> None:
+    rows = MatMul()(x(4, 6), State("w", typed((6, 5)))())
+    gamma = State("gamma", typed((5,)))()
+    y, mean, variance = LayerNormalization().many(rows, gamma, gamma)
+    found = narrowable(Graph({"y": ReduceSum()(y), "m": ReduceSum()(mean), "v": ReduceSum()(variance)}))
+    assert y in found
+    assert found.isdisjoint({mean, variance})
 
 
 def test_states_are_of_float32_and_written_so(plan: Plan) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from netspec.backends.numba import native
 from netspec.backends.numba.moves import in_turn
-from netspec.backends.numba.native import Argument, Constant, Function, Literal, Number, Pointer, Size
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.backends.numba.native import Argument, Constant, Function, Literal, Number, Pointer, Size, pointer_to
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel, large_narrowed
 from netspec.graph.layout import Signature
 from netspec.graph.ops.layer_normalization import LayerNormalization, LayerNormalizationGrad
 from netspec.graph.plan import aligned
@@ -110,15 +110,23 @@ def _cut(rows: int) -> tuple[int, int]:
     return -(-rows // piece), piece
 
 
+class OverRowsKernel(Kernel):
+    """Base of both: what is of the operand's shape may lie in fewer bits, factors and statistics may not."""
+
+    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+        return large_narrowed(node, wanted)
+
+
 @kernel(LayerNormalization, backend="numba", rank=5)
-class LayerNormalizationKernel(Kernel):
+class LayerNormalizationKernel(OverRowsKernel):
     """Rows one after another."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x, gamma, beta), dtype = buffers.inputs, node.inputs[0].dtype
         rows, length = _rows(node)
         kinds: tuple[Argument, ...] = (
-            *(Pointer(dtype),) * 6, Function("sqrt", dtype), Constant(0.0, dtype), Constant(1.0, dtype),
+            *(pointer_to(one, dtype) for one in (*buffers.inputs, *buffers.outputs)),
+            Function("sqrt", dtype), Constant(0.0, dtype), Constant(1.0, dtype),
             *(Literal(int(one is not None)) for one in buffers.outputs), *(Number(dtype),) * 2, Size(),
         )  # fmt: skip
         epsilon = node.op.epsilon  # type: ignore[attr-defined]  # both ops have it
@@ -128,7 +136,7 @@ class LayerNormalizationKernel(Kernel):
 
 
 @kernel(LayerNormalizationGrad, backend="numba", rank=5)
-class LayerNormalizationGradKernel(Kernel):
+class LayerNormalizationGradKernel(OverRowsKernel):
     """Pieces of rows one after another, then the sums of all pieces."""
 
     def workspace(self, node: Node, layouts: Signature) -> int:
@@ -146,8 +154,9 @@ class LayerNormalizationGradKernel(Kernel):
             assert buffers.workspace is not None
             half = len(buffers.workspace) // 2
             slopes, offsets = (part.view(str(dtype)) for part in (buffers.workspace[:half], buffers.workspace[half:]))
-        kinds = (
-            *(element,) * 8, Function("sqrt", dtype), Constant(0.0, dtype), Constant(1.0, dtype),
+        kinds: tuple[Argument, ...] = (
+            *(pointer_to(one, dtype) for one in (*buffers.inputs, dx)), *(element,) * 2,
+            Function("sqrt", dtype), Constant(0.0, dtype), Constant(1.0, dtype),
             Literal(int(dx is not None)), Literal(int(added)), *(Number(dtype),) * 2, *(Size(),) * 3,
         )  # fmt: skip
         epsilon = node.op.epsilon  # type: ignore[attr-defined]  # both ops have it

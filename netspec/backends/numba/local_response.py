@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from netspec.backends.numba import native
-from netspec.backends.numba.native import Argument, Constant, Function, Literal, Number, Pointer, Size
+from netspec.backends.numba.native import Argument, Constant, Function, Literal, Number, Size, pointer_to
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.plan import aligned
@@ -97,6 +97,9 @@ class Neighbours(Kernel):
         chosen = last if last in given else PLAIN
         return Signature((chosen,) * len(given), (chosen,))
 
+    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+        return wanted
+
     def workspace(self, node: Node, layouts: Signature) -> int:
         assert isinstance(node.op, AcrossChannels)
         kind = node.inputs[0].type
@@ -118,7 +121,7 @@ class Neighbours(Kernel):
         factors = [2 * op.share * op.beta] if isinstance(op, LRNGrad) else []
         dtype = kind.dtype
         kinds: tuple[Argument, ...] = (
-            *(Pointer(dtype),) * len(arrays), *(Function(name, dtype) for name in ("exp", "log", "sqrt")),
+            *(pointer_to(one, dtype) for one in arrays), *(Function(name, dtype) for name in ("exp", "log", "sqrt")),
             Constant(0.0, dtype), Constant(1.0, dtype), Literal(op.reach), Literal(int(op.beta == 0.75)),
             Literal(1) if step == 1 else Size(), *(Size(),) * 6, *(Number(dtype),) * (3 + len(factors)),
         )  # fmt: skip
@@ -144,6 +147,9 @@ class LRNKernel(Neighbours):
 
 @kernel(LRNGrad, backend="numba", rank=5)
 class LRNGradKernel(Neighbours):
-    """Pixels one after another."""
+    """Pixels one after another; what is written first is read again, and must not be rounded."""
 
     scratch = 2
+
+    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+        return Signature(wanted.inputs, tuple(one.as_stored(None) for one in wanted.outputs))

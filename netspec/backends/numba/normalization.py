@@ -22,7 +22,7 @@ from netspec.backends.numba.moves import in_turn
 from netspec.backends.numba.native import Constant, Function, Number, Pointer, Size, pointer_to
 from netspec.backends.numba.trace import scalar_code, why_untraceable
 from netspec.graph.fused import Anchored, Fed, Fused
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel, large_narrowed
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Op
 from netspec.graph.ops.normalization import (
@@ -129,12 +129,7 @@ class OverChannelsKernel(Kernel):
         return Signature(tuple(lying[: len(given)]), tuple(lying[len(given) :]))
 
     def narrowed(self, node: Node, wanted: Signature) -> Signature:
-        shape = node.inputs[0].shape
-        lying = [
-            layout if value.shape == shape else layout.as_stored(None)
-            for value, layout in zip((*node.inputs, *node.outputs), (*wanted.inputs, *wanted.outputs), strict=True)
-        ]
-        return Signature(tuple(lying[: len(node.inputs)]), tuple(lying[len(node.inputs) :]))
+        return large_narrowed(node, wanted)
 
     def workspace(self, node: Node, layouts: Signature) -> int:
         x = node.inputs[0].type

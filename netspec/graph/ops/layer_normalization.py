@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from netspec.graph.onnx_map import GRADIENT, OnnxMap, floating, integer
-from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.elementwise import Pow
 from netspec.graph.ops.reduce import Broadcast, ReduceMean, ReduceSum
 from netspec.graph.types import TensorType
@@ -20,6 +20,7 @@ class OverRows(Op):
 
     axis: int = -1
     epsilon: float = 1e-3
+    traits = Traits(rounds=(0,))
 
     def statistic(self, x: TensorType, *vectors: TensorType) -> TensorType:
         """The type of one number for each row, which stays broadcastable; raises unless `vectors` are rows of `x`."""

@@ -24,7 +24,7 @@ class OverChannels(Op):
 
     axis: int = 1
     epsilon: float = 1e-3
-    traits = Traits(rounds=True)
+    traits = Traits(rounds=(0,))
 
     def channels(self, x: TensorType, *vectors: TensorType) -> TensorType:
         """The type of a per-channel vector of `x`; raises unless `vectors` are of that type."""
@@ -100,7 +100,7 @@ class BatchNormalizationTraining(OverChannels):
     Results: y, mean, variance. The variance is the biased one, Σ(x - mean)² / m.
     """
 
-    traits = Traits(anchor=True, rounds=True)
+    traits = Traits(anchor=True, rounds=(0,))
     onnx = GRADIENT
 
     def infer(self, x: TensorType, gamma: TensorType, beta: TensorType) -> tuple[TensorType, TensorType, TensorType]:
@@ -148,7 +148,7 @@ class BatchNormalizationGrad(OverChannels):
     dx = gamma / √(variance + ε) · (dy - dbeta / m - x̂ · dgamma / m), dgamma = Σ dy · x̂, dbeta = Σ dy.
     """
 
-    traits = Traits(feeds=(4,), rounds=True)
+    traits = Traits(feeds=(4,), rounds=(0,))
     onnx = GRADIENT
 
     def infer(

@@ -92,7 +92,7 @@ class Transpose(Op):
     """Axes in another order."""
 
     permutation: tuple[int, ...]
-    traits = Traits(rounds=True)
+    traits = Traits(rounds=(0,))
     onnx = OnnxMap("Transpose", perm=ints("permutation"))
 
     def infer(self, x: TensorType) -> TensorType:
@@ -119,7 +119,7 @@ class Concat(Op):
     """Operands one after another along `axis`; the other axes must agree."""
 
     axis: int = 1
-    traits = Traits(rounds=True)
+    traits = Traits(rounds=(0,))
     onnx = OnnxMap("Concat", axis=integer("axis"))
 
     def infer(self, *xs: TensorType) -> TensorType:
@@ -158,7 +158,7 @@ class Slice(Op):
     axis: int
     start: int
     stop: int
-    traits = Traits(rounds=True)
+    traits = Traits(rounds=(0,))
     onnx = OnnxExpansion(
         lambda g, y, x: g.node("Slice", x, *(g.constant([n], "int64") for n in (y.op.start, y.op.stop, y.op.axis)))
     )
@@ -194,7 +194,7 @@ class PadAxis(Op):
     axis: int
     before: int
     after: int
-    traits = Traits(rounds=True)
+    traits = Traits(rounds=(0,))
     onnx = OnnxExpansion(_pad_to_onnx)
 
     def infer(self, x: TensorType) -> TensorType:

@@ -11,6 +11,7 @@ from typing import Any
 
 from netspec.backends.onednn.constants import Algorithm, Arg
 from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, desc
+from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.normalization import lrn_forward
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.graph.kernel import kernel
@@ -28,21 +29,23 @@ class LocalResponse(OneDnnKernel):
         (x,) = types
         if x.rank != 4:
             return f"{x.rank} axes, not those of images"
-        made = _described(op, x).implementation
+        made = _described(op, desc(x, Layout.channels_last(4))).implementation
         return None if "jit" in made else f"the library has no fast code for it, only {made}"
 
     def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
         last = Layout.channels_last(4)
         return Signature((last,), (last,))
 
+    def stored(self, wanted: Signature) -> Signature | None:
+        return wanted if wanted.inputs[0].dtype == wanted.outputs[0].dtype else None
+
     def describe(self, node: Node, layouts: Signature) -> Computation:
         op, x = node.op, node.inputs[0].type
         assert isinstance(op, LRN)
         lying = desc(x, layouts.inputs[0])
-        return Computation(_described(op, x), {Arg.SRC: Place(0, lying), Arg.DST: Place(0, lying, output=True)})
+        return Computation(_described(op, lying), {Arg.SRC: Place(0, lying), Arg.DST: Place(0, lying, output=True)})
 
 
-def _described(op: LRN, x: TensorType) -> PrimitiveDesc:
-    lying = desc(x, Layout.channels_last(4))
+def _described(op: LRN, lying: MemoryDesc) -> PrimitiveDesc:
     numbers = (op.size, op.alpha, op.beta, op.bias)
     return lrn_forward(lying, lying, Algorithm.LRN_ACROSS_CHANNELS, *numbers, training=False)
