@@ -130,6 +130,16 @@ class NoGradientError(Exception):
     """A gradient was asked through an op that has none. A defect of a layer, or an integer used as a weight."""
 
 
+def simplest(op: Op, *inputs: Value) -> Value:
+    """The op applied, or what its result equals, as the pass `simplify` would have it."""
+    made = op.simplified(*inputs)
+    if made is None:
+        return op(*inputs)
+    while (simpler := made.op.simplified(*made.inputs)) is not None:
+        made = simpler
+    return made
+
+
 @dataclass(frozen=True)
 class NoGradient(Op):
     """Base of ops whose gradient is zero or undefined everywhere (comparisons, arg-max, random bits)."""

@@ -5,14 +5,15 @@ Each is one node for export. To the compiler it is a matrix product of all input
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from netspec.graph.fused import Fused, fused
 from netspec.graph.onnx_map import Emitter, OnnxExpansion
-from netspec.graph.op import Array, Op, Xp
+from netspec.graph.op import Array, Op, Xp, simplest
+from netspec.graph.ops.elementwise import Add
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.recurrence import Recurrence, at_step, columns, in_order, sequence_of
 from netspec.graph.ops.reduce import Broadcast, reshape_to
@@ -21,6 +22,9 @@ from netspec.graph.ops.source import Fill, Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 from netspec.layers.activations import activate
+
+Apply: TypeAlias = Callable[..., Value]
+"""Applies an op to operands."""
 
 ONNX_ACTIVATIONS = {"tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu"}
 
@@ -71,20 +75,24 @@ class Cell(Op):
         """That of the inputs' product, and that of the recurrent one; empty where there is none."""
         return list(bias), []
 
-    def decompose(self, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> Value:
+    def decompose(self, *operands: Value) -> Value:
+        return self.made_of(Op.__call__, *operands)
+
+    def simplified(self, *operands: Value) -> Value:
+        # Each op as the pass `simplify` has it. The gradient decomposes this op too: both become one computation.
+        return self.made_of(simplest, *operands)
+
+    def made_of(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> Value:
+        """What it decomposes into; `apply` makes the product of the inputs."""
         bias, mask = rest[: self.use_bias], rest[self.use_bias :]
         outer, inner = self.biases(bias)
-        product = MatMul()
-        z = product.simplified(x, kernel) or product(x, kernel)
+        z = apply(MatMul(), x, kernel)
         for one in outer:
-            z = z + one
+            z = apply(Add(), z, one)
         if mask:
             wide = Broadcast((*x.shape[:2], recurrent.shape[0]))
             z = Concat(2)(z, *(wide(reshape_to(one, (x.shape[0], 1, one.shape[1]))) for one in mask))
         return self.recurrence(x.dtype).many(z, recurrent, *inner)[0]
-
-    def simplified(self, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> Value:
-        return self.decompose(x, kernel, recurrent, *rest)
 
     def forward(self, xp: Xp, x: Array, kernel: Array, recurrent: Array, *rest: Array) -> Array:
         bias, mask = rest[: self.use_bias], rest[self.use_bias :]
@@ -242,19 +250,15 @@ class GRU(GatedCell):
         """u · h + (1 - u) · g, so written that its gradient needs nothing else."""
         return update * h + candidate - update * candidate
 
-    def decompose(self, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> Value:
+    def made_of(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> Value:
         if self.reset_after:
-            return super().decompose(x, kernel, recurrent, *rest)
-        return self._unrolled(x, kernel, recurrent, *rest)
-
-    def _unrolled(self, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> Value:
-        """Step by step: there are two products in each step, with elementwise ops between them."""
+            return super().made_of(apply, x, kernel, recurrent, *rest)
+        # Step by step: there are two products in each, with elementwise ops between them.
         bias, mask = rest[: self.use_bias], rest[self.use_bias :]
         units = recurrent.shape[0]
-        product = MatMul()
-        z = product.simplified(x, kernel) or product(x, kernel)
+        z = apply(MatMul(), x, kernel)
         for one in bias:
-            z = z + one
+            z = apply(Add(), z, one)
         gates, candidates = Slice(1, 0, 2 * units)(recurrent), Slice(1, 2 * units, 3 * units)(recurrent)
         h, found = Fill(0.0, x.type.with_shape(1, units))(), {}
         for t in in_order(x.shape[1], self.reverse):

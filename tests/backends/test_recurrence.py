@@ -11,6 +11,7 @@ from netspec.cli.specs import load_spec
 from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
 from netspec.schema.net import NetSpec
 from netspec.solvers.sgd import SGD
+from tests.interpret import run
 
 BATCH, STEPS, VOCABULARY = 3, 5, 7
 
@@ -62,6 +63,23 @@ def test_all_kernels_train_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert found["reference"][-1] < found["reference"][0]
     for kernels, ours in found.items():
         np.testing.assert_allclose(ours, found["reference"], rtol=1e-5, err_msg=kernels)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_are_those_of_the_graph_before_the_passes(name: str) -> None:
+    """The embedding's among them, which come by way of products that the passes move before the look-up."""
+    made = compiler({"name": "memory", "units": 6, "return_sequences": True, **LAYERS[name]})
+    random = np.random.default_rng(3)
+    feeds: dict[str, Any] = {one: random.integers(0, VOCABULARY, (BATCH, STEPS)) for one in ("text", "next")}
+    feeds = {one: array.astype(np.int32) for one, array in feeds.items()}
+    program = made.program(Purpose.GRADIENTS, BATCH)
+    got = program(feeds)
+    states = {one: made.states[one] for one in made.names("parameter")}
+    expected, _ = run(made.graph(Purpose.GRADIENTS, BATCH), feeds, states)
+    assert got.keys() == expected.keys()
+    for one, array in expected.items():
+        assert np.any(array)
+        np.testing.assert_allclose(got[one], array, rtol=1e-4, atol=1e-5 * float(np.abs(array).max()), err_msg=one)
 
 
 def test_forward_is_computed_once_and_steps_are_not_unrolled() -> None:

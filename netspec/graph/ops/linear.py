@@ -8,6 +8,7 @@ from math import prod
 from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.reduce import reshape_to, sum_to
+from netspec.graph.ops.shape import Reshape
 from netspec.graph.types import TensorType, broadcast_shapes
 from netspec.graph.value import Value
 
@@ -69,6 +70,20 @@ class MatMul(Op):
             db = MatMul(not self.transpose_a, False)(a, dy)
         return sum_to(da, y.inputs[0].shape), sum_to(db, b.shape)
 
+    def simplified(self, a: Value, b: Value) -> Value | None:
+        # Of rows looked up in a shorter table each is multiplied once, however often it is looked up.
+        if len(b.shape) != 2:
+            return None
+        found = _looked_up(a)
+        if found is not None and not self.transpose_a:
+            return reshape_to(Gather()(self(found[0], b), found[1]), self.infer(a.type, b.type).shape)
+        if not self.transpose_a or self.transpose_b or len(a.shape) != 2:
+            return None
+        if found is not None:
+            return self(found[0], _added_up(b, found[1], found[0].shape[0]))
+        found = _looked_up(b)
+        return None if found is None else self(_added_up(a, found[1], found[0].shape[0]), found[0])
+
     def flops(self, a: TensorType, b: TensorType) -> int:
         inner = a.shape[-2] if self.transpose_a else a.shape[-1]
         return 2 * self.infer(a, b).size * inner
@@ -77,6 +92,39 @@ class MatMul(Op):
 def _rows(x: Value) -> Value:
     """All leading axes made one: a matrix."""
     return reshape_to(x, (prod(x.shape[:-1]), x.shape[-1]))
+
+
+def _unshaped(x: Value) -> Value:
+    """The value behind reshapes."""
+    while isinstance(x.op, Reshape):
+        (x,) = x.inputs
+    return x
+
+
+def _looked_up(x: Value) -> tuple[Value, Value] | None:
+    """The table and the index of rows, reshaped or not, that are looked up in a table with fewer rows than they."""
+    y = _unshaped(x)
+    if not isinstance(y.op, Gather):
+        return None
+    table, index = y.inputs
+    whole = len(table.shape) == 2 and x.shape[-1] == table.shape[1]
+    return (table, index) if whole and table.shape[0] < prod(index.shape) else None
+
+
+def _added_up(values: Value, index: Value, rows: int) -> Value:
+    """`ScatterRows` of a matrix: always written alike, so that it is computed once."""
+    count = prod(index.shape)
+    matrix = reshape_to(_unshaped(values), (count, values.shape[-1]))
+    return ScatterRows(rows)(matrix, reshape_to(index, (count,)))
+
+
+def before_look_up(op: Op, a: Value, b: Value) -> Value | None:
+    """An elementwise op of looked-up rows `a`, and of `b` that is the same for all of them, done on the table."""
+    found = _looked_up(a)
+    if found is None or a.op != Gather() or len(b.shape) > 1 or b.shape not in ((), a.shape[-1:]):
+        return None
+    table, index = found
+    return Gather()(op(table, b), index)
 
 
 @dataclass(frozen=True)
@@ -117,6 +165,16 @@ class ScatterRows(Op):
         table = xp.zeros((self.rows, *values.shape[index.ndim :]), values.dtype)
         xp.add.at(table, index.reshape(-1), values.reshape(-1, *table.shape[1:]))
         return table
+
+    def simplified(self, values: Value, index: Value) -> Value | None:
+        # Rows of a product are added up before they are multiplied, if that makes them fewer.
+        product, count = _unshaped(values), prod(index.shape)
+        if not isinstance(product.op, MatMul) or product.op.transpose_a or self.rows >= count:
+            return None
+        a, b = product.inputs
+        if len(b.shape) != 2 or prod(a.shape[:-1]) != count or values.shape[len(index.shape) :] != product.shape[-1:]:
+            return None
+        return MatMul(transpose_b=product.op.transpose_b)(_added_up(a, index, self.rows), b)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return Gather()(dy, y.inputs[1]), None
