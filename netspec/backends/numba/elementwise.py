@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from netspec.backends.numba import native
@@ -44,20 +44,28 @@ Code = tuple[tuple[str, ...], tuple[str, ...]]
 """What `scalar_code` gives: lines for one element, and the names of the results in them."""
 
 
-def bound(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None], work: int | None = None) -> Thunk:
-    """A call of compiled scalar code over arrays; inputs broadcast to the shape of the outputs.
+def bound(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
+    """A call of compiled scalar code over arrays; inputs broadcast to the shape of the outputs."""
+    size = next(array.size for array in outputs if array is not None)
+    return binder(code, inputs, outputs, size + size * len(code[0]) // LINES_AN_ELEMENT)(inputs, outputs)
 
-    `work` is the number of elements that take as long, where the shape does not tell it.
-    """
-    source, arrays = source_of(code, inputs, outputs)
+
+def binder(
+    code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None], work: int
+) -> Callable[[Sequence[Any], Sequence[Any | None]], Thunk]:
+    """What makes such calls for any arrays that lie like these; `work` is about how many elements take as long."""
+    source, _ = source_of(code, inputs, outputs)
     loops, numbers = source.loops, source.numbers()
-    arguments = (*(native.Pointer(dtype_of(arrays[k])) for k in source.arrays), *(native.Size() for _ in numbers))
+    dtypes = [*source.operands, *(one.dtype for one in source.results)]
+    arguments = (*(native.Pointer(dtypes[k]) for k in source.arrays), *(native.Size() for _ in numbers))
     units = loops.size if source.depth == 1 else loops.size // loops.sizes[-1]
-    if work is None:
-        work = loops.size + loops.size * len(code[0]) // LINES_AN_ELEMENT
-    return native.of_source(source.text(), arguments).bind(
-        units, work, *(arrays[k] for k in source.arrays), *numbers.values()
-    )
+    made = native.of_source(source.text(), arguments)
+
+    def bind(inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
+        arrays = [*inputs, *(array for array in outputs if array is not None)]
+        return made.bind(units, work, *(arrays[k] for k in source.arrays), *numbers.values())
+
+    return bind
 
 
 def source_of(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> tuple[ElementwiseSource, list[Any]]:

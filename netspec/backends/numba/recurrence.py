@@ -11,7 +11,7 @@ from functools import partial
 from math import prod
 from typing import Any, ClassVar, Protocol
 
-from netspec.backends.numba.elementwise import Code, bound, copy, fill
+from netspec.backends.numba.elementwise import Code, binder, copy, fill
 from netspec.backends.numba.moves import in_turn
 from netspec.backends.numba.trace import scalar_code, why_untraceable
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
@@ -104,16 +104,15 @@ class RecurrenceKernel(Recurrent):
         lines, names = scalar_code(step, *(dtype,) * step.arity)
         first = op.gates + op.products
         before = [f"a{first + index}" for index in range(op.states)]
-        code = lines, (*names[: op.states], names[0], *before, *names[op.states :])
+        cell = Steps((lines, (*names[: op.states], names[0], *before, *names[op.states :])))
         once, multiply = self.multiplier(node).bind(states[op.fed], u, bias, product, own)
         calls = [fill(0, state) for state in states]
         for number, t in enumerate(in_order(z.shape[1], op.reverse)):
             calls += once if number == 1 else ()
             calls.append(multiply if number else _first(product, bias))
             inputs = [*_parts(z[:, t], units), *_parts(product, units), *states]
-            calls.append(
-                bound(code, inputs, [*states, *(one if one is None else one[:, t] for one in buffers.outputs)])
-            )
+            results = [None if one is None else one[:, t] for one in buffers.outputs]
+            calls.append(cell(inputs, [*states, *results]))
         return in_turn(calls)
 
 
@@ -143,7 +142,7 @@ class RecurrenceGradKernel(Recurrent):
         lines, names = scalar_code(derivative.body, *(dtype,) * derivative.body.arity)
         ranges = op.parts(derivative)
         first, last = ranges[-1]
-        code = lines, (*names, *names[first:last])
+        cell = Steps((lines, (*names, *names[first:last])))
         once, multiply = self.multiplier(node).bind(flowing, u, None, flow, own)
         calls = [fill(0, one) for one in (flow, *carried)]
         for number, t in enumerate(reversed(in_order(dy.shape[1], op.recurrence.reverse))):
@@ -153,13 +152,24 @@ class RecurrenceGradKernel(Recurrent):
             gradients: list[Any] = []
             for (start, stop), one in zip(ranges, buffers.outputs, strict=True):
                 gradients += [None] * (stop - start) if one is None else _parts(one[:, t], units)
-            calls.append(_step(code, inputs, [*gradients, *carried, *_parts(flowing, units)]))
+            calls.append(cell(inputs, [*gradients, *carried, *_parts(flowing, units)]))
         return in_turn(calls)
 
 
-def _step(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
-    """A call of a cell. So many arrays are read and written that they, not the arithmetic, take the time."""
-    return bound(code, inputs, outputs, inputs[0].size * (len(inputs) + len(outputs)))
+class Steps:
+    """Calls of a cell, one for each step: the arrays of all of them lie alike."""
+
+    def __init__(self, code: Code) -> None:
+        self._code = code
+        self._bind: Callable[..., Thunk] | None = None
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
+        """The call for the arrays of a step."""
+        if self._bind is None:
+            # So many arrays are read and written that they, not the arithmetic, take the time.
+            work = inputs[0].size * (len(inputs) + len(outputs))
+            self._bind = binder(self._code, inputs, outputs, work)
+        return self._bind(inputs, outputs)
 
 
 def _first(product: Any, bias: Any | None) -> Thunk:
