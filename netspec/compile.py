@@ -38,6 +38,7 @@ from netspec.passes.precision import narrowable
 from netspec.passes.prologue import FusePrologues
 from netspec.passes.schedule import schedule
 from netspec.passes.simplify import Simplify
+from netspec.passes.sink import SinkClamps
 from netspec.schema.links import LayerLink, LossLink, MetricLink, resolve_names
 from netspec.schema.net import InputSpec, NetSpec
 from netspec.solvers.base import Param, SolverSpec
@@ -53,6 +54,9 @@ REGULARIZATION = "regularization"
 
 KEPT_FORMS = 8
 """How many pairs of purpose and batch size stay compiled: a training and its evaluation need five."""
+
+FORWARD_PASSES = (SinkClamps(),)
+"""Before gradients are made: what changes their form."""
 
 PASSES = (Fold(), Simplify(), CommonSubexpressions(), Detach())
 
@@ -320,17 +324,18 @@ def _losses(built: Built) -> dict[str, Value]:
     return {LOSS: total(built.losses.values())} | {f"{LOSS}/{name}": value for name, value in built.losses.items()}
 
 
-def _losses_to_train(spec: NetSpec, built: Built) -> dict[str, Value]:
+def _forward(spec: NetSpec, built: Built) -> Graph:
+    """Losses and new moving averages as the gradients are made of them. Raises `SpecError` where there is no loss."""
     if not built.losses:
         example = "{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}"
         message, hint = "the net has no losses: there is nothing to train for", f"add e.g. `losses: [{example}]`"
         raise SpecError(Problem(message, spec.where(), "losses", hint=hint))
-    return _losses(built)
+    return run_passes(Graph(_losses(built), built.builder.updates), FORWARD_PASSES)
 
 
 def _gradients_graph(spec: NetSpec, built: Built) -> Graph:
     """Losses, and the gradient of their sum by each trained parameter."""
-    losses = _losses_to_train(spec, built)
+    losses = _forward(spec, built).outputs
     trained = {name: info.value for name, info in built.builder.states.items() if info.trainable}
     found = gradients(losses[LOSS], list(trained.values()))
     return Graph({**losses, **{f"gradient/{name}": one for name, one in zip(trained, found, strict=True)}})
@@ -339,8 +344,8 @@ def _gradients_graph(spec: NetSpec, built: Built) -> Graph:
 def _train_graph(compiler: Compiler, built: Built) -> Graph:
     """One training step; also makes the solver's slots known to the compiler."""
     assert compiler.solver is not None, "a compiler without a solver has no training step"
-    losses = _losses_to_train(compiler.spec, built)
-    states = built.builder.states
+    forward = _forward(compiler.spec, built)
+    losses, states = forward.outputs, built.builder.states
     trained = {name: info for name, info in states.items() if info.trainable}
     if not trained:
         frozen = any(info.role == "parameter" for info in states.values())
@@ -357,7 +362,7 @@ def _train_graph(compiler: Compiler, built: Built) -> Graph:
     solution = compiler.solver.build(params, rate, step)
     for slot in solution.slots:
         compiler.info.setdefault(slot.label, StateInfo(slot.value, Constant(slot.initial), "slot"))
-    updates = {**built.builder.updates, **solution.updates, **solution.slot_updates}
+    updates = {**forward.updates, **solution.updates, **solution.slot_updates}
     return Graph(losses, updates, guard=losses[LOSS])
 
 

@@ -45,6 +45,8 @@ class Traits:
     rounds: tuple[int, ...] = ()
     """Results that may be kept in as few bits as operands are: what is moved, compared or scaled element by element, or
     sums of a few. (Those of elementwise ops and views may, without saying it.)"""
+    clamp: bool = False
+    """Of one operand: each element comes out unchanged or, beyond a bound, as that bound, with a gradient of 0."""
     source: bool = False
     """Has no operands to be computed from: an input, a state, a constant."""
 
@@ -112,6 +114,13 @@ class Op:
     def again(self, inputs: Sequence[Value], results: Sequence[Value]) -> Value | None:
         """The first result made anew by elementwise ops on `inputs` and the other results, to the last bit; or None."""
         return None
+
+    def selects(self, x: TensorType) -> bool:
+        """Whether each element of the first result is the largest of some of the only operand's, one or more.
+
+        Further results are places, which the gradient needs and nothing else tells of.
+        """
+        return False
 
     def flops(self, *types: Any, **_: Any) -> int:
         """Floating-point operations of one call; by default one for each element of the first result."""

@@ -55,6 +55,9 @@ class MaxPool(Op):
         (x,) = y.inputs
         return (None if dys[0] is None else MaxPoolGrad(self.window, x.shape)(dys[0], index),)
 
+    def selects(self, x: TensorType) -> bool:
+        return self.window.always_inside()
+
     def flops(self, x: TensorType) -> int:
         return self.infer(x)[0].size * prod(self.window.size)
 

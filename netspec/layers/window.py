@@ -67,6 +67,11 @@ class Window:
             result.append((size + begin + end - reach) // stride + 1)
         return tuple(result)
 
+    def always_inside(self) -> bool:
+        """Whether each window is sure to hold an element of the input, not padding alone."""
+        axes = zip(self.size, self.pads, self.dilation, strict=True)
+        return all(not any(pads) or (dilation == 1 and max(pads) < size) for size, pads, dilation in axes)
+
     def padded(self, xp: Xp, x: Array, value: float = 0.0) -> Array:
         """`x` (N, C, …) with `value` around its spatial axes."""
         if not any(map(any, self.pads)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from netspec.graph.onnx_map import Emitter, OnnxExpansion, OnnxMap, floating
-from netspec.graph.op import Array, Grads, NoGradient, Op, Xp
+from netspec.graph.op import Array, Grads, NoGradient, Op, Traits, Xp
 from netspec.graph.ops.elementwise import ELEMENTWISE, Greater, Minimum, Where, scalar
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
@@ -113,6 +113,7 @@ class Abs(Unary):
 class Relu(Unary):
     """max(x, 0); the gradient needs the output alone, and is 0 at 0"""
 
+    traits = Traits(elementwise=True, inplace=True, clamp=True)
     onnx = OnnxMap("Relu")
 
     def forward(self, xp: Xp, x: Array) -> Array:
