@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -82,15 +82,14 @@ def made_up_batch(net: Net, batch_size: int) -> tuple[NDArray[Any], NDArray[Any]
     return images, random.integers(0, net.classes, batch_size)
 
 
-def made_up_weights(parts: Iterable[tuple[str, tuple[int, ...]]]) -> list[NDArray[Any]]:
+def made_up_weights(parts: Iterable[tuple[str, tuple[int, ...]]]) -> Iterator[NDArray[Any]]:
     """First values of parameters, given as pairs of a kind (`kernel`, `bias`, `embeddings` …) and netspec's shape.
 
     Kernels are those of He et al. 2015, so that signals neither fade nor grow; nothing is 0 or 1 throughout, so that a
-    mistake in any of them shows.
+    mistake in any of them shows. They come one by one: together they would be counted as memory that a net needs.
     """
     import numpy as np
 
-    made = []
     for index, (kind, shape) in enumerate(parts):
         values = np.random.default_rng(index).standard_normal(shape, dtype=np.float32)
         if kind == "kernel":
@@ -98,5 +97,4 @@ def made_up_weights(parts: Iterable[tuple[str, tuple[int, ...]]]) -> list[NDArra
             values *= np.float32(sqrt(2 / inputs))
         else:
             values = values * np.float32(0.1) + np.float32(kind == "gamma")
-        made.append(values)
-    return made
+        yield values

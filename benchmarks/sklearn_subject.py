@@ -47,7 +47,7 @@ class SklearnTraining:
         kernels, biases = model.coefs_, model.intercepts_
         pairs = zip(kernels, biases, strict=True)
         parts = [part for kernel, bias in pairs for part in (("kernel", kernel.shape), ("bias", bias.shape))]
-        weights = catalogue.made_up_weights(parts)
+        weights = list(catalogue.made_up_weights(parts))
         for own, given in zip([*kernels, *biases], [*weights[::2], *weights[1::2]], strict=True):
             own[...] = given
         for velocity in model._optimizer.velocities:

@@ -243,6 +243,7 @@ class Compiler:
         for name, info in self.info.items():
             kind = info.value.type
             self.states.assign(name, info.initial.sample(self.seed, name, kind.shape, str(kind.dtype)))
+        self.device.settle()
 
     def names(self, *roles: str) -> list[str]:
         """Names of the states with one of these roles: `parameter`, `statistic`, `slot`."""

@@ -80,6 +80,9 @@ class Device:
         """A NumPy copy of a device array."""
         raise NotImplementedError
 
+    def settle(self) -> None:
+        """Give back to the system what compiling, or making first values, has taken and no longer needs."""
+
     def running(self) -> AbstractContextManager[object]:
         """What kernels run inside of, where one of them runs array code."""
         return nullcontext()

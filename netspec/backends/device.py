@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
@@ -37,6 +39,12 @@ class CpuDevice(ArrayDevice):
         raw = self.xp.zeros(nbytes + ALIGNMENT, self.xp.uint8)
         start = -raw.ctypes.data % ALIGNMENT
         return raw[start : start + nbytes]
+
+    def settle(self) -> None:
+        """Have the C library return freed memory, of which it keeps up to 64 MB; only glibc's can be told to."""
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+        if trim is not None:
+            trim(0)
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -58,6 +58,7 @@ class Program:
         self._prepared: int | None = None  # the version of the states that the steady nodes have seen
         self._after += [self._copy(value, name) for value, name in memory.copies]
         self._outputs = {name: self._arrays[value] for name, value in plan.graph.outputs.items()}
+        device.settle()
 
     def _view(self, value: Value, storage: Storage) -> Any:
         if storage.kind.startswith("state:"):
