@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from netspec.backends.base import Device
@@ -36,11 +36,13 @@ from netspec.passes.memory import plan_memory
 from netspec.passes.peak import lower_peak
 from netspec.passes.precision import narrowable
 from netspec.passes.prologue import FusePrologues
+from netspec.passes.recompute import Variant, recompute
 from netspec.passes.schedule import schedule
 from netspec.passes.simplify import Simplify
 from netspec.passes.sink import SinkClamps
 from netspec.schema.links import LayerLink, LossLink, MetricLink, resolve_names
 from netspec.schema.net import InputSpec, NetSpec
+from netspec.schema.train import LoopSpec
 from netspec.solvers.base import Param, SolverSpec
 
 LEARNING_RATE, STEP = "$learning_rate", "$step"
@@ -217,8 +219,10 @@ class Compiler:
         dtype: DType = DType.FLOAT32,
         device: str | Device = "auto",
         seed: int = 1,
+        loop: LoopSpec | None = None,
     ) -> None:
-        self.spec, self.solver, self.dtype, self.seed = spec, solver, dtype.computed, seed
+        """`loop` says what is recomputed within which memory; without it nothing is."""
+        self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, dtype.computed, seed, loop
         self.device = open_device(device) if isinstance(device, str) else device
         self.stored = dtype
         """What values may be rounded to where they go to memory; `dtype` for as they are."""
@@ -309,8 +313,11 @@ class _Form:
 
     @cached_property
     def plan(self) -> Plan:
-        """Order, kernels and memory."""
-        return make_plan(self.graph, self._compiler.device, self._compiler.stored)
+        """Order, kernels and memory. Raises `SpecError` where a training step does not fit into its memory budget."""
+        compiler = self._compiler
+        if self._purpose is Purpose.TRAIN and compiler.loop is not None:
+            return _plan_within(compiler.loop, self.graph, compiler)
+        return make_plan(self.graph, compiler.device, compiler.stored)
 
     @cached_property
     def program(self) -> Program:
@@ -367,16 +374,51 @@ def _train_graph(compiler: Compiler, built: Built) -> Graph:
     return Graph(losses, updates, guard=losses[LOSS])
 
 
-def make_plan(graph: Graph, device: Device, stored: DType = DType.FLOAT32) -> Plan:
+def _plan_within(loop: LoopSpec, graph: Graph, compiler: Compiler) -> Plan:
+    """The plan of a training step within the memory that `loop` gives it, states included."""
+    budget, kept = loop.memory_budget, compiler.states.nbytes
+    limit = None
+    if loop.recompute == "all":
+        limit = 0
+    elif loop.recompute == "auto":
+        room = budget or compiler.device.free_bytes()
+        limit = None if room is None else max(room - kept, 0)
+    plan = make_plan(graph, compiler.device, compiler.stored, limit=limit)
+    if budget is not None and kept + plan.memory.nbytes > budget:
+        less = "`recompute: auto` may make it fit" if loop.recompute == "none" else "a smaller `batch_size` needs less"
+        raise SpecError(Problem(
+            "the training step does not fit into its memory budget", loop.where("memory_budget"), "train.memory_budget",
+            expected=f"{kept + plan.memory.nbytes} bytes or more", got=f"{budget} bytes", hint=less,
+        ))  # fmt: skip
+    return plan
+
+
+def make_plan(graph: Graph, device: Device, stored: DType = DType.FLOAT32, *, limit: int | None = None) -> Plan:
     """Passes, layouts, order, kernels and memory for a graph on a device.
 
     `stored` is the type that float32 values may be rounded to where they go to memory: bfloat16, or what they are.
+    Where more than `limit` bytes would be needed beside the states, results are computed a second time instead of kept:
+    as few as fit, or where nothing fits, those that let the step need least.
     """
     epilogues, prologues = FuseEpilogues(device.accepts), FusePrologues(device.accepts)
     fusing = epilogues, prologues, FuseElementwise(device.accepts), GroupAlike(device.accepts)
     graph = run_passes(graph, (*PASSES, *fusing))
     narrow = None if stored == stored.computed else Narrow(narrowable(graph), stored)
     graph, layouts = assign_layouts(graph, lambda node: device.choose(node).kernel, narrow)
+    plain = Variant(graph, layouts)
+
+    @cache
+    def planned(variant: Variant) -> Plan:
+        return _planned(variant, device)
+
+    chosen = plain if limit is None else recompute(plain, lambda one: planned(one).memory.nbytes, limit)
+    spared = planned(plain).memory.arena_bytes - planned(chosen).memory.arena_bytes
+    return replace(planned(chosen), again=chosen.again, spared_bytes=spared)
+
+
+def _planned(variant: Variant, device: Device) -> Plan:
+    """Order, kernels and memory."""
+    graph, layouts = variant.graph, variant.layouts
     scheduled = schedule(graph)
     choices = choose_kernels(scheduled.order, device)
     workspace = {node: choice.kernel.workspace(node, signature(node, layouts)) for node, choice in choices.items()}

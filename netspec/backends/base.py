@@ -80,6 +80,10 @@ class Device:
         """A NumPy copy of a device array."""
         raise NotImplementedError
 
+    def free_bytes(self) -> int | None:
+        """Memory that could be allocated now; None where that is not known."""
+        return None
+
     def settle(self) -> None:
         """Give back to the system what compiling, or making first values, has taken and no longer needs."""
 

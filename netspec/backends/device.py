@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NoReturn
 
 from netspec.backends.base import ArrayDevice, Device
 from netspec.backends.cuda.device import CudaDevice
+from netspec.backends.memory import free_memory
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.plan import ALIGNMENT
@@ -39,6 +40,10 @@ class CpuDevice(ArrayDevice):
         raw = self.xp.zeros(nbytes + ALIGNMENT, self.xp.uint8)
         start = -raw.ctypes.data % ALIGNMENT
         return raw[start : start + nbytes]
+
+    def free_bytes(self) -> int | None:
+        """What is left of the machine's memory, or of what this process may have of it."""
+        return free_memory()
 
     def settle(self) -> None:
         """Have the C library return freed memory, of which it keeps up to 64 MB; only glibc's can be told to."""
@@ -72,6 +77,10 @@ class NullDevice(Device):
     backends = CPU_BACKENDS
     runs = False
     narrow = CpuDevice.narrow
+
+    def free_bytes(self) -> int | None:
+        """Of the processor it plans for."""
+        return free_memory()
 
     def allocate(self, nbytes: int) -> None:
         """Nothing."""

@@ -17,6 +17,7 @@ from netspec.graph.types import DType
 from netspec.graph.value import Node
 from netspec.schema.links import resolve_names
 from netspec.schema.net import NetSpec
+from netspec.schema.train import LoopSpec
 from netspec.solvers.base import SolverSpec
 
 
@@ -53,6 +54,12 @@ class ProgramCost:
     constant_bytes: int
     steady_bytes: int
     """What steady operations leave to the others."""
+    recomputed_nodes: int
+    """Operations that run a second time, because their results are not kept for the gradients."""
+    recomputed_flops: int
+    """Of these, in each run."""
+    spared_bytes: int
+    """By how much the arena would be larger without them."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +123,14 @@ def costs(
     dtype: DType = DType.FLOAT32,
     solver: SolverSpec | None = None,
     autotune: str = "off",
+    loop: LoopSpec | None = None,
 ) -> Costs:
-    """Plan a net for batches of a size; with a solver also the training step. Raises `SpecError` where it is wrong.
+    """Plan a net for batches of a size; with a solver also the training step, within the memory that `loop` gives it.
 
-    With `autotune`, kernels are the winners of races that were run before: planning runs none.
+    With `autotune`, kernels are the winners of races that were run before: planning runs none. Raises `SpecError` where
+    the net is wrong, or the step does not fit into its memory budget.
     """
-    compiler = Compiler(net, dtype=dtype, solver=solver, device=open_device("null", autotune))
+    compiler = Compiler(net, dtype=dtype, solver=solver, device=open_device("null", autotune), loop=loop)
     purposes = [
         *([Purpose.TRAIN] if solver else []),
         *([Purpose.TEST] if net.losses or net.metrics else []),
@@ -183,6 +192,9 @@ def _program(plan: Plan) -> ProgramCost:
         lower_bound_bytes=memory.lower_bound,
         constant_bytes=memory.constant_bytes,
         steady_bytes=memory.steady_bytes,
+        recomputed_nodes=len(plan.again),
+        recomputed_flops=sum(map(_flops, plan.again)),
+        spared_bytes=plan.spared_bytes,
     )
 
 

@@ -54,8 +54,15 @@ def plan(
         assert isinstance(found.solver, SolverSpec)
         solver = found.solver
         batch_size = batch_size or found.data.train.batch_size
-    level = autotune or autotune_of(found)
-    result = costs(net_of(found), batch_size or 1, dtype=precision_of(found), solver=solver, autotune=level)
+    loop = found.train if isinstance(found, TrainSpec) else None
+    result = costs(
+        net_of(found),
+        batch_size or 1,
+        dtype=precision_of(found),
+        solver=solver,
+        autotune=autotune or autotune_of(found),
+        loop=loop,
+    )
     if as_json:
         print_json(result.as_json(kernels=kernels))
         return
@@ -110,6 +117,14 @@ def _print_programs(found: Costs) -> None:
     if steady:
         print(f"\noperations that run only when states have changed: {', '.join(steady)}")
     print(f"\nstates, which all programs share: {', '.join(parts) or 'none'}")
+    for purpose, one in found.programs.items():
+        if one.recomputed_nodes:
+            share = 100 * one.recomputed_flops / (one.flops - one.recomputed_flops)
+            print(
+                f"\n{purpose} runs {count(one.recomputed_nodes)} operations a second time, so that their results need "
+                f"not be kept: its arena is smaller by {size(one.spared_bytes)}, its arithmetic more by "
+                f"{scaled(one.recomputed_flops, 'FLOP')} ({share:.1f} %)"
+            )
 
 
 def _lying(kind: str, layout: str) -> str:

@@ -73,6 +73,7 @@ def time(
         device=device,
         autotune=autotune or autotune_of(found),
         steps=steps,
+        loop=found.train if isinstance(found, TrainSpec) else None,
     )
     if as_json:
         print_json(timing.as_json())

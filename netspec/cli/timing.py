@@ -22,6 +22,7 @@ from netspec.graph.types import DType
 from netspec.graph.value import Node
 from netspec.schema.links import LayerLink, LossLink, resolve_names
 from netspec.schema.net import NetSpec
+from netspec.schema.train import LoopSpec
 from netspec.solvers.base import SolverSpec
 
 BUDGET = 2.0
@@ -152,6 +153,7 @@ def time_net(
     device: str = "auto",
     autotune: str = "off",
     steps: int | None = None,
+    loop: LoopSpec | None = None,
 ) -> Timing:
     """Time the training step of a net, or without a solver its prediction, on made-up inputs.
 
@@ -160,7 +162,7 @@ def time_net(
     """
     start = perf_counter()
     opened = open_device(device, autotune)
-    compiler = Compiler(net, solver=solver, dtype=dtype, device=opened)
+    compiler = Compiler(net, solver=solver, dtype=dtype, device=opened, loop=loop)
     purpose = Purpose.TRAIN if solver else Purpose.PREDICT
     try:
         program = compiler.program(purpose, batch_size)

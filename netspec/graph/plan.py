@@ -43,6 +43,11 @@ class MemoryPlan:
     live_bytes: Sequence[int] = field(default_factory=list)
     """Bytes alive while each node runs, in the order of execution."""
 
+    @property
+    def nbytes(self) -> int:
+        """Of all that is allocated for the program beside the states."""
+        return self.arena_bytes + self.constant_bytes + self.steady_bytes
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -58,6 +63,10 @@ class Plan:
     layouts: Mapping[Value, Layout]
     """In which order the elements of each value lie."""
     memory: MemoryPlan
+    again: Sequence[Node] = ()
+    """Nodes that make a second time what is not kept for the gradients."""
+    spared_bytes: int = 0
+    """By how much the arena would be larger without them."""
 
 
 def signature(node: Node, layouts: Mapping[Value, Layout]) -> Signature:

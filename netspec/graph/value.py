@@ -103,6 +103,14 @@ class Value:
         return self.node.inputs
 
     @property
+    def base(self) -> Value:
+        """What the value is a view of, by however many views: itself if it is none."""
+        value = self
+        while value.op.traits.view:
+            value = value.inputs[0]
+        return value
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of all axes, the batch first."""
         return self.type.shape

@@ -43,6 +43,5 @@ class Detach(Pass):
 
 def _state_behind(value: Value) -> str | None:
     """The name of the state whose memory the value is, itself or as a view."""
-    while value.op.traits.view:
-        value = value.inputs[0]
-    return value.op.label if isinstance(value.op, State) else None
+    op = value.base.op
+    return op.label if isinstance(op, State) else None

@@ -113,7 +113,7 @@ class _Step:
         sources = (node for node in order if node.op.traits.source and not isinstance(node.op, Input))
         steady = set(order[: self.steady])
         read = [value for node in order[self.steady :] for value in node.inputs]
-        lasting = {_base(value) for value in (*read, *graph.roots())}
+        lasting = {value.base for value in (*read, *graph.roots())}
         return {
             *(value for node in sources for value in node.outputs),
             *graph.updates.values(),
@@ -219,10 +219,3 @@ class _Run:
         self.left[value] -= 1
         if not self.left[value]:
             self.live -= self.step.sizes[value]
-
-
-def _base(value: Value) -> Value:
-    """What the value is a view of."""
-    while value.op.traits.view:
-        value = value.inputs[0]
-    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
@@ -13,6 +14,29 @@ from netspec.schema.spec import Spec, describe, problem
 
 Count = Annotated[int, Field(ge=0)]
 AutotuneLevel = Literal["off", "quick", "full"]
+
+UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+SIZE = rf"^[0-9]+(\.[0-9]+)? ?({'|'.join(UNITS)})$"
+
+
+def _bytes(value: object) -> object:
+    """A text with a unit as a number of bytes; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    if re.match(SIZE, value) is None:
+        raise problem(
+            "not an amount of memory", expected="bytes, or a number and a unit, such as `512MB` or `2GiB`",
+            got=describe(value), hint=f"units are {', '.join(UNITS)}",
+        )  # fmt: skip
+    number = value.rstrip("kKMGTiB ")
+    return int(float(number) * UNITS[value.removeprefix(number).strip()])
+
+
+Bytes = Annotated[
+    PositiveInt, BeforeValidator(_bytes, json_schema_input_type=PositiveInt | Annotated[str, Field(pattern=SIZE)])
+]
+"""An amount of memory: a number of bytes, or a text such as `2GiB`."""
 
 
 class LoopSpec(Spec):
@@ -33,6 +57,8 @@ class LoopSpec(Spec):
         "batch_size": "`batch_size` belongs under `data.train`",
         "learning_rate": "`learning_rate` belongs under `solver`",
         "base_lr": "`base_lr` is Caffe's name: it is `learning_rate` under `solver`",
+        "gradient_checkpointing": "here it is `recompute: all`, or `auto` with a `memory_budget`",
+        "remat": "here it is `recompute`",
     }
 
     max_steps: PositiveInt | None = None
@@ -52,6 +78,11 @@ class LoopSpec(Spec):
     precision: Literal["float32", "float64", "bfloat16"] = "float32"
     """element type the net is computed in. `bfloat16` is mixed: products take operands of 16 bits, and activations lie
     in 16 bits; parameters, statistics, losses and updates stay float32"""
+    recompute: Literal["auto", "none", "all"] = "auto"
+    """activations computed a second time for the gradients instead of kept: as few as make the step fit into its memory
+    (`auto`), none, or as many as make it need least (`all`); results are the same to the last bit"""
+    memory_budget: Bytes | None = None
+    """most memory for the training step, as `netspec plan` counts it: `2GiB`; default: what the machine has free"""
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

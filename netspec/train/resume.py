@@ -30,6 +30,8 @@ MAY_CHANGE = (
     "train.checkpoint_every",
     "train.keep_checkpoints",
     "train.log_every",
+    "train.memory_budget",
+    "train.recompute",
     "data.train.prefetch",
     "data.test",
     "net.description",

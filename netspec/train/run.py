@@ -113,9 +113,9 @@ def run(
 def trainer(spec: TrainSpec, device: str) -> Compiler:
     """The compiler of a training's net and solver."""
     assert isinstance(spec.solver, SolverSpec)
-    precision = DType(spec.train.precision)
-    opened = open_device(device_of(device), spec.compile.autotune)
-    return Compiler(spec.net, solver=spec.solver, dtype=precision, device=opened, seed=spec.train.seed)
+    loop, opened = spec.train, open_device(device_of(device), spec.compile.autotune)
+    precision = DType(loop.precision)
+    return Compiler(spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop)
 
 
 def open_training_loader(spec: TrainSpec, compiler: Compiler) -> Loader:

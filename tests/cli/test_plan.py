@@ -49,6 +49,33 @@ def test_the_table_of_programs(netspec, work):
     assert "a batch of 1," in net.out
 
 
+def test_a_memory_budget_is_kept_and_what_it_costs_is_told(netspec, tmp_path):
+    net = zoo_root().parent / "benchmarks" / "nets" / "resnet20.yaml"
+    file = tmp_path / "train.yaml"
+    file.write_text(
+        f"netspec: 1\nnet: {net}\ndata: {{train: {{source: mnist, split: train, batch_size: 16}}}}\n"
+        "solver: {type: SGD, learning_rate: 0.1}\ntrain: {max_steps: 1}\n"
+    )
+    whole = netspec("plan", file)
+    assert "a second time" not in whole.out
+    before = netspec("plan", file, "--json").json
+    states = sum(before["states_bytes"].values())
+    budget = states + 3 * before["programs"]["train"]["arena_bytes"] // 4
+    found = netspec("plan", file, f"train.memory_budget={budget}")
+    assert "train runs" in found.out
+    assert "operations a second time" in found.out
+    after = netspec("plan", file, "--json", f"train.memory_budget={budget}").json["programs"]["train"]
+    assert states + after["arena_bytes"] + after["constant_bytes"] + after["steady_bytes"] <= budget
+    assert after["spared_bytes"] == before["programs"]["train"]["arena_bytes"] - after["arena_bytes"]
+    assert after["flops"] == before["programs"]["train"]["flops"] + after["recomputed_flops"]
+    least = netspec("plan", file, "--json", "train.recompute=all").json["programs"]["train"]
+    assert least["arena_bytes"] < after["arena_bytes"]
+    too_little = netspec("plan", file, "train.memory_budget=1MiB")
+    assert too_little.status == 2
+    assert "does not fit into its memory budget" in too_little.err
+    assert "train.memory_budget" in too_little.err
+
+
 def test_figures_are_those_of_what_is_allocated(netspec):
     found = netspec("plan", LENET, "--json", "--batch-size", "16").json
     spec = load_train(LENET)

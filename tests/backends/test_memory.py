@@ -1,0 +1,41 @@
+"""How much memory is left, from files as Linux writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from netspec.backends.memory import free_memory
+
+KIB = 1024
+
+
+@pytest.fixture
+def meminfo(tmp_path: Path) -> Path:
+    file = tmp_path / "meminfo"
+    file.write_text("MemTotal:       8000 kB\nMemFree:        1000 kB\nMemAvailable:   5000 kB\nHugePages_Total:   0\n")
+    return file
+
+
+def group(folder: Path, limit: str) -> Path:
+    (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "memory.current").write_text(f"{3000 * KIB}\n")
+    (folder / "memory.stat").write_text(f"anon 1\ninactive_file {1000 * KIB}\nactive_file 2\n")
+    return folder
+
+
+def test_the_machine_alone(meminfo: Path, tmp_path: Path) -> None:
+    assert free_memory(meminfo, tmp_path / "no") == 5000 * KIB
+    assert free_memory(meminfo, group(tmp_path, "max")) == 5000 * KIB
+
+
+@pytest.mark.parametrize(("limit", "free"), [(4000, 2000), (9000, 5000), (1000, 0)])
+def test_the_limit_of_the_group(meminfo: Path, tmp_path: Path, limit: int, free: int) -> None:
+    assert free_memory(meminfo, group(tmp_path, str(limit * KIB))) == free * KIB
+
+
+def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
+    assert free_memory(tmp_path / "no") is None
+    (tmp_path / "old").write_text("MemTotal: 8000 kB\n")
+    assert free_memory(tmp_path / "old") is None

@@ -1,0 +1,203 @@
+"""Recomputation: same bits, less memory, no more arithmetic than it takes."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.backends.device import open_device
+from netspec.cli.specs import load_spec
+from netspec.compile import PASSES, Compiler, Purpose, make_plan
+from netspec.graph.autodiff import gradients
+from netspec.graph.graph import Graph
+from netspec.graph.layout import PLAIN
+from netspec.graph.op import Traits
+from netspec.graph.ops.functions import Tanh
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.random import RNG_TYPE, RandomUniform
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.source import Input, State
+from netspec.graph.plan import Plan
+from netspec.graph.value import Node, Value
+from netspec.graph.verify import verify, verify_layouts
+from netspec.passes.base import run_passes
+from netspec.passes.memory import plan_memory
+from netspec.passes.recompute import Variant, recompute
+from netspec.passes.schedule import schedule
+from netspec.schema.net import NetSpec
+from netspec.schema.train import LoopSpec
+from netspec.solvers.sgd import SGD
+from tests.interpret import run
+from tests.passes.graphs import feeds, graphs, same_bits, typed
+from tests.passes.test_memory import check
+
+NETS = Path(__file__).parents[2] / "benchmarks" / "nets"
+BYTES = 4 * 64 * 64
+
+
+@cache
+def planned(variant: Variant) -> Plan:
+    graph = variant.graph
+    made = schedule(graph)
+    memory = plan_memory(graph, made.order, {}, made.before_guard, variant.layouts, made.steady)
+    return Plan(graph, made.order, made.steady, made.before_guard, {}, variant.layouts, memory)
+
+
+def plain(graph: Graph) -> Variant:
+    graph = run_passes(graph, PASSES)
+    return Variant(graph, {value: PLAIN for node in graph.nodes() for value in node.outputs})
+
+
+def within(graph: Graph, limit: int) -> Variant:
+    found = recompute(plain(graph), lambda one: planned(one).memory.nbytes, limit)
+    verify(found.graph)
+    verify_layouts(found.graph, found.layouts)
+    return found
+
+
+def tower(depth: int, *, products: bool, skips: bool = False) -> Graph:
+    """Layers of products and activations, or of activations alone; each one's gradient needs its result."""
+    flow: Value = Input("x", typed((64, 64)))()
+    weights = {f"w{number}": State(f"w{number}", typed((64, 64)))() for number in range(depth)}
+    for weight in weights.values():
+        before, flow = flow, MatMul()(flow, weight) if products else flow * weight
+        flow = Tanh()(flow)
+        flow = flow + before if skips else flow
+    loss = ReduceSum()(flow)
+    found = zip(weights.items(), gradients(loss, list(weights.values())), strict=True)
+    return Graph({"loss": loss}, {name: weight - gradient for (name, weight), gradient in found}, guard=loss)
+
+
+def peak(variant: Variant) -> int:
+    return planned(variant).memory.nbytes
+
+
+def test_nothing_is_computed_twice_where_all_fits() -> None:
+    graph = tower(8, products=True)
+    assert not within(graph, peak(plain(graph))).again
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_cheap_results_are_made_again_and_no_more_of_them_than_needed(skips: bool) -> None:
+    graph = tower(12, products=False, skips=skips)
+    whole = peak(plain(graph))
+    some, more = within(graph, whole - 2 * BYTES), within(graph, whole - 4 * BYTES)
+    assert peak(some) <= whole - 2 * BYTES
+    assert peak(more) <= whole - 4 * BYTES
+    assert 0 < some.flops < more.flops
+    assert all(node.scope.phase == "backward" for node in more.again)
+
+
+def test_products_run_again_only_where_cheap_results_do_not_do() -> None:
+    graph = tower(16, products=True)
+    whole = peak(plain(graph))
+
+    def products(variant: Variant) -> int:
+        return sum(node.op.name == "MatMul" for node in variant.again)
+
+    few, least = within(graph, whole - 2 * BYTES), within(graph, 0)
+    assert 0 < products(least) < 16
+    assert peak(least) < 0.6 * whole, "about two roots of the depth instead of the depth"
+    assert peak(few) <= whole - 2 * BYTES
+    assert few.flops <= least.flops
+
+
+def test_what_is_made_again_is_made_late() -> None:
+    """Behind the guard, and not all at its beginning: the last layers' gradients need the last results alone."""
+    plan = planned(within(tower(16, products=True), 0))
+    again = [index for index, node in enumerate(plan.order) if node.scope.phase == "backward" and node.op == Tanh()]
+    first, last = again[0], again[-1]
+    assert first >= plan.before_guard
+    assert last - first > (len(plan.order) - plan.before_guard) / 4
+
+
+@given(graph=graphs(), limit=st.sampled_from([0, 1 << 10, 1 << 12]))
+def test_results_keep_their_bits_and_the_plan_is_valid(graph: Graph, limit: int) -> None:
+    before = plain(graph)
+    after = within(graph, limit)
+    check(planned(after))
+    inputs, _, states = feeds(graph)
+    with np.errstate(all="ignore"):
+        expected, got = run(before.graph, inputs, states), run(after.graph, inputs, states)
+    same_bits(got[0], expected[0])
+    same_bits(got[1], expected[1])
+
+
+class Impure(Tanh):
+    """Gives another result each time, for all that anybody knows."""
+
+    traits = Traits(pure=False)
+
+
+def test_what_is_not_pure_is_kept() -> None:
+    x, w = Input("x", typed((64, 64)))(), State("w", typed((64, 64)))()
+    noise = Impure()(x)
+    loss = ReduceSum()(Tanh()(noise * w))
+    (gradient,) = gradients(loss, [w])
+    found = within(Graph({}, {"w": w - gradient}, guard=loss), 0)
+    assert not any(isinstance(node.op, Impure) for node in found.again)
+
+
+def test_random_numbers_are_drawn_again() -> None:
+    x, w, counter = Input("x", typed((64, 64)))(), State("w", typed((64, 64)))(), Input("$rng", RNG_TYPE)()
+    flow: Value = x
+    for stream in range(6):
+        flow = Tanh()(flow * w) * RandomUniform(typed((64, 64)), stream)(counter)
+    loss = ReduceSum()(flow)
+    (gradient,) = gradients(loss, [w])
+    graph = Graph({"loss": loss}, {"w": w - gradient}, guard=loss)
+    found = within(graph, 0)
+    assert any(isinstance(node.op, RandomUniform) for node in found.again)
+    rng = np.array([1, 2, 0])
+    given_ = {"x": np.ones((64, 64), np.float32), "$rng": rng}, {"w": np.ones((64, 64), np.float32)}
+    same_bits(run(found.graph, *given_)[1], run(graph, *given_)[1])
+
+
+def loop(**fields: object) -> LoopSpec:
+    return LoopSpec.model_validate({"max_steps": 1, **fields})
+
+
+def training(net: str, loop: LoopSpec | None, device: str) -> Compiler:
+    spec = load_spec(NETS / f"{net}.yaml")
+    assert isinstance(spec, NetSpec)
+    return Compiler(spec, solver=SGD(type="SGD", momentum=0.9), device=device, loop=loop)
+
+
+def test_mobilenet_fits_into_two_thirds_for_little_arithmetic() -> None:
+    compiler = training("mobilenet_v1", None, "null")
+    graph = compiler.graph(Purpose.TRAIN, 16)
+    whole = make_plan(graph, compiler.device)
+    part = make_plan(graph, compiler.device, limit=2 * whole.memory.nbytes // 3)
+    assert part.memory.nbytes <= 2 * whole.memory.nbytes // 3
+    assert part.spared_bytes == whole.memory.arena_bytes - part.memory.arena_bytes
+
+    def flops(nodes: list[Node]) -> int:
+        return sum(node.op.flops(*(value.type for value in node.inputs)) for node in nodes)
+
+    assert 0 < flops(list(part.again)) < 0.03 * flops(list(whole.choices))
+
+
+def test_steps_of_resnet_are_the_same_to_the_last_bit() -> None:
+    """By the fastest kernels there are, layouts, fused groups and all."""
+    open_device("cpu")
+    random = np.random.default_rng(0)
+    feed = {
+        "image": random.standard_normal((4, 3, 32, 32), dtype=np.float32), "label": np.arange(4, dtype=np.int32),
+        "$learning_rate": np.array(0.1), "$step": np.array(1.0), "$rng": np.array([0, 0, 0]),
+    }  # fmt: skip
+    kept = []
+    for found in (None, loop(recompute="all")):
+        compiler = training("resnet20", found, "cpu")
+        program = compiler.program(Purpose.TRAIN, 4)
+        for _ in range(3):
+            program(feed)
+        kept.append((program.plan, {name: compiler.states[name] for name in compiler.states}))
+    (plan, states), (spared, same) = kept
+    assert spared.again
+    assert spared.memory.arena_bytes < 0.7 * plan.memory.arena_bytes
+    same_bits(same, states)
