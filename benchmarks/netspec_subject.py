@@ -75,6 +75,11 @@ class NetspecTraining:
         self.inputs |= {LEARNING_RATE: np.array(rate), STEP: np.array(1.0), RNG_INPUT: np.array([0, 0, 0])}
         self.step()
 
+    @property
+    def planned(self) -> int:
+        """Bytes that `netspec plan` says the step takes."""
+        return self.compiler.states.nbytes + self.program.plan.memory.nbytes
+
     def step(self) -> None:
         """One training step, the batch copied in."""
         self.program.write(self.inputs)

@@ -35,7 +35,8 @@ class Host:
 
     def ready(self) -> dict[str, Any]:
         """What is known once the subject has run its first step."""
-        return {"compile_seconds": self.subject.compile_seconds, "flops": getattr(self.subject, "flops", None)}
+        facts = {name: getattr(self.subject, name, None) for name in ("flops", "planned")}
+        return {"compile_seconds": self.subject.compile_seconds, **facts}
 
     def measure(self, seconds: float, least: int) -> dict[str, Any]:
         """Times of steps for so many seconds, and of so many steps at least; one before them is not counted."""

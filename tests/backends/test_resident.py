@@ -1,0 +1,38 @@
+"""What a training really takes is what was planned: the most memory resident in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STATUS = Path("/proc/self/status")
+
+BESIDE = 16e6
+"""Bytes beside the plan: the batch, compiled kernels, what compiling leaves in the heap. Python, NumPy and libraries,
+about 125 MB, are counted before: after a step of a tiny net."""
+
+SCRIPT = """
+import json, sys
+from benchmarks.worker import Host
+
+wanted = {"kind": "training", "subject": "netspec", "net": sys.argv[1], "compared": False, "precision": "float32"}
+host = Host(wanted)
+host.subject.step()
+print(json.dumps({**host.memory(), **host.ready()}))
+"""
+
+
+@pytest.mark.skipif(not STATUS.is_file(), reason="only Linux tells the peak of a process by itself")
+@pytest.mark.parametrize("net", ["lenet", "cifar10_quick", "resnet20"])
+def test_peak_of_two_steps_is_within_15_percent_of_the_plan(net: str) -> None:
+    for _ in range(2):  # the first process may have to compile kernels, which takes memory too; the second finds them
+        done = subprocess.run([sys.executable, "-c", SCRIPT, net], cwd=ROOT, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    used = found["peak"] - found["baseline"]
+    assert used <= 1.15 * found["planned"] + BESIDE, f"{used / 1e6:.1f} MB of {found['planned'] / 1e6:.1f} planned"
+    assert used >= 0.9 * found["planned"], "the plan is not larger than what is used"
