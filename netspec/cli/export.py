@@ -54,7 +54,8 @@ def export(
     from netspec.train.model import count_of, load
 
     found = load_spec(spec, overrides or ())
-    model = load(net_of(found), weights, precision=str(precision_of(found)))
+    precision = precision_of(found).computed  # a file holds numbers of the type they are computed in
+    model = load(net_of(found), weights, precision=str(precision))
     preparation = model.preparation.in_training(found)
     report = export_model(model, target, preparation, batch=batch_size, opset=opset)
     counts = {"parameters": count_of(model.compiler, "parameter"), "statistics": count_of(model.compiler, "statistic")}

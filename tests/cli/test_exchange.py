@@ -38,6 +38,15 @@ def test_the_batch_is_open_or_fixed(netspec, trained):
     assert fixed["max_abs_difference"]["logits"] < 1e-4
 
 
+def test_a_training_in_bfloat16_is_exported_in_float32(netspec, trained):
+    words = ("train.yaml", "train.precision=bfloat16", *WEIGHTS)
+    found = netspec("export", *words, "--output", "model.onnx", "--json").json
+    assert found["max_abs_difference"]["logits"] < 1e-4
+    assert {one.data_type for one in onnx.load("model.onnx").graph.initializer} <= {
+        onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+    }  # fmt: skip
+
+
 def test_the_opset_and_the_counts_of_plan_are_told(netspec, trained):
     text = (trained / "net.yaml").read_text()
     (trained / "norm.yaml").write_text(
