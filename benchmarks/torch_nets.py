@@ -23,6 +23,7 @@ def build(name: str, dropout: bool = True) -> nn.Module:
         "resnet20": resnet20,
         "resnet50": resnet50,
         "mobilenet_v1": mobilenet_v1,
+        "lstm_char": lstm_char,
         "transformer": transformer,
     }
     return plain[name]()
@@ -201,6 +202,27 @@ def mobilenet_v1() -> nn.Module:
         stride = 2 if index in (1, 3, 5, 11) else 1
         layers += [*_normed(channels, channels, 3, stride, channels), _relu(), *_normed(channels, wider, 1), _relu()]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, 1000))
+
+
+class Memory(nn.LSTM):
+    """LSTM layers with one bias each: the second one, which PyTorch adds to it, is 0 and stays so."""
+
+    def __init__(self, inputs: int, units: int, layers: int) -> None:
+        super().__init__(inputs, units, layers, batch_first=True)
+        for name, parameter in self.named_parameters():
+            if name.startswith("bias_hh"):
+                nn.init.zeros_(parameter)
+                parameter.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, T, C) → (N, T, units)."""
+        y: Tensor = super().forward(x)[0]
+        return y
+
+
+def lstm_char() -> nn.Module:
+    """Two LSTM layers of 256 over vectors of 65 characters."""
+    return nn.Sequential(nn.Embedding(65, 256), Memory(256, 256, 2), nn.Linear(256, 65))
 
 
 class SelfAttention(nn.Module):

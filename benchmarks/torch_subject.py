@@ -103,6 +103,9 @@ def _parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, Shaped]]:
             inside.update(module.children())
             yield from _of_attention(module)
             continue
+        if isinstance(module, torch_nets.Memory):
+            yield from _of_memory(module)
+            continue
         norm = isinstance(module, (nn.BatchNorm2d, nn.LayerNorm))
         kinds = {"weight": "gamma", "bias": "beta"} if norm else {"weight": "kernel", "bias": "bias"}
         for name, parameter in module.named_parameters(recurse=False):
@@ -128,3 +131,11 @@ def _of_attention(module: torch_nets.SelfAttention) -> Iterator[tuple[str, nn.Pa
         yield "bias", module.into.bias, part(number, axis=0)
     yield "kernel", module.out.weight, lambda one: _turned(one).unflatten(0, heads)
     yield "bias", module.out.bias, torch.Tensor.detach
+
+
+def _of_memory(module: torch_nets.Memory) -> Iterator[tuple[str, nn.Parameter, Shaped]]:
+    """The gates are in netspec's order; a bias that is not trained is not there for it."""
+    kinds = {"weight_ih": "kernel", "weight_hh": "recurrent_kernel", "bias_ih": "bias"}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            yield kinds[name.rpartition("_")[0]], parameter, _turned

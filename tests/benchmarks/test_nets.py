@@ -24,6 +24,7 @@ PARAMETERS = {
     "overfeat": 145_920_872,
     "resnet50": 25_557_032,
     "mobilenet_v1": 4_231_976,
+    "lstm_char": 1_083_969,
     "transformer": 3_323_648,
 }
 """As torchvision counts AlexNet, VGG-11 and ResNet-50, Caffe's zoo GoogLeNet; the others by hand from the papers."""
