@@ -22,6 +22,7 @@ BENCHMARKS = {
     "training": ["bench_training"],
     "training_bfloat16": ["bench_training", "--precision", "bfloat16"],
     "inference": ["bench_inference"],
+    "kernels": ["bench_kernels"],
 }
 """The name of the results of each, and its module with what it is told."""
 

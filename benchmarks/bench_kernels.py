@@ -8,7 +8,6 @@ machine only ever adds to it. Where a backend's kernels decline there is no figu
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -18,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import render, report
+from benchmarks import report
 from benchmarks.alternate import BenchmarkError
+from benchmarks.results import Results
 from netspec.backends.base import Device
 from netspec.backends.device import open_device
 from netspec.graph.kernel import Buffers, Kernel, kernels_for
@@ -169,25 +169,14 @@ def main() -> int:
         raise BenchmarkError(f"no such group: {', '.join(unknown)} (there are {', '.join(GROUPS)})")
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # read when the first kernel is loaded
     device = open_device("cpu")
-    about = report.machine("numba")
+    results = Results("kernels", options, "numba", "onednn-cpu-gomp")
     backends = [name for name in device.kernels if name != "reference"]
     seconds = SECONDS / 5 if options.quick else SECONDS
-    measured = [(case, raced(device, case, backends, seconds)) for group in wanted for case in GROUPS[group]()]
-    if options.json:
-        found = [{"op": case.op.name, "case": case.label, "ms": ms} for case, ms in measured]
-        print(json.dumps({"machine": about, "threads": options.threads, "kernels": found}, indent=2))
-        return 0
-    print(f"{about['processor']}, {options.threads} threads, load {about['load'][0]}, {about['when']}\n")
-    columns = ["operation", *(f"{name} ms" for name in backends)]
-    rows = [
-        [
-            f"{case.op.name}, {case.label}",
-            *(render.milliseconds(ms[one] / 1e3) if one in ms else "" for one in backends),
-        ]
-        for case, ms in measured
-    ]
-    print(render.table(columns, rows))
-    return 0
+    for group in wanted:
+        for case in GROUPS[group]():
+            took = {name: ms / 1e3 for name, ms in raced(device, case, backends, seconds).items()}
+            results.add({"operation": f"{case.op.name}, {case.label}", "seconds": took})
+    return results.end()
 
 
 def raced(device: Device, case: Case, backends: list[str], seconds: float) -> dict[str, float]:

@@ -27,6 +27,7 @@ def text(data: dict[str, Any]) -> str:
     """One benchmark's results: command, machine, table, means, and what failed."""
     tables: dict[str, Callable[[dict[str, Any]], str]] = {
         "training": _training, "inference": _inference, "mnist": _mnist, "startup": _startup,
+        "kernels": _kernels,
     }  # fmt: skip
     shown = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
     failed = [f"- failed: {_where(one)}: {one['why']}" for one in data["failed"]]
@@ -121,6 +122,12 @@ def _mnist(data: dict[str, Any]) -> str:
 def _startup(data: dict[str, Any]) -> str:
     rows = [[one["command"], f"{one['seconds']:.3f}", str(one["limit"] or "")] for one in data["found"]]
     return table(["command", "s", "allowed"], rows)
+
+
+def _kernels(data: dict[str, Any]) -> str:
+    backends = list(dict.fromkeys(name for one in data["found"] for name in one["seconds"]))
+    rows = [[one["operation"], *(milliseconds(one["seconds"].get(name)) for name in backends)] for one in data["found"]]
+    return table(["operation", *(f"{name} ms" for name in backends)], rows)
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:
