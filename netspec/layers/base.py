@@ -350,4 +350,9 @@ Pair = Annotated[tuple[int, ...], spatial(2)]
 Triple = Annotated[tuple[int, ...], spatial(3)]
 """Three sizes, depth, height and width; one number stands for all."""
 
+SingleFrom0 = Annotated[tuple[int, ...], spatial(1, 0)]
+PairFrom0 = Annotated[tuple[int, ...], spatial(2, 0)]
+TripleFrom0 = Annotated[tuple[int, ...], spatial(3, 0)]
+"""As `Single`, `Pair` and `Triple`, of numbers that may be 0."""
+
 PositiveInt = Annotated[int, Field(gt=0)]

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from netspec.graph.onnx_map import GRADIENT, OnnxMap, integer, ints, pads
+from netspec.graph.onnx_map import GRADIENT, OnnxForm, OnnxMap, integer, ints, pads
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.types import TensorType
@@ -79,12 +79,12 @@ class Conv(Op):
 
 @dataclass(frozen=True)
 class ConvInputGrad(Op):
-    """Gradient of a convolution by its input, of type `x`; also the transposed convolution."""
+    """Gradient of a convolution by its input, of type `x`."""
 
     conv: Conv
     x: TensorType
     traits = Traits(contracts=True)
-    onnx = GRADIENT
+    onnx: ClassVar[OnnxForm | None] = GRADIENT
 
     def infer(self, dy: TensorType, w: TensorType) -> TensorType:
         return self.x.with_dtype(dy.dtype)

@@ -224,6 +224,19 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         model([node("Conv", "x w", strides=[1, 2, 1])], ("N", 4, 3, 4, 5), w=floats(2, 4, 3, 2, 1)),
         "{name: y, type: Conv3D, filters: 2, kernel_size: [3, 2, 1], strides: [1, 2, 1], use_bias: false}",
     ),
+    "transposed convolution": (
+        model([node("ConvTranspose", "x w b", pads=[1, 0, 1, 1], dilations=[1, 2])], w=floats(2, 4, 3, 3), b=B),
+        "{name: y, type: Conv2DTranspose, filters: 4, kernel_size: 3, padding: [[1, 1], [0, 1]], dilation_rate: [1, 2]}",
+    ),
+    "transposed convolution with rest": (
+        model([node("ConvTranspose", "x w b", strides=[3], group=2, output_padding=[2])], ("N", 2, 4),
+              w=floats(2, 2, 2), b=B),
+        "{name: y, type: Conv1DTranspose, filters: 4, kernel_size: 2, strides: 3, output_padding: 2, groups: 2}",
+    ),
+    "transposed convolution with gaps": (
+        model([node("ConvTranspose", "x w b", strides=[3])], ("N", 2, 4), w=floats(2, 4, 2), b=B),
+        "{name: y, type: Conv1DTranspose, filters: 4, kernel_size: 2, strides: 3, output_padding: 0}",
+    ),
     "1d pooling": (
         model([node("MaxPool", "x", kernel_shape=[2], strides=[2], pads=[1, 0])], ("N", 2, 9)),
         "{name: y, type: MaxPooling1D, padding: [1, 0]}",
@@ -317,6 +330,9 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "computed kernel": (model([node("Conv", "x x")]), "its kernel is computed, not a constant"),
     "wrong kernel": (model([node("Conv", "x w")], w=floats(4, 3, 3, 3)), "needs weights of shapes"),
     "window too large": (model([node("Conv", "x w")], w=floats(4, 2, 9, 9)), "the window is larger than the input"),
+    "size of the result": (
+        model([node("ConvTranspose", "x w", output_shape=[9, 9])], w=floats(2, 3, 3, 3)), "follows from the size"
+    ),
     "counted padding": (
         model([node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1)]),
         "an average that counts padding",

@@ -107,6 +107,8 @@ def padded(fields: dict[str, Any], x: Any) -> tuple[dict[str, Any], Any]:
         padding = [(fields["kernel_size"] - 1) * fields.get("dilation_rate", 1), 0]
     if isinstance(padding, str):
         return fields, x
+    if fields["type"].endswith("Transpose"):
+        raise Unlike("Keras has no explicit padding, which here cuts off")
     sides = [padding] if isinstance(padding[0], int) else padding
     fill = -np.inf if fields["type"].startswith("MaxPooling") else 0.0
     x = import_module("torch").nn.functional.pad(x, [side for pair in sides[::-1] for side in pair], value=fill)
@@ -130,6 +132,8 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     fields, operands[0] = padded(fields, operands[0])
     if len(operands) > 1:
         operands = [x.double() for x in operands]  # whole numbers are added to floats as floats
+    if case.type.endswith("Transpose") and "groups" in fields:
+        raise Unlike("Keras has no groups in a transposed convolution")
     if (fields.get("dropout") or fields.get("recurrent_dropout")) and training:
         raise Unlike("other random numbers")
     if isinstance(fields.get("output_shape"), int):

@@ -11,7 +11,7 @@ from netspec.exchange.onnx_import.patterns import ACTIVATION, DOMAIN
 from netspec.exchange.onnx_import.translate import Layer, Translator, rule
 from netspec.layers.activations import ACTIVATIONS
 
-OVER_CHANNELS = {"Conv1D": 1, "Conv2D": 1, "Conv3D": 1}
+OVER_CHANNELS = {**{f"Conv{rank}D{kind}": 1 for rank in (1, 2, 3) for kind in ("", "Transpose")}}
 """The axis that a layer's own softmax runs over, where it is not the last."""
 
 

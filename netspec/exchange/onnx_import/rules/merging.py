@@ -10,7 +10,7 @@ from netspec.exchange.onnx_import.translate import Layer, Translator, rule
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CHANNEL_AXIS = {"Conv1D": 1, "Conv2D": 1, "Conv3D": 1, "Dense": -1}
+CHANNEL_AXIS = {**{f"Conv{rank}D{kind}": 1 for rank in (1, 2, 3) for kind in ("", "Transpose")}, "Dense": -1}
 """Along which axis of its output a layer's `bias` lies."""
 
 

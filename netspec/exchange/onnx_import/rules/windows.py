@@ -32,6 +32,35 @@ def conv(net: Translator, node: Node) -> None:
     net.add(node, f"Conv{rank}D", node.inputs[:1], fields, arrays)
 
 
+@rule("ConvTranspose")
+def conv_transpose(net: Translator, node: Node) -> None:
+    """ConvTranspose with a constant kernel (C, M/groups, sizes…) → Conv2DTranspose, or 1D, 3D."""
+    kernel = net.constant(node.inputs[1], "kernel")
+    size = list(kernel.shape[2:])
+    rank = _rank(len(size), "a transposed convolution")
+    if node.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or "output_shape" in node.attributes:
+        raise Unsupported("its padding follows from the size of its result")
+    groups, dilation = node.attributes["group"], _ints(node, "dilations", [1] * rank)
+    fields: dict[str, Any] = {"filters": kernel.shape[1] * groups, "kernel_size": short(size)}
+    fields |= _strides(node, [1] * rank)
+    pads, extra = _ints(node, "pads", [0] * (2 * rank)), _ints(node, "output_padding", [0] * rank)
+    if len(pads) != 2 * rank or len(extra) != rank or min(*pads, *extra) < 0:
+        raise Unsupported(f"padding {pads} and {extra}")
+    fields |= padding_field(list(zip(pads[:rank], pads[rank:], strict=True)))
+    if any(extra) or "padding" not in fields:  # without padding the layer's default is another
+        fields["output_padding"] = short(extra)
+    if dilation != [1] * rank:
+        fields["dilation_rate"] = short(dilation)
+    if groups != 1:
+        fields["groups"] = groups
+    arrays = {"kernel": kernel}
+    if node.operand(2):
+        arrays["bias"] = net.constant(node.operand(2), "bias")
+    else:
+        fields["use_bias"] = False
+    net.add(node, f"Conv{rank}DTranspose", node.inputs[:1], fields, arrays)
+
+
 @rule("MaxPool", "AveragePool")
 def pool(net: Translator, node: Node) -> None:
     """MaxPool → MaxPooling2D, AveragePool → AveragePooling2D (or 1D, 3D), where padding is not counted."""
