@@ -225,8 +225,8 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         "{name: y, type: Conv3D, filters: 2, kernel_size: [3, 2, 1], strides: [1, 2, 1], use_bias: false}",
     ),
     "transposed convolution": (
-        model([node("ConvTranspose", "x w b", pads=[1, 0, 1, 1], dilations=[1, 2])], w=floats(2, 4, 3, 3), b=B),
-        "{name: y, type: Conv2DTranspose, filters: 4, kernel_size: 3, padding: [[1, 1], [0, 1]], dilation_rate: [1, 2]}",
+        model([node("ConvTranspose", "x w b", pads=[1, 0, 1, 1], dilations=[2, 2])], w=floats(2, 4, 3, 3), b=B),
+        "{name: y, type: Conv2DTranspose, filters: 4, kernel_size: 3, padding: [[1, 1], [0, 1]], dilation_rate: 2}",
     ),
     "transposed convolution with rest": (
         model([node("ConvTranspose", "x w b", strides=[3], group=2, output_padding=[2])], ("N", 2, 4),

@@ -24,6 +24,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 from netspec.layers.convolution import Conv
 from netspec.layers.local_response import LRN
+from netspec.layers.transposed import ConvTranspose
 from netspec.layers.window import Window
 from tests.interpret import environment
 from tests.registry.cases import all_built, generator, spread
@@ -60,6 +61,7 @@ def numbers(*sizes: int, low: float = -2.0, high: float = 2.0, offset: float = 0
 
 
 _CONV = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
+_TRANSPOSED = ConvTranspose(_CONV, TensorType((2, 3, 5, 4), DType.FLOAT64))
 _IMAGE, _KERNEL, _RESULT = numbers(2, 3, 5, 4), numbers(4, 3, 3, 3, offset=0.1), numbers(2, 4, 5, 4, offset=0.2)
 _BIAS, _RELU = Step(elementwise.Add(), (0, 1)), functions.Relu()
 
@@ -75,6 +77,10 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
         (_IMAGE, _KERNEL, numbers(4, 1, 1), _RESULT),
     ),
     (Anchored(_CONV, 2, (Step(elementwise.Sub(), (0, 1)), Step(functions.Tanh(), (2,)))), (_IMAGE, _KERNEL, _RESULT)),
+    (
+        Anchored(_TRANSPOSED, 2, (_BIAS, Step(_RELU, (2,)))),
+        (_RESULT, numbers(4, 3, 3, 3, offset=0.1), numbers(3, 1, 1)),
+    ),
     (
         Anchored(linear.MatMul(), 2, (_BIAS, Step(_RELU, (2,)))),
         (numbers(5, 3), numbers(3, 4, offset=0.1), numbers(4)),
