@@ -237,6 +237,28 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         model([node("ConvTranspose", "x w b", strides=[3])], ("N", 2, 4), w=floats(2, 4, 2), b=B),
         "{name: y, type: Conv1DTranspose, filters: 4, kernel_size: 2, strides: 3, output_padding: 0}",
     ),
+    "repeated pixels": (
+        model([node("Resize", "x  k", coordinate_transformation_mode="asymmetric", nearest_mode="floor")],
+              k=np.array([1, 1, 2, 3], "float32")),
+        "{name: y, type: UpSampling2D, size: [2, 3]}",
+    ),
+    "repeated elements before 10": (
+        model([node("Upsample", "x k")], ("N", 2, 4), 9, k=np.array([1, 1, 3], "float32")),
+        "{name: y, type: UpSampling1D, size: 3}",
+    ),
+    "twice as large": (
+        model([node("Resize", "x  k", mode="linear")], k=np.array([1, 1, 2, 2], "float32")),
+        "{name: y, type: UpSampling2D, interpolation: bilinear}",
+    ),
+    "another size": (
+        model([node("Resize", "x   s", mode="linear", coordinate_transformation_mode="pytorch_half_pixel")],
+              (1, 2, 6, 5), s=ints(1, 2, 4, 7)),
+        "{name: y, type: Resizing, height: 4, width: 7}",
+    ),
+    "the nearest of other sizes": (
+        model([node("Resize", "x  k", nearest_mode="round_prefer_ceil")], k=np.array([1, 1, 0.5, 1.4], "float32")),
+        "{name: y, type: Resizing, height: 3, width: 7, interpolation: nearest}",
+    ),
     "1d pooling": (
         model([node("MaxPool", "x", kernel_shape=[2], strides=[2], pads=[1, 0])], ("N", 2, 9)),
         "{name: y, type: MaxPooling1D, padding: [1, 0]}",
@@ -332,6 +354,17 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "window too large": (model([node("Conv", "x w")], w=floats(4, 2, 9, 9)), "the window is larger than the input"),
     "size of the result": (
         model([node("ConvTranspose", "x w", output_shape=[9, 9])], w=floats(2, 3, 3, 3)), "follows from the size"
+    ),
+    "parts of pixels": (
+        model([node("Resize", "x  k", mode="linear")], k=np.array([1, 1, 1.3, 1], "float32")), "a part of a pixel"
+    ),
+    "corners aligned": (
+        model([node("Resize", "x  k", mode="linear", coordinate_transformation_mode="align_corners")],
+              k=np.array([1, 1, 2, 2], "float32")),
+        "linear interpolation with align_corners coordinates",
+    ),
+    "channels resized": (
+        model([node("Resize", "x  k")], k=np.array([1, 2, 1, 1], "float32")), "not other sizes of 1 to 3 spatial axes"
     ),
     "counted padding": (
         model([node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1)]),

@@ -37,6 +37,10 @@ OPERANDS = dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), ("query"
 """Layers that take their inputs one by one in Keras, not as a list."""
 
 
+CHANNELS_LAST = ("UpSampling1D",)
+"""Layers of Keras that know sequences as (batch, length, channels) alone."""
+
+
 class Unlike(Exception):
     """Keras has no such thing, and this is why."""
 
@@ -134,11 +138,15 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         operands = [x.double() for x in operands]  # whole numbers are added to floats as floats
     if case.type.endswith("Transpose") and "groups" in fields:
         raise Unlike("Keras has no groups in a transposed convolution")
+    if case.type == "Resizing":  # it wants to know its data format, and to be called without `build`
+        fields["data_format"] = "channels_first"
     if (fields.get("dropout") or fields.get("recurrent_dropout")) and training:
         raise Unlike("other random numbers")
     if isinstance(fields.get("output_shape"), int):
         fields["output_shape"] = (fields["output_shape"],)
     arguments = {name: fields.pop(name) for name in OF_CALLS if name in fields}
+    if case.type in CHANNELS_LAST:
+        operands[0] = operands[0].movedim(1, -1)
     made = make(keras().layers, fields)
     shapes = [tuple(x.shape) for x in operands]
     named: dict[str, Any] = {}
@@ -155,6 +163,8 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         weight.assign(to_keras(case, name, one.feeds[name]))
     arguments |= {"training": training} if case.type in ("BatchNormalization", "Dropout") else {}
     y = made(**named, **arguments) if named else made(operands if len(operands) > 1 else operands[0], **arguments)
+    if case.type in CHANNELS_LAST:
+        y = y.movedim(-1, 1)
     total = (y * tensor(one.feeds["weights/0"])).sum()
     for penalty in made.losses if training else ():
         total = total + penalty

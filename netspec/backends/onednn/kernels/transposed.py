@@ -23,7 +23,7 @@ from netspec.layers.transposed import ConvTranspose
 
 
 def kernel_shape(op: ConvTranspose, w: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The kernel (channels, filters/groups, …) as the library wants it, (groups, filters, channels, …): shape, steps."""
+    """The kernel (channels, filters/groups, …) as the library wants it, (groups, filters, channels, …)."""
     groups, window = op.conv.groups, prod(w.shape[2:])
     channels, filters = w.shape[0] // groups, w.shape[1]
     inner = Layout().strides(w)[2:]

@@ -1,0 +1,221 @@
+"""Resize, the op, and the layers UpSampling1D, UpSampling2D, UpSampling3D, Resizing.
+
+Places are the centers of pixels: output i is at (i + ½) · size / sizes[axis] - ½ of the input, as in Keras, in PyTorch
+with `align_corners=False`, and in ONNX's `half_pixel`. Nothing is smoothed where the output is the smaller one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor
+from typing import ClassVar, Literal
+
+from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion
+from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.ops.shape import Slice
+from netspec.graph.types import TensorType
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, LayerSpec, Pair, PositiveInt, Sample, Single, Triple, need_image, need_spatial
+from netspec.schema.kinds import LAYERS
+
+Taps = tuple[tuple[int, ...], tuple[float, ...]]
+"""For each place of the output, a place of the input and its weight."""
+
+
+def taps(size: int, wanted: int, mode: str) -> tuple[Taps, ...]:
+    """Along one axis: the nearest place of the input; or the two around it, each of which counts by its nearness."""
+    centers = [(i + 0.5) * size / wanted - 0.5 for i in range(wanted)]
+    if mode == "nearest":
+        return ((tuple(min(floor(center + 0.5), size - 1) for center in centers), (1.0,) * wanted),)
+    below = [floor(center) for center in centers]
+    shares = tuple(center - low for center, low in zip(centers, below, strict=True))
+    lower = tuple(max(low, 0) for low in below)
+    upper = tuple(min(low + 1, size - 1) for low in below)
+    return (lower, tuple(1 - share for share in shares)), (upper, shares)
+
+
+def _to_onnx(g: Emitter, y: Value, x: str) -> str:
+    op = y.op
+    assert isinstance(op, Resize)
+    scales = [1.0, 1.0, *(wanted / size for wanted, size in zip(op.sizes, y.inputs[0].shape[2:], strict=True))]
+    return g.node(
+        "Resize", x, "", g.constant(scales, "float32"), mode=op.mode, coordinate_transformation_mode="half_pixel",
+        nearest_mode="round_prefer_ceil",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Resize(Op):
+    """The spatial axes in other sizes, by the nearest element (`nearest`) or by those around (`linear`)."""
+
+    sizes: tuple[int, ...]
+    mode: str
+    onnx = OnnxExpansion(_to_onnx)
+
+    def infer(self, x: TensorType) -> TensorType:
+        """x: (N, C, …) → (N, C, *sizes)."""
+        rank = len(self.sizes) + 2
+        self.check(x.rank == rank, f"the input must have {rank} axes", expected="(batch, channels, sizes…)", got=x)
+        return x.with_shape(*x.shape[:2], *self.sizes)
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        for axis, wanted in enumerate(self.sizes, 2):
+            column = (-1,) + (1,) * (x.ndim - 1 - axis)
+            parts = [
+                x.take(xp.asarray(places), axis=axis) * xp.asarray(weights, x.dtype).reshape(column)
+                for places, weights in taps(x.shape[axis], wanted, self.mode)
+            ]
+            x = sum(parts[1:], parts[0])
+        return x
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (ResizeGrad(y.inputs[0].shape[2:], self.mode)(dy),)
+
+    def flops(self, x: TensorType) -> int:
+        return 0 if self.mode == "nearest" else self.infer(x).size * 2 * 2 ** len(self.sizes)
+
+
+@dataclass(frozen=True)
+class ResizeGrad(Op):
+    """Gradient of `Resize` by its input, whose spatial axes have the given sizes."""
+
+    sizes: tuple[int, ...]
+    mode: str
+    onnx = GRADIENT
+
+    def infer(self, dy: TensorType) -> TensorType:
+        """dy: (N, C, …) → (N, C, *sizes)."""
+        return dy.with_shape(*dy.shape[:2], *self.sizes)
+
+    def forward(self, xp: Xp, dy: Array) -> Array:
+        for axis, size in enumerate(self.sizes, 2):
+            dx = xp.zeros((size, *dy.shape[:axis], *dy.shape[axis + 1 :]), dy.dtype)
+            rows = xp.moveaxis(dy, axis, 0)
+            for places, weights in taps(size, dy.shape[axis], self.mode):
+                column = (-1,) + (1,) * (dy.ndim - 1)
+                xp.add.at(dx, xp.asarray(places), rows * xp.asarray(weights, dy.dtype).reshape(column))
+            dy = xp.moveaxis(dx, 0, axis)
+        return dy
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (Resize(y.inputs[0].shape[2:], self.mode)(dy),)
+
+    def flops(self, dy: TensorType) -> int:
+        return dy.size if self.mode == "nearest" else dy.size * 2 * 2 ** len(self.sizes)
+
+
+Interpolation = Literal["nearest", "bilinear"]
+MODES = {"nearest": "nearest", "bilinear": "linear"}
+
+
+class Upsampling(LayerSpec):
+    """Base of UpSampling1D to 3D."""
+
+    rank: ClassVar[int]
+
+    size: tuple[int, ...]
+
+    def mode(self) -> str:
+        """The op's."""
+        return "nearest"
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, C, …) → (N, C, sizes · size)."""
+        need_spatial(x, self.rank)
+        sizes = tuple(have * factor for have, factor in zip(x.shape[2:], self.size, strict=True))
+        return Resize(sizes, self.mode())(net.floating(x))
+
+
+@LAYERS.register
+class UpSampling1D(Upsampling):
+    """Repeat each element of a sequence.
+
+    Input (N, C, L), output (N, C, L · size).
+    """
+
+    rank: ClassVar[int] = 1
+
+    type: Literal["UpSampling1D"] = "UpSampling1D"
+    size: Single = (2,)
+    """how many times"""
+
+    samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 2, 3), size=3))
+
+
+@LAYERS.register
+class UpSampling2D(Upsampling):
+    """Make an image larger: repeat rows and columns, or interpolate between them.
+
+    Input (N, C, H, W), output (N, C, H · size, W · size).
+    """
+
+    rank: ClassVar[int] = 2
+
+    type: Literal["UpSampling2D"] = "UpSampling2D"
+    size: Pair = (2, 2)
+    """how many times higher and wider; one number for both"""
+    interpolation: Interpolation = "nearest"
+    """`nearest`: repeat; `bilinear`: weight the four pixels around by their nearness"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 3, 4)),
+        Sample.of((2, 2, 3, 4), size=(3, 1)),
+        Sample.of((2, 2, 3, 4), size=(2, 3), interpolation="bilinear"),
+    )
+
+    def mode(self) -> str:
+        """The op's."""
+        return MODES[self.interpolation]
+
+
+@LAYERS.register
+class UpSampling3D(Upsampling):
+    """Repeat each element of a volume along its three axes.
+
+    Input (N, C, D, H, W), output (N, C, D · size, H · size, W · size).
+    """
+
+    rank: ClassVar[int] = 3
+
+    type: Literal["UpSampling3D"] = "UpSampling3D"
+    size: Triple = (2, 2, 2)
+    """how many times deeper, higher and wider; one number for all"""
+
+    samples: ClassVar = (Sample.of((1, 2, 2, 3, 2)), Sample.of((1, 2, 2, 2, 3), size=(1, 3, 2)))
+
+
+@LAYERS.register
+class Resizing(LayerSpec):
+    """Give images another height and width.
+
+    Input (N, C, H, W), output (N, C, height, width). Nothing is smoothed before an image becomes smaller.
+    """
+
+    type: Literal["Resizing"] = "Resizing"
+    height: PositiveInt
+    """of the output"""
+    width: PositiveInt
+    """of the output"""
+    interpolation: Interpolation = "bilinear"
+    """`bilinear`: weight the four pixels around by their nearness; `nearest`: take the nearest"""
+    crop_to_aspect_ratio: bool = False
+    """cut off two sides first, as much of each, so that nothing is distorted"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 4, 5), height=7, width=3),
+        Sample.of((2, 2, 5, 4), height=3, width=6, interpolation="nearest"),
+        Sample.of((2, 2, 4, 7), height=3, width=3, crop_to_aspect_ratio=True),
+    )
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, C, H, W) → (N, C, height, width)."""
+        need_image(x)
+        x = net.floating(x)
+        if self.crop_to_aspect_ratio:
+            height, width = x.shape[2:]
+            wanted = width * self.height // self.width, height * self.width // self.height
+            for axis, (have, most) in enumerate(zip((height, width), wanted, strict=True), 2):
+                kept = max(1, min(have, most))
+                start = (have - kept) // 2
+                x = x if kept == have else Slice(axis, start, start + kept)(x)
+        return Resize((self.height, self.width), MODES[self.interpolation])(x)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netspec.graph.value import ShapeMismatch
+from tests.layers.apply import layer
+
+X = np.random.default_rng(1).normal(size=(2, 3, 4, 5))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_upsampling_repeats_each_element(rank):
+    x = np.random.default_rng(0).normal(size=(2, 2, 3, 2, 4)[: rank + 2])
+    factors = [3, 2, 1][:rank]
+    expected = x
+    for axis, factor in enumerate(factors, 2):
+        expected = expected.repeat(factor, axis)
+    size = factors[0] if rank == 1 else factors
+    np.testing.assert_array_equal(layer({"type": f"UpSampling{rank}D", "size": size}, x).y, expected)
+
+
+def test_between_pixels_it_is_linear_and_beyond_the_last_ones_constant():
+    x = np.array([0.0, 4.0]).reshape(1, 1, 1, 2)
+    y = layer({"type": "UpSampling2D", "size": [1, 4], "interpolation": "bilinear"}, x).y
+    np.testing.assert_allclose(y.ravel(), [0, 0, 0.5, 1.5, 2.5, 3.5, 4, 4])
+
+
+@pytest.mark.parametrize("sizes", [(7, 3), (2, 9), (4, 5), (1, 1)])
+def test_resizing_is_its_definition(sizes):
+    expected = np.empty((2, 3, *sizes))
+    for i, j in np.ndindex(*sizes):
+        axes = zip((i, j), (4, 5), sizes, strict=True)
+        places = [min(max((k + 0.5) * have / want - 0.5, 0), have - 1) for k, have, want in axes]
+        (a, s), (b, t) = ((int(place), place - int(place)) for place in places)
+        a1, b1 = min(a + 1, 3), min(b + 1, 4)
+        above = X[:, :, a, b] * (1 - t) + X[:, :, a, b1] * t
+        below = X[:, :, a1, b] * (1 - t) + X[:, :, a1, b1] * t
+        expected[:, :, i, j] = above * (1 - s) + below * s
+    y = layer({"type": "Resizing", "height": sizes[0], "width": sizes[1]}, X).y
+    np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_nearest_is_the_one_whose_center_is():
+    x = np.arange(5.0).reshape(1, 1, 1, 5)
+    y = layer({"type": "Resizing", "height": 1, "width": 3, "interpolation": "nearest"}, x).y
+    np.testing.assert_array_equal(y.ravel(), [0, 2, 4])
+
+
+@pytest.mark.parametrize(("height", "width", "cut"), [(2, 2, np.s_[..., :4]), (1, 5, np.s_[:, :, 1:2])])
+def test_what_is_cut_off_for_the_aspect_ratio_is_cut_off_on_both_sides(height, width, cut):
+    fields = {"type": "Resizing", "height": height, "width": width}
+    y = layer({**fields, "crop_to_aspect_ratio": True}, X).y
+    np.testing.assert_allclose(y, layer(fields, X[cut]).y)
+
+
+def test_images_of_whole_numbers_become_floats():
+    assert (
+        layer({"type": "Resizing", "height": 1, "width": 1}, np.array([[1, 2]], np.uint8).reshape(1, 1, 1, 2)).y == 1.5
+    )
+
+
+@pytest.mark.parametrize("name", ["UpSampling2D", "Resizing"])
+def test_a_vector_is_no_image(name):
+    fields = {"height": 2, "width": 2} if name == "Resizing" else {}
+    with pytest.raises(ShapeMismatch, match="not an image"):
+        layer({"type": name, **fields}, np.zeros((2, 8)))
