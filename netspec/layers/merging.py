@@ -1,10 +1,13 @@
-"""Layers that bring several inputs together: Add and Concatenate."""
+"""Layers that bring several inputs together: element by element, or one after another (Concatenate)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
+from operator import add, mul
 from typing import ClassVar, Literal
 
+from netspec.graph.ops import elementwise
 from netspec.graph.ops.shape import Concat
 from netspec.graph.types import broadcast_shapes
 from netspec.graph.value import Value
@@ -12,32 +15,142 @@ from netspec.layers.base import Builder, LayerSpec, Sample, need, sample_axis
 from netspec.schema.kinds import LAYERS
 
 
+class ElementByElement(LayerSpec):
+    """Base of layers that make one number of those at the same place of all inputs."""
+
+    done: ClassVar[str]
+    """What cannot be done with inputs that do not fit: "added"."""
+
+    samples: ClassVar[tuple[Sample, ...]] = (
+        Sample.of((2, 3, 4), (2, 3, 4)),
+        Sample.of((2, 3, 4), (2, 3, 1), (2, 1, 4)),
+    )
+
+    def fitting(self, net: Builder, *inputs: Value) -> list[Value]:
+        """The inputs as floats; their shapes must broadcast, the batch apart."""
+        shapes = [x.shape[1:] for x in inputs]
+        need(
+            len({len(shape) for shape in shapes}) == 1 and broadcast_shapes(*shapes) is not None,
+            f"inputs of different sizes cannot be {self.done}",
+            expected="equal sizes, or 1",
+            got=" and ".join(str(list(shape)) for shape in shapes) + " per sample",
+        )
+        return [net.floating(x) for x in inputs]
+
+
+class Merging(ElementByElement):
+    """Base of those that take any number of inputs from two on."""
+
+    def merged(self, inputs: Sequence[Value]) -> Value:
+        """The inputs made one."""
+        raise NotImplementedError
+
+    def build(self, net: Builder, first: Value, second: Value, *others: Value) -> Value:
+        """Inputs: (N, …) → (N, …)."""
+        return self.merged(self.fitting(net, first, second, *others))
+
+
 @LAYERS.register
-class Add(LayerSpec):
+class Add(Merging):
     """Add up two or more inputs element by element, as in a residual connection.
 
     Inputs of one shape (N, …), output the same. An axis of size 1, except the batch, is repeated to fit the others.
     """
 
+    done: ClassVar[str] = "added"
+
     type: Literal["Add"] = "Add"
 
-    samples: ClassVar = (
-        Sample.of((2, 3, 4), (2, 3, 4)),
-        Sample.of((2, 3, 4), (2, 3, 1), (2, 1, 4)),
-        Sample.of((2, 3), (2, 3), dtypes=("float32", "int32")),
-    )
+    samples: ClassVar = (*Merging.samples, Sample.of((2, 3), (2, 3), dtypes=("float32", "int32")))
 
-    def build(self, net: Builder, first: Value, second: Value, *others: Value) -> Value:
+    def merged(self, inputs: Sequence[Value]) -> Value:
+        """a + b + …"""
+        return reduce(add, inputs)
+
+
+@LAYERS.register
+class Subtract(ElementByElement):
+    """Subtract the second input from the first, element by element.
+
+    Two inputs of one shape (N, …), output the same. An axis of size 1, except the batch, is repeated to fit the other.
+    """
+
+    done: ClassVar[str] = "subtracted"
+
+    type: Literal["Subtract"] = "Subtract"
+
+    samples: ClassVar = (Sample.of((2, 3, 4), (2, 3, 4)), Sample.of((2, 1, 4), (2, 3, 1)))
+
+    def build(self, net: Builder, first: Value, second: Value) -> Value:
         """Inputs: (N, …) → (N, …)."""
-        inputs = (first, second, *others)
-        shapes = [x.shape[1:] for x in inputs]
-        need(
-            len({len(shape) for shape in shapes}) == 1 and broadcast_shapes(*shapes) is not None,
-            "inputs of different sizes cannot be added",
-            expected="equal sizes, or 1",
-            got=" and ".join(str(list(shape)) for shape in shapes) + " per sample",
-        )
-        return reduce(lambda total, x: total + net.floating(x), others, net.floating(first) + net.floating(second))
+        a, b = self.fitting(net, first, second)
+        return a - b
+
+
+@LAYERS.register
+class Multiply(Merging):
+    """Multiply two or more inputs element by element, as a gate does.
+
+    Inputs of one shape (N, …), output the same. An axis of size 1, except the batch, is repeated to fit the others.
+    """
+
+    done: ClassVar[str] = "multiplied"
+
+    type: Literal["Multiply"] = "Multiply"
+
+    def merged(self, inputs: Sequence[Value]) -> Value:
+        """a · b · …"""
+        return reduce(mul, inputs)
+
+
+@LAYERS.register
+class Average(Merging):
+    """The mean of two or more inputs, element by element.
+
+    Inputs of one shape (N, …), output the same. An axis of size 1, except the batch, is repeated to fit the others.
+    """
+
+    done: ClassVar[str] = "averaged"
+
+    type: Literal["Average"] = "Average"
+
+    def merged(self, inputs: Sequence[Value]) -> Value:
+        """(a + b + …) / count"""
+        return reduce(add, inputs) * (1 / len(inputs))
+
+
+@LAYERS.register
+class Maximum(Merging):
+    """The greatest of two or more inputs, element by element.
+
+    Inputs of one shape (N, …), output the same. An axis of size 1, except the batch, is repeated to fit the others. Of
+    equal numbers that of the first input gets the gradient.
+    """
+
+    done: ClassVar[str] = "compared"
+
+    type: Literal["Maximum"] = "Maximum"
+
+    def merged(self, inputs: Sequence[Value]) -> Value:
+        """max(a, b, …)"""
+        return reduce(elementwise.Maximum(), inputs)
+
+
+@LAYERS.register
+class Minimum(Merging):
+    """The least of two or more inputs, element by element.
+
+    Inputs of one shape (N, …), output the same. An axis of size 1, except the batch, is repeated to fit the others. Of
+    equal numbers that of the first input gets the gradient.
+    """
+
+    done: ClassVar[str] = "compared"
+
+    type: Literal["Minimum"] = "Minimum"
+
+    def merged(self, inputs: Sequence[Value]) -> Value:
+        """min(a, b, …)"""
+        return reduce(elementwise.Minimum(), inputs)
 
 
 @LAYERS.register

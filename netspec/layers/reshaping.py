@@ -1,4 +1,4 @@
-"""Flatten, Reshape and Permute: the same numbers in another shape."""
+"""Flatten, RepeatVector, Reshape and Permute: the same numbers in another shape."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
-from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.ops.reduce import Broadcast, reshape_to
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import describe, problem
 
@@ -113,3 +113,23 @@ class Permute(LayerSpec):
             got=x.type,
         )
         return Transpose((0, *self.dims))(x)
+
+
+@LAYERS.register
+class RepeatVector(LayerSpec):
+    """Repeat the vector of each sample: a sequence of equal elements, as a decoder wants it.
+
+    Input (N, features), output (N, n, features).
+    """
+
+    type: Literal["RepeatVector"] = "RepeatVector"
+    n: PositiveInt
+    """how many times"""
+
+    samples: ClassVar = (Sample.of((2, 3), n=4),)
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, features) → (N, n, features)."""
+        need(len(x.shape) == 2, "the input is not a vector", expected="(batch, features)", got=x.type)
+        batch, features = x.shape
+        return Broadcast((batch, self.n, features))(reshape_to(x, (batch, 1, features)))

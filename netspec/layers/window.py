@@ -119,11 +119,11 @@ def _same(size: int, window: int, stride: int, dilation: int) -> tuple[int, int]
 
 def _padding(rank: int, words: tuple[str, ...]) -> Callable[[Any], str | tuple[tuple[int, int], ...]]:
     """A validator of a padding over `rank` axes."""
-    named = ", ".join(f"`{word}`" for word in words)
+    named = "".join(f"`{word}`, " for word in words)
     expected = {
-        1: f"{named}, a number of 0 or more, or [before, after]",
-        2: f"{named}, a number of 0 or more, [height, width], or [[top, bottom], [left, right]]",
-        3: f"{named}, a number of 0 or more, [depth, height, width], or three pairs",
+        1: f"{named}a number of 0 or more, or [before, after]",
+        2: f"{named}a number of 0 or more, [height, width], or [[top, bottom], [left, right]]",
+        3: f"{named}a number of 0 or more, [depth, height, width], or three pairs",
     }[rank]
 
     def validate(given: Any) -> str | tuple[tuple[int, int], ...]:
@@ -138,7 +138,7 @@ def _padding(rank: int, words: tuple[str, ...]) -> Callable[[Any], str | tuple[t
         sides = [side for item in (value if fits else ()) if (side := _sides(item)) is not None]
         if len(sides) != rank:
             raise problem(
-                "not a padding",
+                "not a padding" if words else "not a number for each side",
                 expected=expected,
                 got=describe(given),
                 hint=did_you_mean(given, words) if isinstance(given, str) else None,
@@ -179,3 +179,13 @@ Padding3D = Annotated[
     BeforeValidator(_padding(3, WORDS), json_schema_input_type=Written),
 ]
 """As `Padding`, for three spatial axes."""
+
+
+def _sides_of(rank: int) -> Any:
+    return BeforeValidator(_padding(rank, ()), json_schema_input_type=int | list[int] | list[list[int]])
+
+
+Sides1D = Annotated[Explicit, _sides_of(1)]
+Sides2D = Annotated[Explicit, _sides_of(2)]
+Sides3D = Annotated[Explicit, _sides_of(3)]
+"""Numbers of 0 or more for both sides of each spatial axis: one for all sides, one per axis, or one per side."""

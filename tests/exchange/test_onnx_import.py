@@ -259,6 +259,31 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         model([node("Resize", "x  k", nearest_mode="round_prefer_ceil")], k=np.array([1, 1, 0.5, 1.4], "float32")),
         "{name: y, type: Resizing, height: 3, width: 7, interpolation: nearest}",
     ),
+    "a gate": (
+        model([node("Tanh", "x", "a"), node("Relu", "x", "b"), node("Mul", "a b")]),
+        "{name: y, type: Multiply, from: [a, b]}",
+    ),
+    "a mean of three": (
+        model([node("Tanh", "x", "a"), node("Relu", "x", "b"), node("Mean", "x a b")]),
+        "{name: y, type: Average, from: [x, a, b]}",
+    ),
+    "a difference": (
+        model([node("Tanh", "x", "a"), node("Sub", "x a")]), "{name: y, type: Subtract, from: [x, a]}"
+    ),
+    "the greatest": (
+        model([node("Tanh", "x", "a"), node("Max", "x a")]), "{name: y, type: Maximum, from: [x, a]}"
+    ),
+    "zeros around": (
+        model([node("Pad", "x p")], p=ints(0, 0, 1, 2, 0, 0, 1, 0)),
+        "{name: y, type: ZeroPadding2D, padding: [[1, 1], [2, 0]]}",
+    ),
+    "zeros around before 11": (
+        model([node("Pad", "x", pads=[0, 0, 1, 0, 0, 1])], ("N", 2, 4), 10), "{name: y, type: ZeroPadding1D}"
+    ),
+    "sides cut off": (
+        model([node("Slice", "x s e a")], s=ints(1, -4), e=ints(2**62, -1), a=ints(2, -1)),
+        "{name: y, type: Cropping2D, cropping: [[1, 0], [1, 1]]}",
+    ),
     "1d pooling": (
         model([node("MaxPool", "x", kernel_shape=[2], strides=[2], pads=[1, 0])], ("N", 2, 9)),
         "{name: y, type: MaxPooling1D, padding: [1, 0]}",
@@ -366,6 +391,16 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "channels resized": (
         model([node("Resize", "x  k")], k=np.array([1, 2, 1, 1], "float32")), "not other sizes of 1 to 3 spatial axes"
     ),
+    "reflected": (
+        model([node("Pad", "x p", mode="reflect")], p=ints(0, 0, 1, 0, 0, 0, 1, 0)), "something else than zeros"
+    ),
+    "channels cut off": (
+        model([node("Slice", "x s e a")], s=ints(1), e=ints(2), a=ints(1)), "not the sides of 1 to 3 spatial axes"
+    ),
+    "every second": (
+        model([node("Slice", "x s e a t")], s=ints(0), e=ints(6), a=ints(2), t=ints(2)), "every so many elements"
+    ),
+    "a constant factor": (model([node("Mul", "x k")], k=floats(1)), "one of its operands is a constant"),
     "counted padding": (
         model([node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1)]),
         "an average that counts padding",

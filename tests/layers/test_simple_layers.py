@@ -107,3 +107,35 @@ def test_says_what_does_not_fit(fields, shapes, message):
 def test_a_target_shape_is_checked_where_it_is_written(target, message):
     with pytest.raises(ValidationError, match=message):
         Reshape.model_validate({"type": "Reshape", "target_shape": target})
+
+
+A, B, C = np.random.default_rng(11).normal(size=(3, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Multiply", A * B * C), ("Average", (A + B + C) / 3), ("Maximum", np.maximum(np.maximum(A, B), C)),
+        ("Minimum", np.minimum(np.minimum(A, B), C)),
+    ],
+)  # fmt: skip
+def test_inputs_are_merged_element_by_element(name, expected):
+    np.testing.assert_allclose(layer(name, A, B, C).y, expected, rtol=1e-12)
+
+
+def test_a_difference_is_of_two_inputs_that_broadcast():
+    np.testing.assert_array_equal(layer("Subtract", A, B[:, :1]).y, A - B[:, :1])
+
+
+@pytest.mark.parametrize(
+    ("name", "done"), [("Subtract", "subtracted"), ("Multiply", "multiplied"), ("Maximum", "compared")]
+)
+def test_inputs_that_do_not_fit_are_not_merged(name, done):
+    with pytest.raises(ShapeMismatch, match=f"cannot be {done}"):
+        layer(name, A, B[:, :2])
+
+
+def test_a_vector_is_repeated():
+    np.testing.assert_array_equal(layer({"type": "RepeatVector", "n": 3}, A[:, 0]).y, np.stack([A[:, 0]] * 3, 1))
+    with pytest.raises(ShapeMismatch, match="not a vector"):
+        layer({"type": "RepeatVector", "n": 3}, A)

@@ -37,7 +37,7 @@ OPERANDS = dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), ("query"
 """Layers that take their inputs one by one in Keras, not as a list."""
 
 
-CHANNELS_LAST = ("UpSampling1D",)
+CHANNELS_LAST = ("UpSampling1D", "Cropping1D")
 """Layers of Keras that know sequences as (batch, length, channels) alone."""
 
 
@@ -105,6 +105,8 @@ def from_keras(case: Case, name: str, value: np.ndarray) -> np.ndarray:
 def padded(fields: dict[str, Any], x: Any) -> tuple[dict[str, Any], Any]:
     """Explicit padding, which Keras has not, as padding of the input."""
     padding = fields.get("padding", "valid")
+    if fields["type"].startswith("ZeroPadding"):
+        return fields, x
     if fields["type"].startswith("AveragePooling") and padding != "valid":
         raise Unlike("on PyTorch padding is averaged: copies of the border, unlike on TensorFlow")
     if padding == "causal" and fields["type"] != "Conv1D":  # which alone has it

@@ -126,12 +126,18 @@ class ArgMax(NoGradient):
         return x.argmax(axis=self.axis)
 
 
+def _broadcast_to_onnx(g: Emitter, y: Value, x: str) -> str:
+    # 1 where the operand has the size already, as the batch has: so that it may be symbolic.
+    have = (1,) * (len(y.shape) - len(y.inputs[0].shape)) + y.inputs[0].shape
+    return g.node("Expand", x, g.constant([1 if a == b else b for a, b in zip(have, y.shape, strict=True)], "int64"))
+
+
 @dataclass(frozen=True)
 class Broadcast(Op):
     """x repeated to a larger shape by NumPy's rules"""
 
     shape: tuple[int, ...]
-    onnx = OnnxExpansion(lambda g, y, x: g.node("Expand", x, g.constant(list(y.op.shape), "int64")))
+    onnx = OnnxExpansion(_broadcast_to_onnx)
 
     def infer(self, x: TensorType) -> TensorType:
         fits = broadcast_shapes(x.shape, self.shape) == self.shape

@@ -1,4 +1,4 @@
-"""Several inputs into one: Add (or a bias) and Concatenate."""
+"""Several inputs into one: element by element (or a bias added), and Concatenate."""
 
 from __future__ import annotations
 
@@ -25,6 +25,20 @@ def add(net: Translator, node: Node) -> None:
         _bias(net, node, computed, net.constants[constants[0]])
     else:
         raise Unsupported("constants among more than two operands")
+
+
+MERGED = {"Sub": "Subtract", "Mul": "Multiply", "Max": "Maximum", "Min": "Minimum", "Mean": "Average"}
+
+
+@rule(*MERGED)
+def merge(net: Translator, node: Node) -> None:
+    """Computed tensors, element by element → Subtract, Multiply, Maximum, Minimum, Average."""
+    if any(name in net.constants for name in node.inputs):
+        raise Unsupported("one of its operands is a constant")
+    if len(node.inputs) == 1:
+        net.same(node, node.inputs[0])
+    else:
+        net.add(node, MERGED[node.op_type], node.inputs, {})
 
 
 def _add_layer(net: Translator, node: Node) -> None:

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from netspec.graph.value import ShapeMismatch
+from netspec.schema.kinds import LAYERS
+from tests.layers.apply import layer
+
+RANDOM = np.random.default_rng(2)
+SIDES = [[2, 0], [0, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_zeros_are_put_around_and_cut_off_again(rank):
+    x, sides = RANDOM.normal(size=(2, 3, 4, 2, 3)[: rank + 2]), SIDES[:rank]
+    written = sides[0] if rank == 1 else sides
+    padded = layer({"type": f"ZeroPadding{rank}D", "padding": written}, x).y
+    np.testing.assert_array_equal(padded, np.pad(x, [(0, 0), (0, 0), *sides]))
+    np.testing.assert_array_equal(layer({"type": f"Cropping{rank}D", "cropping": written}, padded).y, x)
+
+
+@pytest.mark.parametrize(("written", "sides"), [(2, [[2, 2], [2, 2]]), ([0, 1], [[0, 0], [1, 1]])])
+def test_one_number_stands_for_all_sides_and_one_of_an_axis_for_both(written, sides):
+    x = RANDOM.normal(size=(1, 2, 3, 3))
+    y = layer({"type": "ZeroPadding2D", "padding": written}, x).y
+    np.testing.assert_array_equal(y, np.pad(x, [(0, 0), (0, 0), *sides]))
+
+
+def test_defaults_are_keras():
+    x = np.ones((1, 1, 5, 5))
+    assert layer("ZeroPadding2D", x).y.shape == (1, 1, 7, 7)
+    assert layer("Cropping2D", x).y.shape == (1, 1, 5, 5)
+    assert layer("Cropping1D", x[0]).y.shape == (1, 5, 3)
+
+
+def test_something_must_be_left():
+    with pytest.raises(ShapeMismatch, match="nothing is left"):
+        layer({"type": "Cropping1D", "cropping": [3, 2]}, np.zeros((1, 2, 5)))
+
+
+@pytest.mark.parametrize("given", ["same", -1, [1, 2, 3], [[1], [2]], True])
+def test_sides_are_numbers(given):
+    with pytest.raises(ValidationError, match="not a number for each side"):
+        LAYERS["ZeroPadding2D"].model_validate({"padding": given})
