@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 from netspec.graph.onnx_map import GRADIENT, OnnxMap, integer
 from netspec.graph.op import Array, Grads, Op, Xp
 from netspec.graph.ops.elementwise import Greater, Maximum, Minimum, Where, elementwise
-from netspec.graph.ops.functions import Abs, Elu, Exp, Relu, Sigmoid, Softplus, Tanh
+from netspec.graph.ops.functions import Abs, Elu, Exp, Relu, Sigmoid, Softplus, Sqrt, Tanh
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.special import Gelu
 from netspec.graph.types import TensorType
@@ -95,9 +95,31 @@ def _selu(x: Value) -> Value:
     return Elu(alpha)(x) * scale
 
 
+def _hard_sigmoid(x: Value) -> Value:
+    return elementwise(Minimum(), elementwise(Maximum(), x * (1 / 6) + 0.5, 0.0), 1.0)
+
+
+def _clipped(x: Value, low: float, high: float) -> Value:
+    return elementwise(Minimum(), elementwise(Maximum(), x, low), high)
+
+
+def _soft_shrink(x: Value, threshold: float) -> Value:
+    return x - _clipped(x, -threshold, threshold)
+
+
+def _hard_shrink(x: Value, threshold: float) -> Value:
+    return elementwise(Where(), elementwise(Greater(), Abs()(x), threshold), x, 0.0)
+
+
+def _sparse_plus(x: Value) -> Value:  # 0 below -1, (x + 1)²/4 up to 1, then x
+    inside = _clipped(x, -1.0, 1.0) + 1.0
+    return inside * inside * 0.25 + (elementwise(Maximum(), x, 1.0) - 1.0)
+
+
 ActivationName: TypeAlias = Literal[
-    "linear", "relu", "relu6", "leaky_relu", "elu", "selu", "gelu", "sigmoid", "hard_sigmoid", "tanh", "softplus",
-    "softsign", "silu", "swish", "mish", "exponential", "softmax", "log_softmax",
+    "linear", "relu", "relu6", "leaky_relu", "elu", "celu", "selu", "gelu", "sigmoid", "hard_sigmoid", "log_sigmoid",
+    "sparse_sigmoid", "tanh", "hard_tanh", "tanh_shrink", "softplus", "sparse_plus", "squareplus", "softsign", "silu",
+    "swish", "hard_silu", "hard_swish", "mish", "hard_shrink", "soft_shrink", "exponential", "softmax", "log_softmax",
 ]  # fmt: skip
 
 ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
@@ -106,19 +128,30 @@ ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
     "relu6": lambda x: elementwise(Minimum(), Relu()(x), 6.0),
     "leaky_relu": lambda x: _leaky_relu(x, 0.2),
     "elu": Elu(),
+    "celu": Elu(),
     "selu": _selu,
     "gelu": Gelu(),
     "sigmoid": Sigmoid(),
-    "hard_sigmoid": lambda x: elementwise(Minimum(), elementwise(Maximum(), x * (1 / 6) + 0.5, 0.0), 1.0),
+    "hard_sigmoid": _hard_sigmoid,
+    "log_sigmoid": lambda x: -Softplus()(-x),
+    "sparse_sigmoid": lambda x: _clipped(x * 0.5 + 0.5, 0.0, 1.0),
     "tanh": Tanh(),
+    "hard_tanh": lambda x: _clipped(x, -1.0, 1.0),
+    "tanh_shrink": lambda x: x - Tanh()(x),
     "softplus": Softplus(),
+    "sparse_plus": _sparse_plus,
+    "squareplus": lambda x: (x + Sqrt()(x * x + 4.0)) * 0.5,
     "softsign": lambda x: x / (Abs()(x) + 1.0),
     "silu": lambda x: x * Sigmoid()(x),
     "swish": lambda x: x * Sigmoid()(x),
+    "hard_silu": lambda x: x * _hard_sigmoid(x),
+    "hard_swish": lambda x: x * _hard_sigmoid(x),
     "mish": lambda x: x * Tanh()(Softplus()(x)),
+    "hard_shrink": lambda x: _hard_shrink(x, 0.5),
+    "soft_shrink": lambda x: _soft_shrink(x, 0.5),
     "exponential": Exp(),
 }
-"""Formulas are Keras's (`leaky_relu` has slope 0.2, `hard_sigmoid` is clip(x/6 + ½, 0, 1))."""
+"""Formulas are Keras's: `leaky_relu` has slope 0.2, `hard_sigmoid` is clip(x/6 + ½, 0, 1), shrinking begins at ½."""
 
 ALONG_AXIS: dict[str, type[Softmax | LogSoftmax]] = {"softmax": Softmax, "log_softmax": LogSoftmax}
 

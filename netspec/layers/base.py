@@ -213,14 +213,14 @@ def need_spatial(x: Value, rank: int) -> None:
         need_image(x)
         return
     hint, axes = None, len(x.shape) - 2
-    if axes in AXES:
-        hint = f"for (batch, channels, {AXES[axes]}) there are layers whose names end in {axes}D"
+    if axes in AXIS_NAMES:
+        hint = f"for (batch, channels, {AXIS_NAMES[axes]}) there are layers whose names end in {axes}D"
     elif isinstance(x.op, Input) and axes == rank + 1:
         hint = f"the batch axis is left out: declare `{x.op.label}: {{shape: {list(x.shape[2:])}}}`"
     need(
         len(x.shape) == rank + 2,
         {1: "the input is not a sequence of channels", 3: "the input is not a volume"}[rank],
-        expected=f"(batch, channels, {AXES[rank]})",
+        expected=f"(batch, channels, {AXIS_NAMES[rank]})",
         got=x.type,
         hint=hint,
     )
@@ -252,6 +252,8 @@ class Sample:
     """Integer inputs are drawn from 0 … high - 1."""
     ranges: tuple[tuple[float, float] | None, ...] = ()
     """Intervals that the float inputs are drawn from; None, or no entry, for normal numbers."""
+    one_way: bool = False
+    """Whether the layer with these fields does not come back from an ONNX file."""
 
     @classmethod
     def of(
@@ -260,10 +262,11 @@ class Sample:
         dtypes: Sequence[str] = (),
         high: int = 4,
         ranges: Sequence[tuple[float, float] | None] = (),
+        one_way: bool = False,
         **fields: Any,
     ) -> Sample:
         """A sample from shapes (batch axis included) and fields."""
-        return cls(fields, shapes, tuple(dtypes) or ("float32",) * len(shapes), high, tuple(ranges))
+        return cls(fields, shapes, tuple(dtypes) or ("float32",) * len(shapes), high, tuple(ranges), one_way)
 
 
 class LayerSpec(LayerFields):
@@ -315,13 +318,24 @@ class RegularizerSpec(Protocol):
         ...
 
 
-AXES = {1: "length", 2: "height, width", 3: "depth, height, width"}
+def _axes(value: Any) -> Any:
+    axes = value if isinstance(value, (list, tuple)) else [value]
+    if not axes or any(isinstance(one, bool) or not isinstance(one, int) for one in axes):
+        raise problem("not an axis", expected="a whole number, or a list of them", got=describe(value))
+    return tuple(axes)
+
+
+Axes = Annotated[tuple[int, ...], BeforeValidator(_axes, json_schema_input_type=int | list[int])]
+"""One axis or several; negative ones count from the last."""
+
+
+AXIS_NAMES = {1: "length", 2: "height, width", 3: "depth, height, width"}
 """The spatial axes of data by their number."""
 
 
 def whole_numbers(count: int, least: int = 1) -> Callable[[Any], tuple[int, ...]]:
     """A validator of one whole number for each of `count` spatial axes, or one for all of them."""
-    expected = "a whole number" + (f", or a list of {count} ({AXES[count]})" if count > 1 else "")
+    expected = "a whole number" + (f", or a list of {count} ({AXIS_NAMES[count]})" if count > 1 else "")
     message = {1: "not a whole number", 2: "not a pair", 3: "not three numbers"}[count]
     sign = "not a positive whole number" if least else "not a whole number of 0 or more"
 

@@ -141,8 +141,8 @@ class LocalResponseNormalization(LayerSpec):
 
     samples: ClassVar = (
         Sample.of((2, 7, 3, 2)),
-        Sample.of((2, 2, 4), size=3, alpha=0.3, beta=0.6, k=2.0),
-        Sample.of((2, 2, 5, 4), size=3, region="within_channel"),
+        Sample.of((2, 2, 4, 1), size=3, alpha=0.3, beta=0.6, k=2.0),
+        Sample.of((2, 2, 5, 4), one_way=True, size=3, region="within_channel"),
     )
 
     @field_validator("size")

@@ -5,20 +5,19 @@ Ioffe and Szegedy 2015, arXiv:1502.03167; Ba, Kiros and Hinton 2016, arXiv:1607.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from netspec.graph.ops import layer_normalization as rows
 from netspec.graph.ops import normalization as ops
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.ops.source import Fill
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.base import Axes, Builder, LayerSpec, Sample, need, sample_axis
 from netspec.layers.initializers import Initializer, Ones, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
-from netspec.schema.spec import describe, problem
 
 
 @LAYERS.register
@@ -79,17 +78,6 @@ class BatchNormalization(LayerSpec):
         for state, seen in ((moving_mean, mean), (moving_variance, variance)):
             net.update(state, net.latest(state) * self.momentum + seen * (1 - self.momentum))
         return y
-
-
-def _axes(value: Any) -> Any:
-    axes = value if isinstance(value, (list, tuple)) else [value]
-    if not axes or any(isinstance(one, bool) or not isinstance(one, int) for one in axes):
-        raise problem("not an axis", expected="a whole number, or a list of them", got=describe(value))
-    return tuple(axes)
-
-
-Axes = Annotated[tuple[int, ...], BeforeValidator(_axes, json_schema_input_type=int | list[int])]
-"""One axis or several; negative ones count from the last."""
 
 
 @LAYERS.register

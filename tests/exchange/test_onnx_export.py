@@ -16,7 +16,7 @@ from netspec.exchange.onnx_verify import compare, verify_onnx
 from netspec.graph.graph import Graph
 from netspec.graph.ops.random import RandomUniform
 from netspec.graph.ops.reduce import Broadcast
-from netspec.graph.ops.shape import PadAxis
+from netspec.graph.ops.shape import Reorder
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, in_scope
@@ -89,7 +89,7 @@ def x(*shape: int, dtype: DType = DType.FLOAT32) -> Any:
 def test_all_that_has_no_onnx_form_is_told() -> None:
     def graph(size: int) -> Graph:
         with in_scope(Scope("left", "Odd")):
-            left = PadAxis(1, 0, 1)(x(size, 3))
+            left = Reorder()(x(size, 4))
         with in_scope(Scope("right", "Random")):
             right = RandomUniform(TensorType((size, 4), DType.FLOAT32), 0)(Input("r", TensorType((3,), DType.INT64))())
         return Graph({"y": left + right})
@@ -97,7 +97,7 @@ def test_all_that_has_no_onnx_form_is_told() -> None:
     with pytest.raises(InputError) as error:
         to_onnx(graph, {})
     assert [problem.message for problem in error.value.problems] == [
-        "layer `left` (Odd): PadAxis has no ONNX form",
+        "layer `left` (Odd): Reorder has no ONNX form",
         "layer `right` (Random): RandomUniform has no ONNX form",
     ]
 
@@ -105,11 +105,18 @@ def test_all_that_has_no_onnx_form_is_told() -> None:
 def test_a_layer_that_is_tied_to_the_batch_is_told() -> None:
     def graph(size: int) -> Graph:
         with in_scope(Scope("spread", "Repeat")):
-            return Graph({"y": Broadcast((size, 3, 4))(x(size, 3, 1))})
+            return Graph({"y": Broadcast((size, 3, 4))(x(1, 3, 1))})
 
     with pytest.raises(InputError, match=r"layer `spread` .* is tied to the batch size"):
         to_onnx(graph, {})
     assert to_onnx(graph, {}, batch=2).dims["y"] == (2, 3, 4)
+
+
+def test_what_repeats_along_another_axis_is_not_tied_to_the_batch() -> None:
+    model = to_onnx(lambda size: Graph({"y": Broadcast((size, 3, 4))(x(size, 3, 1))}), {}).model
+    given = np.arange(15, dtype="float32").reshape(5, 3, 1)
+    (y,) = open_session(model.SerializeToString()).run(None, {"x": given})
+    np.testing.assert_array_equal(y, given.repeat(4, 2))
 
 
 def test_outputs_that_are_one_tensor_keep_their_names() -> None:

@@ -95,8 +95,8 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         "{name: y, type: Conv2D, filters: 4, kernel_size: 3, strides: 2, padding: [[1, 0], [1, 1]], use_bias: false}",
     ),
     "groups and dilation": (
-        model([node("Conv", "x w", group=2, dilations=[1, 2])], w=floats(4, 1, 3, 2)),
-        "{name: y, type: Conv2D, filters: 4, kernel_size: [3, 2], dilation_rate: [1, 2], use_bias: false, groups: 2}",
+        model([node("Conv", "x w", group=2, dilations=[2, 2])], w=floats(4, 1, 3, 2)),
+        "{name: y, type: DepthwiseConv2D, kernel_size: [3, 2], dilation_rate: 2, use_bias: false, depth_multiplier: 2}",
     ),
     "max pool": (
         model([node("MaxPool", "x", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 0, 1, 0])]),
@@ -268,7 +268,7 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         "{name: y, type: Average, from: [x, a, b]}",
     ),
     "a difference": (
-        model([node("Tanh", "x", "a"), node("Sub", "x a")]), "{name: y, type: Subtract, from: [x, a]}"
+        model([node("Relu", "x", "a"), node("Sub", "x a")]), "{name: y, type: Subtract, from: [x, a]}"
     ),
     "the greatest": (
         model([node("Tanh", "x", "a"), node("Max", "x a")]), "{name: y, type: Maximum, from: [x, a]}"
@@ -284,6 +284,11 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         model([node("Slice", "x s e a")], s=ints(1, -4), e=ints(2**62, -1), a=ints(2, -1)),
         "{name: y, type: Cropping2D, cropping: [[1, 0], [1, 1]]}",
     ),
+    "slopes of channels": (
+        model([node("PRelu", "x a")], a=floats(2, 1, 1)), "{name: y, type: PReLU, shared_axes: [2, 3]}"
+    ),
+    "slopes of all places": (model([node("PRelu", "x a")], a=floats(1, 2, 6, 5)), "{name: y, type: PReLU}"),
+    "hard swish": (model([node("HardSwish", "x")], opset=14), "{name: y, type: Activation, activation: hard_silu}"),
     "1d pooling": (
         model([node("MaxPool", "x", kernel_shape=[2], strides=[2], pads=[1, 0])], ("N", 2, 9)),
         "{name: y, type: MaxPooling1D, padding: [1, 0]}",

@@ -40,6 +40,17 @@ FORMULAS: dict[str, Callable[[float], float]] = {
     "swish": lambda x: x * sigmoid(x),
     "mish": lambda x: x * tanh(softplus(x)),
     "exponential": exp,
+    "celu": lambda x: max(x, 0) + min(0, e**x - 1),
+    "log_sigmoid": lambda x: -softplus(-x),
+    "sparse_sigmoid": lambda x: 0 if x <= -1 else 1 if x >= 1 else (x + 1) / 2,
+    "hard_tanh": lambda x: max(-1, min(1, x)),
+    "tanh_shrink": lambda x: x - tanh(x),
+    "sparse_plus": lambda x: 0 if x <= -1 else x if x >= 1 else (x + 1) ** 2 / 4,
+    "squareplus": lambda x: (x + sqrt(x * x + 4)) / 2,
+    "hard_silu": lambda x: x * max(0, min(1, x / 6 + 0.5)),
+    "hard_swish": lambda x: x * max(0, min(1, x / 6 + 0.5)),
+    "hard_shrink": lambda x: x if abs(x) > 0.5 else 0,
+    "soft_shrink": lambda x: x - 0.5 if x > 0.5 else x + 0.5 if x < -0.5 else 0,
 }
 ALONG_AXIS = {"softmax", "log_softmax"}
 

@@ -139,3 +139,14 @@ def test_a_vector_is_repeated():
     np.testing.assert_array_equal(layer({"type": "RepeatVector", "n": 3}, A[:, 0]).y, np.stack([A[:, 0]] * 3, 1))
     with pytest.raises(ShapeMismatch, match="not a vector"):
         layer({"type": "RepeatVector", "n": 3}, A)
+
+
+def test_slopes_of_prelu_are_of_each_place_or_shared():
+    alpha = np.random.default_rng(3).normal(size=(3, 4))
+    np.testing.assert_array_equal(layer("PReLU", A, alpha=alpha).y, np.where(A > 0, A, alpha * A))
+    shared = layer({"type": "PReLU", "shared_axes": [-1]}, A, alpha=alpha[:, :1]).y
+    np.testing.assert_array_equal(shared, np.where(A > 0, A, alpha[:, :1] * A))
+
+
+def test_prelu_begins_as_a_rectifier():
+    np.testing.assert_array_equal(layer("PReLU", A).y, np.maximum(A, 0))

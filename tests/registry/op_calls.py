@@ -135,6 +135,7 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
         normalization.BatchNormalizationGrad(),
         (numbers(3, 16, 2, 3), *(numbers(16, low=0.5, offset=x) for x in (0.1, 0.2, 0.3)), numbers(3, 16, 2, 3)),
     ),
+    (LRN(3, 0.3, 0.6, 2.0), (numbers(2, 3, 4),)),
     (functions.Sqrt(), (numbers(3, 2, low=0.5),)),
     (functions.Expm1(), (numbers(3, 2),)),
     (elementwise.Neg(), (numbers(3, 2),)),

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from netspec.graph.onnx_map import Emitter, OnnxExpansion, OnnxMap, floating
 from netspec.graph.op import Array, Grads, NoGradient, Op, Traits, Xp
-from netspec.graph.ops.elementwise import ELEMENTWISE, Greater, Minimum, Where, scalar
+from netspec.graph.ops.elementwise import ELEMENTWISE, Binary, Greater, Minimum, Where, scalar
+from netspec.graph.ops.reduce import sum_to
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 
@@ -178,3 +179,24 @@ class Elu(Unary):
         (x,) = y.inputs
         zero = scalar(0.0, x.dtype)
         return (dy * Where()(Greater()(x, zero), scalar(1.0, x.dtype), self.alpha * Exp()(Minimum()(x, zero))),)
+
+
+@dataclass(frozen=True)
+class PRelu(Binary):
+    """x where x > 0, else slope · x; the slope broadcasts to x"""
+
+    onnx = OnnxMap("PRelu")
+
+    def infer(self, x: TensorType, slope: TensorType) -> TensorType:
+        made = super().infer(x, slope)
+        self.check(made == x, "the slopes do not broadcast to the operand", expected=str(x), got=slope)
+        return made
+
+    def forward(self, xp: Xp, x: Array, slope: Array) -> Array:
+        return xp.where(x > 0, x, x * slope)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        x, slope = y.inputs
+        zero = scalar(0.0, dy.dtype)
+        positive = Greater()(x, zero)
+        return Where()(positive, dy, dy * slope), sum_to(Where()(positive, zero, dy * x), slope.shape)

@@ -8,10 +8,11 @@ from typing import Any
 
 from netspec.exchange.onnx_import.model import Node, Unsupported
 from netspec.exchange.onnx_import.patterns import ACTIVATION, DOMAIN
+from netspec.exchange.onnx_import.rules.merging import CONVOLUTIONS
 from netspec.exchange.onnx_import.translate import Layer, Translator, rule
 from netspec.layers.activations import ACTIVATIONS
 
-OVER_CHANNELS = {**{f"Conv{rank}D{kind}": 1 for rank in (1, 2, 3) for kind in ("", "Transpose")}}
+OVER_CHANNELS = dict.fromkeys(CONVOLUTIONS, 1)
 """The axis that a layer's own softmax runs over, where it is not the last."""
 
 
@@ -24,7 +25,7 @@ def pattern(net: Translator, node: Node) -> None:
     _activate(net, node, function)
 
 
-@rule("LeakyRelu", "HardSigmoid", "Selu", "Softsign", "Mish", "Elu", "Clip", "Swish")
+@rule("LeakyRelu", "HardSigmoid", "HardSwish", "Selu", "Softsign", "Mish", "Elu", "Celu", "Clip", "Swish")
 def single(net: Translator, node: Node) -> None:
     """Operators of their own for functions that netspec's own exporter writes in another way, with its constants."""
     function, constants = _SINGLE[node.op_type]
@@ -38,6 +39,8 @@ def single(net: Translator, node: Node) -> None:
 _SINGLE: dict[str, tuple[str, dict[str, float]]] = {
     "LeakyRelu": ("leaky_relu", {"alpha": 0.2}),
     "HardSigmoid": ("hard_sigmoid", {"alpha": 1 / 6, "beta": 0.5}),
+    "HardSwish": ("hard_silu", {}),
+    "Celu": ("celu", {"alpha": 1.0}),
     "Selu": ("selu", {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}),
     "Softsign": ("softsign", {}),
     "Mish": ("mish", {}),
@@ -45,6 +48,19 @@ _SINGLE: dict[str, tuple[str, dict[str, float]]] = {
     "Elu": ("elu", {"alpha": 1.0}),
     "Clip": ("relu6", {"min": 0.0, "max": 6.0}),
 }
+
+
+@rule("PRelu")
+def prelu(net: Translator, node: Node) -> None:
+    """Slopes that broadcast over a sample → PReLU."""
+    slopes, shape = net.constant(node.inputs[1], "slope"), net.shape(node.inputs[0])[1:]
+    if slopes.ndim > len(shape) and slopes.shape[0] == 1:
+        slopes = slopes[0]
+    if slopes.ndim > len(shape):
+        raise Unsupported(f"slopes {list(slopes.shape)} of samples {list(shape)}")
+    slopes = slopes.reshape((1,) * (len(shape) - slopes.ndim) + slopes.shape)
+    shared = [axis for axis, size in enumerate(slopes.shape, 1) if size == 1]
+    net.add(node, "PReLU", node.inputs[:1], {"shared_axes": shared} if shared else {}, {"alpha": slopes})
 
 
 def _limits(net: Translator, node: Node) -> dict[str, float]:

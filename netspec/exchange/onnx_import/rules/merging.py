@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isclose
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.model import Node, Unsupported
@@ -10,7 +11,11 @@ from netspec.exchange.onnx_import.translate import Layer, Translator, rule
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CHANNEL_AXIS = {**{f"Conv{rank}D{kind}": 1 for rank in (1, 2, 3) for kind in ("", "Transpose")}, "Dense": -1}
+CONVOLUTIONS = [
+    *(f"Conv{rank}D{kind}" for rank in (1, 2, 3) for kind in ("", "Transpose")),
+    *(f"{kind}Conv{rank}D" for rank in (1, 2) for kind in ("Depthwise", "Separable")),
+]
+CHANNEL_AXIS = {**dict.fromkeys(CONVOLUTIONS, 1), "Dense": -1}
 """Along which axis of its output a layer's `bias` lies."""
 
 
@@ -33,12 +38,28 @@ MERGED = {"Sub": "Subtract", "Mul": "Multiply", "Max": "Maximum", "Min": "Minimu
 @rule(*MERGED)
 def merge(net: Translator, node: Node) -> None:
     """Computed tensors, element by element → Subtract, Multiply, Maximum, Minimum, Average."""
-    if any(name in net.constants for name in node.inputs):
+    constants = [name for name in node.inputs if name in net.constants]
+    if node.op_type == "Mul" and len(constants) == 1 and _averages(net, node, constants[0]):
+        return
+    if constants:
         raise Unsupported("one of its operands is a constant")
     if len(node.inputs) == 1:
         net.same(node, node.inputs[0])
     else:
         net.add(node, MERGED[node.op_type], node.inputs, {})
+
+
+def _averages(net: Translator, node: Node, constant: str) -> bool:
+    """A sum times one over the number of its operands → Average."""
+    (total,) = (name for name in node.inputs if name != constant)
+    before, factor = net.host(total, node), net.constants[constant]
+    if before is None or before.type != "Add" or factor.size != 1:
+        return False
+    if not isclose(float(factor.reshape(())), 1 / len(before.inputs), rel_tol=1e-6):
+        return False
+    net.layers.remove(before)
+    net.add(node, "Average", before.inputs, {})
+    return True
 
 
 def _add_layer(net: Translator, node: Node) -> None:

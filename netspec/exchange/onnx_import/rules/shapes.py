@@ -1,4 +1,4 @@
-"""What moves numbers and computes nothing: Flatten, Reshape, Squeeze, Transpose, Identity, Dropout, Cast."""
+"""What moves numbers and computes nothing: Flatten, Reshape, Squeeze, Transpose, Identity, Expand, Dropout, Cast."""
 
 from __future__ import annotations
 
@@ -67,6 +67,19 @@ def _to(net: Translator, node: Node, shaped: Any) -> None:
 
 def _sizes(shape: tuple[int, ...]) -> str:
     return str(list(shape))
+
+
+@rule("Expand")
+def expand(net: Translator, node: Node) -> None:
+    """A vector made a row and repeated → RepeatVector."""
+    before, shape = net.host(node.inputs[0], node), net.shape(node.inputs[0])
+    wanted = net.constant(node.inputs[1], "shape").tolist()
+    row = before is not None and before.type == "Reshape" and len(shape) == 3 and shape[1] == 1
+    fits = len(wanted) == 3 and wanted[0] in (1, shape[0]) and wanted[2] in (1, shape[2])
+    if not row or not fits or before is None or len(net.shape(before.inputs[0])) != 2:
+        raise Unsupported(f"{list(shape)} repeated to {wanted}, which is not a vector made a sequence")
+    net.layers.remove(before)
+    net.add(node, "RepeatVector", before.inputs, {"n": wanted[1]})
 
 
 @rule("Transpose")

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.exchange.onnx_import.model import Node, Unsupported
-from netspec.exchange.onnx_import.translate import Translator, rule
+from netspec.exchange.onnx_import.translate import Layer, Translator, rule
 
 
 @rule("Conv")
 def conv(net: Translator, node: Node) -> None:
-    """Conv with a constant kernel (M, C/groups, sizes…) → Conv1D, Conv2D, Conv3D."""
+    """Conv with a constant kernel (M, C/groups, sizes…) → Conv2D (or 1D, 3D), DepthwiseConv2D, SeparableConv2D."""
     kernel = net.constant(node.inputs[1], "kernel")
     size = list(kernel.shape[2:])
     rank = _rank(len(size), "a convolution")
@@ -22,14 +22,38 @@ def conv(net: Translator, node: Node) -> None:
     fields |= _strides(node, [1] * rank) | _padding(net, node, size, dilation)
     if dilation != [1] * rank:
         fields["dilation_rate"] = short(dilation)
-    if node.attributes["group"] != 1:
-        fields["groups"] = node.attributes["group"]
+    groups = node.attributes["group"]
     arrays = {"kernel": kernel}
     if node.operand(2):
         arrays["bias"] = net.constant(node.operand(2), "bias")
     else:
         fields["use_bias"] = False
-    net.add(node, f"Conv{rank}D", node.inputs[:1], fields, arrays)
+    if groups == net.shape(node.inputs[0])[1] > 1 and rank < 3 and kernel.shape[0] % groups == 0:
+        del fields["filters"]
+        multiplier = {"depth_multiplier": kernel.shape[0] // groups} if kernel.shape[0] != groups else {}
+        net.add(node, f"DepthwiseConv{rank}D", node.inputs[:1], fields | multiplier, arrays)
+        return
+    before = net.host(node.inputs[0], node)
+    if groups == 1 and before is not None and _is_half(before) and not fields.keys() - HALF and set(size) == {1}:
+        arrays["depthwise_kernel"] = before.arrays["kernel"]
+        arrays["pointwise_kernel"] = arrays.pop("kernel")
+        bias = {name: fields[name] for name in ("use_bias",) if name in fields}
+        first = {name: value for name, value in before.fields.items() if name != "use_bias"}
+        net.layers.remove(before)
+        fields = {"filters": fields["filters"], **first, **bias}
+        net.add(node, f"SeparableConv{rank}D", before.inputs, fields, arrays)
+        return
+    net.add(node, f"Conv{rank}D", node.inputs[:1], fields | ({"groups": groups} if groups != 1 else {}), arrays)
+
+
+HALF = {"filters", "kernel_size", "use_bias"}
+"""Fields of a convolution that does no more than mix the channels at each place."""
+
+
+def _is_half(layer: Layer) -> bool:
+    """Whether a layer is a depthwise convolution and nothing else: what comes first in a separable one."""
+    bare = layer.fields.get("use_bias") is False and "activation" not in layer.fields
+    return layer.type.startswith("DepthwiseConv") and bare
 
 
 @rule("ConvTranspose")
