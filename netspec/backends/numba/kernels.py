@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from netspec.backends.numba import (
+    convolution,
     elementwise,
     foreach,
     layer_normalization,
@@ -18,6 +19,7 @@ from netspec.backends.numba import (
 )
 
 __all__ = [
+    "convolution",
     "elementwise",
     "foreach",
     "layer_normalization",

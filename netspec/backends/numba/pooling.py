@@ -1,11 +1,13 @@
 """Pooling in one, two or three spatial axes: one or two are three of which the first have size 1.
 
-Operands and results lie channels-last. Each thread has rows of the windows, or whole images, to itself.
+Operands and results lie channels-last, or with the batch innermost: to a pooling batch and channels are alike, and it
+is then given arrays with the two in each other's place. Each thread has rows of windows, or whole images, to itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf, prod
 from typing import Any
 
@@ -37,14 +39,16 @@ AXES = 3
 
 
 class Pooling(Kernel):
-    """Base of the kernels: everything lies channels-last. To turn plain images first costs less than to leave them."""
+    """Base of the kernels: all lies channels-last or batch-last. To turn plain images costs less than to leave them."""
 
     def why_not(self, op: Any, *types: TensorType) -> str | None:
         return None if len(op.window.size) <= AXES else f"{len(op.window.size)} spatial axes"
 
     def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
-        last = Layout.channels_last(len(node.inputs[0].shape))
-        return Signature((last,) * len(given), (last,) * len(node.outputs))
+        batch_last = Layout((*range(1, node.inputs[0].type.rank), 0))
+        turned = given[0].as_stored(None) == batch_last
+        chosen = batch_last if turned else Layout.channels_last(node.inputs[0].type.rank)
+        return Signature((chosen,) * len(given), (chosen,) * len(node.outputs))
 
     def adds_up(self, node: Node) -> bool:
         """Whether results grow in memory, number by number."""
@@ -54,6 +58,21 @@ class Pooling(Kernel):
         if not self.adds_up(node):
             return wanted
         return Signature(wanted.inputs, tuple(one.as_stored(None) for one in wanted.outputs))
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        order = buffers.layouts.inputs[0].order
+        return self.pooled(node, _turned(buffers) if order is not None and order[-1] == 0 else buffers)
+
+    def pooled(self, node: Node, buffers: Buffers) -> Thunk:
+        """A call on arrays whose second axis is the innermost one."""
+        raise NotImplementedError
+
+
+def _turned(buffers: Buffers) -> Buffers:
+    """The same with the batch in the place of the channels."""
+    inputs = tuple(one.swapaxes(0, 1) for one in buffers.inputs)
+    outputs = tuple(None if one is None else one.swapaxes(0, 1) for one in buffers.outputs)
+    return replace(buffers, inputs=inputs, outputs=outputs)
 
 
 def bound(
@@ -118,7 +137,7 @@ def _is_apart(window: Window, spatial: Sequence[int], out: Sequence[int]) -> boo
 class MaxPoolKernel(Pooling):
     """Maxima and their places. (oneDNN's own kernel passes over NaN, which the guard must see.)"""
 
-    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+    def pooled(self, node: Node, buffers: Buffers) -> Thunk:
         (x,), (y, index), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         window = _window(node)
         if y is None:  # the places alone are wanted: nobody does, so it is not in the memory plan
@@ -137,7 +156,7 @@ class MaxPoolGradKernel(Pooling):
     def adds_up(self, node: Node) -> bool:
         return not _is_apart(_window(node), node.types[0].shape[2:], node.inputs[0].shape[2:])
 
-    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+    def pooled(self, node: Node, buffers: Buffers) -> Thunk:
         (dy, index), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         window = _window(node)
         assert dx is not None
@@ -154,7 +173,7 @@ class MaxPoolGradKernel(Pooling):
 class MaxPoolGatherKernel(Pooling):
     """Elements at the places that won."""
 
-    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+    def pooled(self, node: Node, buffers: Buffers) -> Thunk:
         (x, index), (y,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         arrays = [(x, dtype), (index, DType.INT32), (y, dtype)]
         return bound(max_pool_gather, arrays, [Constant(0.0, dtype)], x, y, _window(node))
@@ -167,7 +186,7 @@ class AveragePoolKernel(Pooling):
     def adds_up(self, node: Node) -> bool:
         return True
 
-    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+    def pooled(self, node: Node, buffers: Buffers) -> Thunk:
         (x,), (y,), dtype, window = buffers.inputs, buffers.outputs, node.inputs[0].dtype, _window(node)
         unrolled = Literal(int(prod(window.size) <= UNROLLED))
         lanes, given = _lanes(x)
@@ -182,7 +201,7 @@ class AveragePoolGradKernel(Pooling):
     def adds_up(self, node: Node) -> bool:
         return True
 
-    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+    def pooled(self, node: Node, buffers: Buffers) -> Thunk:
         (dy,), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         assert dx is not None
         fixed = Constant(0.0, dtype), Constant(1.0, dtype)

@@ -1,0 +1,147 @@
+"""Tiles of convolutions whose innermost axis is the batch: sums over all taps, kept in vector registers.
+
+A vector holds one place and one channel of 16 samples, so channels need not fill a vector: a weight is spread over one.
+Imported only when something is compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils as untyped
+
+from netspec.backends.numba.intrinsics import intrinsic
+
+cgutils: Any = untyped
+
+LANES = 16
+SIDE_BY_SIDE = 4
+"""Vectors of samples in a tile."""
+WORD, FLOAT = ir.IntType(64), ir.FloatType()
+VECTOR = ir.VectorType(FLOAT, LANES)
+FLOATS = types.CPointer(types.float32)  # type: ignore[no-untyped-call]
+ZERO = ir.Constant(VECTOR, [0.0] * LANES)
+
+
+def _place(builder: Any, base: Any, *terms: tuple[Any, Any]) -> Any:
+    """base + Σ index · step."""
+    for index, step in terms:
+        base = builder.add(base, builder.mul(index, step))
+    return base
+
+
+def _number(value: int) -> Any:
+    return ir.Constant(WORD, value)
+
+
+def _load(builder: Any, array: Any, at: Any) -> Any:
+    address = builder.bitcast(builder.gep(array, [at]), VECTOR.as_pointer())
+    return builder.load(address, align=4)
+
+
+def _spread(builder: Any, array: Any, at: Any) -> Any:
+    """A vector of one number."""
+    word = ir.IntType(32)
+    nothing = ir.Constant(VECTOR, ir.Undefined)
+    one = builder.insert_element(nothing, builder.load(builder.gep(array, [at])), ir.Constant(word, 0))
+    return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(word, LANES), [0] * LANES))
+
+
+def _add_product(builder: Any, sums: Any, a: Any, b: Any) -> None:
+    kind = ir.FunctionType(VECTOR, [VECTOR] * 3)
+    fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
+    builder.store(builder.call(fma, [a, b, builder.load(sums)]), sums)
+
+
+def taps(rows: int, relu: bool) -> Any:
+    """y[r, n] = bias[r] + Σ_cij x[c, i, j, n] · w[r, c, i, j], then ReLU; `rows` of r, 64 of n, which are neighbours.
+
+    Called with x, its first element and its steps along c, i, j; w, its first element and its steps along r, c, i, j;
+    bias, its first element and its step; y, its first element and its step along r; the numbers of c, i and j.
+    """
+
+    @intrinsic
+    def tile(
+        typing_context: Any, x: Any, x0: Any, xc: Any, xi: Any, xj: Any, w: Any, w0: Any, wr: Any, wc: Any, wi: Any,
+        wj: Any, bias: Any, b0: Any, br: Any, y: Any, y0: Any, yr: Any, c: Any, i: Any, j: Any,
+    ) -> Any:  # fmt: skip
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            x, x0, xc, xi, xj, w, w0, wr, wc, wi, wj, bias, b0, br, y, y0, yr, c, i, j = args
+            sums = []
+            for r in range(rows):
+                start = _spread(builder, bias, _place(builder, b0, (_number(r), br)))
+                sums.append([cgutils.alloca_once_value(builder, start) for _ in range(SIDE_BY_SIDE)])
+            with cgutils.for_range(builder, c) as along_c:
+                x_c = _place(builder, x0, (along_c.index, xc))
+                w_c = _place(builder, w0, (along_c.index, wc))
+                with cgutils.for_range(builder, i) as along_i:
+                    x_i = _place(builder, x_c, (along_i.index, xi))
+                    w_i = _place(builder, w_c, (along_i.index, wi))
+                    with cgutils.for_range(builder, j) as along_j:
+                        x_j = _place(builder, x_i, (along_j.index, xj))
+                        w_j = _place(builder, w_i, (along_j.index, wj))
+                        samples = [
+                            _load(builder, x, builder.add(x_j, _number(LANES * side))) for side in range(SIDE_BY_SIDE)
+                        ]
+                        for r in range(rows):
+                            weight = _spread(builder, w, _place(builder, w_j, (_number(r), wr)))
+                            for side in range(SIDE_BY_SIDE):
+                                _add_product(builder, sums[r][side], weight, samples[side])
+            for r in range(rows):
+                for side in range(SIDE_BY_SIDE):
+                    found = builder.load(sums[r][side])
+                    if relu:  # what is not below 0 stays, NaN with it
+                        found = builder.select(builder.fcmp_ordered("<", found, ZERO), ZERO, found)
+                    at = builder.add(_place(builder, y0, (_number(r), yr)), _number(LANES * side))
+                    builder.store(found, builder.bitcast(builder.gep(y, [at]), VECTOR.as_pointer()), align=4)
+            return context.get_dummy_value()
+
+        arrays = {0: FLOATS, 5: FLOATS, 11: FLOATS, 14: FLOATS}
+        return types.void(*(arrays.get(index, types.int64) for index in range(20))), generate
+
+    return tile
+
+
+def products(rows: int, columns: int) -> Any:
+    """z[r, k] = Σ_in a[r, i, n] · b[k, i, n] for `rows` of r and `columns` of k, whose step in z is 1.
+
+    Called with a, its first element and its steps along r, i; b, its first element and its steps along k, i; z, its
+    first element and its step along r; the number of i, and how many n, all neighbours, a multiple of 16.
+    """
+
+    @intrinsic
+    def tile(
+        typing_context: Any, a: Any, a0: Any, ar: Any, ai: Any, b: Any, b0: Any, bk: Any, bi: Any, z: Any, z0: Any,
+        zr: Any, i: Any, n: Any,
+    ) -> Any:  # fmt: skip
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            a, a0, ar, ai, b, b0, bk, bi, z, z0, zr, i, n = args
+            sums = [[cgutils.alloca_once_value(builder, ZERO) for _ in range(columns)] for _ in range(rows)]
+            with cgutils.for_range(builder, i) as along_i:
+                a_i = _place(builder, a0, (along_i.index, ai))
+                b_i = _place(builder, b0, (along_i.index, bi))
+                with cgutils.for_range(builder, builder.sdiv(n, _number(LANES))) as along_n:
+                    a_n = _place(builder, a_i, (along_n.index, _number(LANES)))
+                    b_n = _place(builder, b_i, (along_n.index, _number(LANES)))
+                    others = [_load(builder, b, _place(builder, b_n, (_number(k), bk))) for k in range(columns)]
+                    for r in range(rows):
+                        one = _load(builder, a, _place(builder, a_n, (_number(r), ar)))
+                        for k in range(columns):
+                            _add_product(builder, sums[r][k], one, others[k])
+            kind = ir.FunctionType(FLOAT, [FLOAT, VECTOR])
+            across = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.fadd.v{LANES}f32")
+            for r in range(rows):
+                for k in range(columns):
+                    found = builder.call(
+                        across, [ir.Constant(FLOAT, -0.0), builder.load(sums[r][k])], fastmath=["reassoc"]
+                    )
+                    at = builder.add(_place(builder, z0, (_number(r), zr)), _number(k))
+                    builder.store(found, builder.gep(z, [at]))
+            return context.get_dummy_value()
+
+        arrays = {0: FLOATS, 4: FLOATS, 8: FLOATS}
+        return types.void(*(arrays.get(index, types.int64) for index in range(13))), generate
+
+    return tile

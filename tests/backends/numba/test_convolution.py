@@ -1,0 +1,140 @@
+"""Convolutions with the batch innermost: what they take, and that they give what the reference gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netspec.backends.numba import convolution
+from netspec.backends.numba.convolution import BATCH_LAST, why_not
+from netspec.graph.fused import Anchored, Step
+from netspec.graph.kernel import choose
+from netspec.graph.op import Op
+from netspec.graph.ops.elementwise import Add
+from netspec.graph.ops.functions import Relu
+from netspec.graph.types import DType, TensorType
+from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
+from netspec.layers.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGather, MaxPoolGrad
+from netspec.layers.window import Window
+from tests.backends.numba.run import by_numba, by_reference, node_of
+
+RANDOM = np.random.default_rng(7)
+
+
+def window(*size: int, stride: int = 1, pad: int = 0) -> Window:
+    return Window(size, (stride,) * 2, ((pad, pad),) * 2, (1, 1))
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code runs on narrower vectors too, only not as fast."""
+    monkeypatch.setattr(convolution, "has_wide_vectors", lambda: True)
+
+
+SHAPES = [
+    # batch, channels, filters, height, width, size of the window
+    (64, 1, 20, 9, 8, (5, 5)),
+    (64, 20, 50, 7, 6, (5, 5)),
+    (128, 4, 6, 5, 9, (3, 2)),
+    (192, 6, 5, 4, 4, (1, 1)),
+    (64, 5, 12, 3, 6, (3, 6)),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_agrees_with_the_reference(shape: tuple[int, int, int, int, int, tuple[int, int]]) -> None:
+    batch, channels, filters, height, width, size = shape
+    conv = Conv(window(*size))
+    x, w, bias = normal(batch, channels, height, width), normal(filters, channels, *size), normal(filters, 1, 1)
+    (y,) = by_reference(conv, x, w)
+    dy = normal(*y.shape)
+    calls: list[tuple[Op, tuple[np.ndarray, ...]]] = [
+        (conv, (x, w)),
+        (Anchored(conv, 2, (Step(Add(), (0, 1)),)), (x, w, bias)),
+        (Anchored(conv, 2, (Step(Add(), (1, 0)), Step(Relu(), (2,)))), (x, w, bias)),
+        (ConvWeightGrad(conv, TensorType(w.shape, DType.FLOAT32)), (dy, x)),
+    ]
+    if channels > 1:
+        calls.append((ConvInputGrad(conv, TensorType(x.shape, DType.FLOAT32)), (dy, w)))
+    for op, operands in calls:
+        assert choose(node_of(op, *operands), ["numba"]).kernel.rank == 20
+        (exact,) = by_reference(op, *(one.astype(np.float64) for one in operands))
+        (got,), (again,) = by_numba(op, *operands), by_numba(op, *operands)
+        # Sums of up to 10,000 products of normal numbers in float32: some 1e-6 of their size of 100.
+        np.testing.assert_allclose(got, exact, rtol=1e-5, atol=3e-6 * float(np.abs(exact).max()))
+        np.testing.assert_array_equal(got, again)
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    conv = Conv(window(3, 3))
+    x, w, bias = normal(64, 5, 5, 5), normal(20, 5, 3, 3), normal(20, 1, 1)
+    x[7, 2, 1, 1] = np.nan
+    (y,) = by_numba(Anchored(conv, 2, (Step(Add(), (0, 1)), Step(Relu(), (2,)))), x, w, bias)
+    assert np.isnan(y[7, :, :2, :2]).all()
+    assert np.isfinite(np.delete(y, 7, 0)).all()
+    dy = normal(64, 20, 3, 3)
+    (dw,) = by_numba(ConvWeightGrad(conv, TensorType(w.shape, DType.FLOAT32)), dy, x)
+    assert np.isnan(dw[:, 2, 0, 0]).all()
+    dy[3, 1, 0, 0] = np.nan
+    (dx,) = by_numba(ConvInputGrad(conv, TensorType(x.shape, DType.FLOAT32)), dy, w)
+    assert np.isnan(dx[3, :, :3, :3]).all()
+    assert np.isfinite(dx[3, :, 3:, :]).all()
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "filters", "conv", "why"),
+    [
+        (64, 20, 50, Conv(window(5, 5)), None),
+        (100, 20, 50, Conv(window(5, 5)), "the batch is no multiple of 64"),
+        (64, 20, 48, Conv(window(5, 5)), "48 filters fill vectors of 16"),
+        (64, 7, 50, Conv(window(5, 5)), "no tile divides 50 filters and 7 channels"),
+        (64, 20, 50, Conv(window(5, 5, pad=2)), "only without strides, dilation and padding"),
+        (64, 20, 50, Conv(window(5, 5, stride=2)), "only without strides, dilation and padding"),
+        (64, 20, 50, Conv(window(5, 5), groups=10), "only for images, without groups"),
+    ],
+)
+def test_a_convolution_and_its_gradients_are_declined_together(
+    batch: int, channels: int, filters: int, conv: Conv, why: str | None
+) -> None:
+    x = TensorType((batch, channels, 12, 12), DType.FLOAT32)
+    w = TensorType((filters, channels // conv.groups, *conv.window.size), DType.FLOAT32)
+    y = conv.infer(x, w)
+    assert why_not(conv, x, w) == why
+    assert convolution.ConvolutionBatchLast().why_not(conv, x, w) == why
+    assert convolution.ConvolutionInputGradientBatchLast().why_not(ConvInputGrad(conv, x), y, w) == why
+    assert convolution.ConvolutionWeightGradientBatchLast().why_not(ConvWeightGrad(conv, w), y, x) == why
+
+
+def test_narrow_vectors_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution, "has_wide_vectors", lambda: False)
+    x, w = TensorType((64, 20, 12, 12), DType.FLOAT32), TensorType((50, 20, 5, 5), DType.FLOAT32)
+    assert why_not(Conv(window(5, 5)), x, w) == "the processor has no AVX-512"
+
+
+IMAGES = normal(64, 3, 8, 6)
+APART, OVERLAPPING = window(2, 2, stride=2), window(3, 3, stride=2, pad=1)
+PLACES = {one: by_reference(MaxPool(one), IMAGES) for one in (APART, OVERLAPPING)}
+
+
+@pytest.mark.parametrize(
+    ("op", "operands"),
+    [
+        *((MaxPool(one), (IMAGES,)) for one in PLACES),
+        *((MaxPoolGrad(one, IMAGES.shape), tuple(found)) for one, found in PLACES.items()),
+        *((MaxPoolGather(one), (IMAGES, found[1])) for one, found in PLACES.items()),
+        *((AveragePool(one), (IMAGES,)) for one in PLACES),
+        *((AveragePoolGrad(one, IMAGES.shape), (found[0],)) for one, found in PLACES.items()),
+    ],
+    ids=lambda one: repr(one) if isinstance(one, Op) else "",
+)
+def test_poolings_run_along_the_batch_where_it_is_innermost(op: Op, operands: tuple[np.ndarray, ...]) -> None:
+    node = node_of(op, *operands)
+    lying = choose(node, ["numba"]).kernel.layouts(node, [BATCH_LAST] * len(operands))
+    assert {*lying.inputs, *lying.outputs} == {BATCH_LAST}
+    made = by_numba(op, *operands, given=[BATCH_LAST] * len(operands))
+    for got, expected in zip(made, by_reference(op, *operands), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
