@@ -24,6 +24,7 @@ from netspec.graph.plan import Plan, signature
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, ShapeMismatch, Value, explain, in_scope
 from netspec.layers.base import Builder, Constant, Domain, MetricSpec, StateInfo, arity
+from netspec.passes.absorb import Absorb
 from netspec.passes.base import run_passes
 from netspec.passes.cse import CommonSubexpressions
 from netspec.passes.detach import Detach
@@ -60,7 +61,7 @@ KEPT_FORMS = 8
 FORWARD_PASSES = (SinkClamps(),)
 """Before gradients are made: what changes their form."""
 
-PASSES = (Fold(), Simplify(), CommonSubexpressions(), Detach())
+PASSES = (Fold(), Simplify(), Absorb(), CommonSubexpressions(), Detach())
 
 
 class Purpose(StrEnum):

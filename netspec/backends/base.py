@@ -91,6 +91,13 @@ class Device:
         """What kernels run inside of, where one of them runs array code."""
         return nullcontext()
 
+    def threads(self) -> int:
+        """How many threads a kernel called from this thread may use, where the device's kernels share a pool."""
+        return 1
+
+    def set_threads(self, count: int) -> None:
+        """Set that number."""
+
     def describe(self) -> dict[str, Any]:
         """What `netspec devices` says of it."""
         return {

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
+from netspec.backends import openmp
 from netspec.backends.base import ArrayDevice, Device
 from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.memory import free_memory
@@ -50,6 +51,14 @@ class CpuDevice(ArrayDevice):
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
         if trim is not None:
             trim(0)
+
+    def threads(self) -> int:
+        """Of OpenMP."""
+        return openmp.thread_count()
+
+    def set_threads(self, count: int) -> None:
+        """For all kernels that use OpenMP."""
+        openmp.set_threads(count)
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from netspec.backends.calls import Calls
 from netspec.backends.store import Store
 from netspec.graph.kernel import Buffers, Choice, Kernel, Thunk, accepting, choose
 from netspec.graph.layout import PLAIN, Layout, Signature
@@ -117,7 +118,10 @@ class _Runner:
         outputs = [_array(device, kind, layout) for kind, layout in zip(node.types, lying.outputs, strict=True)]
         size = kernel.workspace(node, lying)
         workspace = device.allocate(aligned(size)) if size else None
-        self._thunk: Thunk = kernel.bind(node, Buffers(tuple(inputs), tuple(outputs), lying, workspace))
+        calls = Calls(device.set_threads, device.threads())
+        bound = kernel.bind(node, Buffers(tuple(inputs), tuple(outputs), lying, workspace))
+        calls.add(bound, node, kernel.threads(node))
+        self._thunk: Thunk = calls.run
         self._kept = inputs, outputs, workspace
         moved = [
             kind.nbytes
@@ -184,7 +188,7 @@ def processor() -> str:
 
 
 def _threads() -> int:
-    from netspec.backends.numba.threads import thread_count
+    from netspec.backends.openmp import thread_count
 
     return thread_count()
 

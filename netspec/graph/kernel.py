@@ -6,7 +6,7 @@ serves its subclasses. Among the kernels that accept a node the highest `rank` w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -61,6 +61,14 @@ class Kernel:
 
         `wanted` is what `layouts` gave, with the element types that operands and results would best have in memory.
         """
+        return None
+
+    def steady_layouts(self, node: Node, given: Sequence[Layout], steady: Collection[int]) -> Signature:
+        """As `layouts`, where the operands of these numbers change so seldom that copies of them cost nothing."""
+        return self.layouts(node, given)
+
+    def threads(self, node: Node) -> int | None:
+        """The number of threads that must be set when it is bound and called; None if that does not matter to it."""
         return None
 
     def workspace(self, node: Node, layouts: Signature) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from netspec.graph.onnx_map import OnnxForm
 from netspec.graph.types import TensorType
@@ -49,6 +49,16 @@ class Traits:
     """Of one operand: each element comes out unchanged or, beyond a bound, as that bound, with a gradient of 0."""
     source: bool = False
     """Has no operands to be computed from: an input, a state, a constant."""
+
+
+class Known(Protocol):
+    """What is known of the values of a graph."""
+
+    def steady(self, value: Value) -> bool:
+        """Whether it depends on constants alone, and on states that the graph does not write."""
+
+    def alone(self, value: Value) -> bool:
+        """Whether it has one reader and is no result: who replaces its reader replaces it too."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +131,14 @@ class Op:
         Further results are places, which the gradient needs and nothing else tells of.
         """
         return False
+
+    def absorbed(self, known: Known, *inputs: Any) -> Value | None:
+        """A value of the same type, equal but for rounding, of which more is steady; the pass `absorb` asks for it."""
+        return None
+
+    def scaled(self, factor: Value, *inputs: Any) -> Sequence[Value] | None:
+        """Operands of which the result is `factor` times that of `inputs`, where weights can take up the factor."""
+        return None
 
     def flops(self, *types: Any, **_: Any) -> int:
         """Floating-point operations of one call; by default one for each element of the first result."""

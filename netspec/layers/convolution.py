@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, Literal, Self
@@ -10,7 +11,7 @@ from pydantic import model_validator
 
 from netspec.graph.onnx_map import GRADIENT, OnnxForm, OnnxMap, integer, ints, pads
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
-from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.ops.reduce import along, reshape_to
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.activations import ActivationName, activate
@@ -72,6 +73,10 @@ class Conv(Op):
     def vjp(self, y: Value, dy: Value) -> Grads:
         x, w = y.inputs
         return ConvInputGrad(self, x.type)(dy, w), ConvWeightGrad(self, w.type)(dy, x)
+
+    def scaled(self, factor: Value, x: Value, w: Value) -> Sequence[Value] | None:
+        filters = along(factor, len(x.shape), 1, 0, len(w.shape))
+        return None if filters is None else (x, w * filters)
 
     def flops(self, x: TensorType, w: TensorType) -> int:
         return 2 * self.infer(x, w).size * prod(w.shape[1:])

@@ -20,6 +20,7 @@ from netspec.graph.ops.source import Input
 from netspec.graph.types import DType
 from netspec.graph.value import Node, Scope, Value, in_scope
 from netspec.passes.precision import contracted
+from netspec.passes.steady import steady_nodes
 
 KernelOf = Callable[[Node], Kernel]
 
@@ -112,7 +113,8 @@ class _Chooser:
                 chosen if value.shape == shape else layout for value, layout in zip(node.inputs, given, strict=True)
             )
             return Signature(wanted, (chosen,) * len(node.outputs))
-        return self.kernel_of(node).layouts(node, given)
+        steady = [index for index, value in enumerate(node.inputs) if value.node in self.steady]
+        return self.kernel_of(node).steady_layouts(node, given, steady)
 
     def _stored(self, node: Node, given: Sequence[Layout], wide: Signature) -> Signature:
         """The layouts with element types: as operands lie, and fewer bits for what products read and for results."""
@@ -128,6 +130,11 @@ class _Chooser:
             for value, order in zip(node.outputs, wide.outputs, strict=True)
         ]
         return Signature(tuple(inputs), tuple(outputs))
+
+    @cached_property
+    def steady(self) -> set[Node]:
+        """What changes so seldom that copies of it cost nothing."""
+        return steady_nodes(self.graph)
 
     @cached_property
     def inputs(self) -> dict[Node, Layout]:

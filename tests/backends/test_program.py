@@ -131,7 +131,7 @@ def test_what_is_steady_is_computed_again_only_when_states_have_changed(monkeypa
         np.testing.assert_array_equal(made({"x": A})["y"], A * np.exp(A - 1))
     assert len(calls) == 2
     assert [node.op.name for node, _ in made.timed() if node] == ["Mul"]
-    assert [node.op.name for node, _ in made.timed_steady()] == ["Exp"]
+    assert [node.op.name for node, _ in made.timed_steady() if node] == ["Exp"]
     assert len(calls) == 3
 
 
@@ -207,7 +207,8 @@ def test_a_step_allocates_nothing_that_stays() -> None:
         made.run()
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert after - before < 4000, "one array of the graph has 40,000 bytes"
+    # threadpoolctl leaves some 240 bytes each time that it limits BLAS.
+    assert after - before < 20_000, "one array of the graph has 40,000 bytes"
 
 
 a_large = State("large", typed((1000, 10)))()

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from netspec.backends.base import Device
+from netspec.backends.calls import Calls
 from netspec.backends.device import DEVICES, open_device
 from netspec.errors import NetspecError
 from netspec.graph.kernel import Buffers, Kernel, Thunk, choose, kernels_for
@@ -23,6 +24,7 @@ from netspec.graph.ops.shape import Reorder
 from netspec.graph.ops.source import Input
 from netspec.graph.plan import aligned
 from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
 from netspec.graph.value import Value
 from tests.interpret import evaluate
 from tests.registry.op_calls import Call, calls, name
@@ -97,7 +99,8 @@ def repack(device: Device, kind: TensorType, source: Any, lies: Layout, target: 
     """Copy a value from one layout into another."""
     node = Reorder(lies, wanted)(Input("x", kind)()).node
     lying = Signature((lies,), (wanted,))
-    choose(node, device.kernels).kernel.bind(node, Buffers((source,), (target,), lying))()
+    one = choose(node, device.kernels).kernel
+    called(device, one, node, one.bind(node, Buffers((source,), (target,), lying)))()
 
 
 def signatures(device: Device, one: Kernel, made: Call) -> list[Signature]:
@@ -120,6 +123,7 @@ def signatures(device: Device, one: Kernel, made: Call) -> list[Signature]:
             found.append(Signature(tuple(given), tuple(layout_of(value.type) for value in made.node.outputs)))
         else:
             found.append(one.layouts(made.node, given))
+            found.append(one.steady_layouts(made.node, given, range(len(given))))
     for lying in found[:]:
         for dtype in device.narrow:
             narrow = one.narrowed(made.node, in_type(made, lying, dtype))
@@ -156,7 +160,14 @@ def bound(
     size = one.workspace(made.node, lying)
     workspace = device.view(device.allocate(aligned(size)), 0, TensorType((size,), DType.UINT8)) if size else None
     thunk: Thunk = one.bind(made.node, Buffers(tuple(inputs), tuple(outputs), lying, workspace))
-    return thunk
+    return called(device, one, made.node, thunk)
+
+
+def called(device: Device, one: Kernel, node: Node, thunk: Thunk) -> Callable[[], None]:
+    """A call that finds as many threads as the kernel wants."""
+    calls = Calls(device.set_threads, device.threads())
+    calls.add(thunk, node, one.threads(node))
+    return calls.run
 
 
 def operands(device: Device, made: Call, lying: Signature) -> list[Any]:

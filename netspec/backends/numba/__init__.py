@@ -22,6 +22,6 @@ def about() -> str:
     """What compiles and runs it."""
     from importlib.metadata import version
 
-    from netspec.backends.numba.threads import thread_count
+    from netspec.backends.openmp import thread_count
 
     return f"numba {version('numba')}, llvmlite {version('llvmlite')}, {thread_count()} threads"

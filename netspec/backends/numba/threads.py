@@ -11,29 +11,10 @@ import ctypes
 from collections.abc import Callable
 from functools import cache, partial
 
-from netspec.backends.openmp import wait_briefly
+from netspec.backends.openmp import openmp, thread_count
 
 SERIAL_WORK = 131072
 """So many elements take 5 to 15 µs: they are done before a second thread would have begun."""
-
-
-@cache
-def openmp() -> ctypes.CDLL | None:
-    """libgomp, or None."""
-    wait_briefly()
-    try:
-        library = ctypes.CDLL("libgomp.so.1")
-    except OSError:
-        return None
-    library.GOMP_parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-    library.GOMP_parallel.restype = None
-    return library
-
-
-def thread_count() -> int:
-    """How many threads a kernel may use: OMP_NUM_THREADS, or what was set since, or the number of cores."""
-    library = openmp()
-    return int(library.omp_get_max_threads()) if library is not None else 1
 
 
 @cache

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from netspec.graph.onnx_map import OnnxExpansion, OnnxMap
-from netspec.graph.op import Array, Grads, NoGradient, Op, Traits, Xp
+from netspec.graph.op import Array, Grads, Known, NoGradient, Op, Traits, Xp
 from netspec.graph.ops.reduce import sum_to
 from netspec.graph.ops.source import Fill
 from netspec.graph.types import DType, TensorType, broadcast_shapes
-from netspec.graph.value import Operand, Value
+from netspec.graph.value import Operand, Value, in_scope
 
 ELEMENTWISE = Traits(elementwise=True, inplace=True)
 
@@ -88,6 +88,16 @@ class Add(Binary):
 
         return with_scalars(self, a, b) or before_look_up(self, a, b)
 
+    def absorbed(self, known: Known, a: Value, b: Value) -> Value | None:
+        for y, addend in ((a, b), (b, a)):
+            if not (known.steady(addend) and isinstance(y.op, Add) and known.alone(y)):
+                continue
+            for product, bias in (y.inputs, y.inputs[::-1]):
+                if product.op.traits.anchor and known.steady(bias) and not known.steady(product):
+                    both = bias + addend
+                    return product + both if unless_larger(product, both) is not None else None
+        return None
+
     def vjp(self, y: Value, dy: Value) -> Grads:
         a, b = y.inputs
         return sum_to(dy, a.shape), sum_to(dy, b.shape)
@@ -130,9 +140,35 @@ class Mul(Binary):
             return unless_larger(b, a)
         return with_scalars(self, a, b)
 
+    def absorbed(self, known: Known, a: Value, b: Value) -> Value | None:
+        for y, factor in ((a, b), (b, a)):
+            if known.steady(factor) and not known.steady(y) and unless_larger(y, factor) is not None:
+                return _times(known, y, factor)
+        return None
+
     def vjp(self, y: Value, dy: Value) -> Grads:
         a, b = y.inputs
         return sum_to(dy * b, a.shape), sum_to(dy * a, b.shape)
+
+
+def _times(known: Known, y: Value, factor: Value) -> Value | None:
+    """y · factor, with the factor in the steady weights of the product that y is, and in its steady bias."""
+    if not known.alone(y):
+        return None
+    if isinstance(y.op, Add):
+        for product, bias in (y.inputs, y.inputs[::-1]):
+            if known.steady(bias) and product.shape == y.shape:
+                made = _times(known, product, factor)
+                return None if made is None else made + bias * factor
+        return None
+    operands = y.op.scaled(factor, *y.inputs)
+    if operands is None:
+        return None
+    changed = [old for old, new in zip(y.inputs, operands, strict=True) if new is not old]
+    if not all(map(known.steady, changed)):
+        return None
+    with in_scope(y.node.scope):
+        return y.op(*operands)
 
 
 @dataclass(frozen=True)

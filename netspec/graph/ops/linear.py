@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
-from netspec.graph.ops.reduce import reshape_to, sum_to
+from netspec.graph.ops.reduce import along, reshape_to, sum_to
 from netspec.graph.ops.shape import Reshape
 from netspec.graph.types import TensorType, broadcast_shapes
 from netspec.graph.value import Value
@@ -83,6 +84,11 @@ class MatMul(Op):
             return self(found[0], _added_up(b, found[1], found[0].shape[0]))
         found = _looked_up(b)
         return None if found is None else self(_added_up(a, found[1], found[0].shape[0]), found[0])
+
+    def scaled(self, factor: Value, a: Value, b: Value) -> Sequence[Value] | None:
+        rank = max(len(a.shape), len(b.shape))
+        columns = along(factor, rank, -1, -2 if self.transpose_b else -1, len(b.shape))
+        return None if columns is None else (a, b * columns)
 
     def flops(self, a: TensorType, b: TensorType) -> int:
         inner = a.shape[-2] if self.transpose_a else a.shape[-1]

@@ -11,6 +11,18 @@ from netspec.graph.types import DType, TensorType, broadcast_shapes
 from netspec.graph.value import Value
 
 
+def along(factor: Value, rank: int, axis: int, to: int, of: int) -> Value | None:
+    """A factor of the elements along one axis of a result of so many axes, turned to lie along axis `to` of `of`.
+
+    None if it differs along other axes too.
+    """
+    shape = (1,) * (rank - len(factor.shape)) + factor.shape
+    axis %= rank
+    if len(shape) != rank or any(size != 1 for place, size in enumerate(shape) if place != axis):
+        return None
+    return reshape_to(factor, tuple(shape[axis] if place == to % of else 1 for place in range(of)))
+
+
 def normalized(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """Axes counted from the front, sorted."""
     return tuple(sorted(axis % rank for axis in axes))

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from netspec.backends.numba import threads
 from netspec.backends.numba.reduce import Reduce
+from netspec.backends.openmp import set_threads, thread_count
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Op
 from netspec.graph.ops.layer_normalization import LayerNormalization, LayerNormalizationGrad
@@ -87,15 +87,13 @@ CALLS: list[tuple[Op, tuple[np.ndarray, ...]]] = [
 
 @pytest.fixture(autouse=True)
 def threads_as_before() -> Iterator[None]:
-    before = threads.thread_count()
+    before = thread_count()
     yield
     use(before)
 
 
 def use(count: int) -> None:
-    library = threads.openmp()
-    if library is not None:
-        library.omp_set_num_threads(count)
+    set_threads(count)
 
 
 def layouts(operands: tuple[np.ndarray, ...], last: bool) -> list[Layout]:

@@ -16,10 +16,17 @@ from netspec.backends.onednn.library import open_library, why_missing
 from netspec.backends.onednn.memory import DTYPES, Memory, MemoryDesc
 from netspec.backends.onednn.native import Engine, OneDnnError, open_engine
 from netspec.backends.onednn.primitive import PrimitiveDesc
+from netspec.backends.openmp import thread_count
 from netspec.graph.kernel import Buffers, Kernel, Thunk
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
+
+
+FLOPS_PER_SECOND, BYTES_PER_SECOND = 1e11, 5e10
+"""About what one core does."""
+SERIAL_SECONDS = 5e-6
+"""What takes one thread less is done by one. A second thread that spins costs 1.5 µs, one that sleeps 25 µs or more."""
 
 
 def engine() -> Engine:
@@ -71,6 +78,17 @@ class Packed:
 
 
 @dataclass(frozen=True)
+class _Any:
+    """A form for the library to choose."""
+
+    nbytes: int = 0
+
+
+CHOSEN = Layout(form=_Any())
+"""A wish: the layout that the library likes best, which may be the plain one."""
+
+
+@dataclass(frozen=True)
 class Place:
     """An operand or a result of a node, and how its memory lies where it lies in no form of the library's own."""
 
@@ -89,14 +107,15 @@ class Computation:
     """Arguments that are the number 0."""
 
     def signature(self, wished: Signature) -> Signature:
-        """The layouts as wished, but for the arguments that the library wants in a form of its own."""
+        """The layouts as wished, and those that the library chose."""
         inputs, outputs = list(wished.inputs), list(wished.outputs)
         for argument, place in self.arguments.items():
-            wanted = self.primitive[argument]
+            wanted, layouts = self.primitive[argument], outputs if place.output else inputs
             if wanted != place.desc:
                 packed, narrow = Packed(place.desc, wanted), wanted.dtype is DataType.BF16
-                layout = Layout(form=packed, dtype=DType.BFLOAT16 if narrow else None)
-                (outputs if place.output else inputs)[place.index] = layout
+                layouts[place.index] = Layout(form=packed, dtype=DType.BFLOAT16 if narrow else None)
+            elif layouts[place.index] == CHOSEN:
+                layouts[place.index] = PLAIN
         return Signature(tuple(inputs), tuple(outputs))
 
 
@@ -130,15 +149,26 @@ class OneDnnKernel(Kernel):
         raise NotImplementedError
 
     def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
-        """The layouts of what lies in no form of the library's own, where the operands lie as `given`."""
+        """The layouts to describe the computation with, `CHOSEN` among them, where the operands lie as `given`."""
         return Signature((PLAIN,) * len(node.inputs), (PLAIN,) * len(node.outputs))
 
     def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
-        return self._known(node, self.wished(node, given))[1]
+        return self.found(node, self.wished(node, given))
+
+    def found(self, node: Node, wished: Signature) -> Signature:
+        """The layouts that the computation described so has."""
+        return self._known(node, wished)[1]
+
+    def threads(self, node: Node) -> int:
+        """One for a call that is done before a second thread has begun."""
+        values = (*node.inputs, *node.outputs)
+        flops, nbytes = node.op.flops(*(value.type for value in node.inputs)), sum(one.type.nbytes for one in values)
+        small = max(flops / FLOPS_PER_SECOND, nbytes / BYTES_PER_SECOND) < SERIAL_SECONDS
+        return 1 if small else thread_count()
 
     def narrowed(self, node: Node, wanted: Signature) -> Signature | None:
         """The signature as `stored` has it, where the library has fast code for it."""
-        layouts = self.stored(Signature(tuple(map(_formless, wanted.inputs)), tuple(map(_formless, wanted.outputs))))
+        layouts = self.stored(_wish(wanted))
         if layouts is None:
             return None
         try:
@@ -157,10 +187,11 @@ class OneDnnKernel(Kernel):
 
     def _known(self, node: Node, layouts: Signature) -> tuple[Computation, Signature]:
         """The computation, and the layouts of everything it reads and writes."""
-        wished = Signature(tuple(map(_strided, layouts.inputs)), tuple(map(_strided, layouts.outputs)))
-        key = node.op, tuple(value.type for value in node.inputs), wished
+        wished, threads = _wish(layouts), self.threads(node)
+        key = node.op, tuple(value.type for value in node.inputs), wished, threads
         if key not in self._made:
-            made = self.describe(node, wished)
+            with engine().library.using_threads(threads):
+                made = self.describe(node, wished)
             self._made[key] = made, made.signature(wished)
         return self._made[key]
 
@@ -180,7 +211,9 @@ class OneDnnKernel(Kernel):
             memories[argument] = zero()
         if buffers.workspace is not None:
             memories[Arg.SCRATCHPAD] = Memory(made.primitive[Arg.SCRATCHPAD], buffers.workspace)
-        return made.primitive.primitive().bind(memories)
+        with engine().library.using_threads(self.threads(node)):
+            primitive = made.primitive.primitive()
+        return primitive.bind(memories)
 
 
 def _unread(memory: MemoryDesc) -> Any:
@@ -190,10 +223,10 @@ def _unread(memory: MemoryDesc) -> Any:
     return np.empty(memory.nbytes, np.uint8)
 
 
-def _strided(layout: Layout) -> Layout:
-    return PLAIN if layout.form is not None else layout
+def _wish(layouts: Signature) -> Signature:
+    """What led to these layouts: whatever lies in a form was for the library to choose, its element type too."""
 
+    def wish(layout: Layout) -> Layout:
+        return CHOSEN if layout.form is not None else layout
 
-def _formless(layout: Layout) -> Layout:
-    """The layout, or for an opaque one the plain one of such elements."""
-    return PLAIN.as_stored(layout.dtype) if layout.form is not None else layout
+    return Signature(tuple(map(wish, layouts.inputs)), tuple(map(wish, layouts.outputs)))

@@ -7,7 +7,7 @@ from typing import Any
 
 from netspec.backends.onednn.attributes import Attributes
 from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, desc, engine
+from netspec.backends.onednn.kernels.base import CHOSEN, Computation, OneDnnKernel, Place, desc, engine
 from netspec.backends.onednn.kernels.epilogue import Epilogue, extra_desc, read_epilogue
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.primitive import PrimitiveDesc
@@ -75,7 +75,7 @@ class Convolution(OneDnnKernel):
         result = node.types[0]
         last = Layout.channels_last(result.rank)
         extras = tuple(last if value.shape == result.shape else PLAIN for value in node.inputs[2:])
-        return Signature((last, PLAIN, *extras), (last,))
+        return Signature((last, CHOSEN, *extras), (last,))
 
     def stored(self, wanted: Signature) -> Signature:
         return unrounded(wanted, 1)
@@ -113,7 +113,7 @@ class ConvolutionInputGradient(OneDnnKernel):
 
     def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
         last = Layout.channels_last(node.types[0].rank)
-        return Signature((last, PLAIN), (last,))
+        return Signature((last, CHOSEN), (last,))
 
     def stored(self, wanted: Signature) -> Signature:
         return unrounded(wanted, 1)
@@ -140,7 +140,7 @@ class ConvolutionWeightGradient(OneDnnKernel):
 
     def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
         last = Layout.channels_last(node.types[0].rank)
-        return Signature((last, last), (PLAIN,))
+        return Signature((last, last), (CHOSEN,))
 
     def stored(self, wanted: Signature) -> Signature | None:
         alike = wanted.inputs[0].dtype == wanted.inputs[1].dtype
