@@ -90,6 +90,10 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
         (numbers(5, 3), numbers(3, 4, offset=0.1), numbers(4)),
     ),
     (
+        Anchored(linear.MatMul(), 2, (_BIAS, Step(elementwise.Mul(), (2, 2)), Step(_RELU, (3,)))),
+        (numbers(1, 7), numbers(7, 40, offset=0.1), numbers(40)),
+    ),
+    (
         Anchored(
             linear.MatMul(transpose_b=True), 2, (Step(elementwise.Mul(), (1, 0)), Step(functions.Sigmoid(), (2,)))
         ),

@@ -14,6 +14,7 @@ from netspec.backends.numba import (
     random,
     recurrence,
     reduce,
+    row_product,
     rows,
     vectors,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "random",
     "recurrence",
     "reduce",
+    "row_product",
     "rows",
     "vectors",
 ]
