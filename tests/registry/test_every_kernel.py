@@ -24,8 +24,7 @@ from netspec.graph.ops.shape import Reorder
 from netspec.graph.ops.source import Input
 from netspec.graph.plan import aligned
 from netspec.graph.types import DType, TensorType
-from netspec.graph.value import Node
-from netspec.graph.value import Value
+from netspec.graph.value import Node, Value
 from tests.interpret import evaluate
 from tests.registry.op_calls import Call, calls, name
 

@@ -22,7 +22,6 @@ from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
-
 FLOPS_PER_SECOND, BYTES_PER_SECOND = 1e11, 5e10
 """About what one core does."""
 SERIAL_SECONDS = 5e-6
