@@ -3,7 +3,7 @@
 Products round their operands anyway, so what they read may be rounded when it is written, and what they give may be
 rounded as it is in any library. From there on results are rounded where operands were, by ops that sum up at most a few
 numbers (`Traits.rounds`, elementwise ops, views). All else stays as it is: parameters and whatever becomes part of an
-update, losses and metrics and what they read, statistics, and what the program gives.
+update, losses and metrics and what they read, statistics, what none but exact ops read, and what the program gives.
 
 After Micikevicius et al. 2018, arXiv:1710.03740 (master weights in float32), and Kalamkar et al. 2019,
 arXiv:1905.12322 (bfloat16, whose range is that of float32: the loss need not be scaled).
@@ -33,7 +33,9 @@ def narrowable(graph: Graph) -> frozenset[Value]:
         if _exact(node):
             continue
         for value in node.outputs:
-            if value.dtype == DType.FLOAT32 and value not in wide and _rounded(node, value, narrow, read):
+            if value.dtype != DType.FLOAT32 or value in wide or not any(map(_takes_rounded, read.get(value, ()))):
+                continue
+            if _rounded(node, value, narrow, read):
                 narrow.add(value)
     return frozenset(narrow)
 
@@ -54,6 +56,12 @@ def _traits(node: Node) -> Traits:
     """The traits of what a node computes, beside the elementwise ops around it."""
     op = node.op
     return op.anchor.traits if isinstance(op, Anchored) else op.op.traits if isinstance(op, Fed) else op.traits
+
+
+def _takes_rounded(node: Node) -> bool:
+    """Whether a reader gains by fewer bits: a softmax, say, or a recurrence would only have them widened again."""
+    traits = _traits(node)
+    return traits.contracts or bool(traits.rounds) or _follows(node)
 
 
 def _follows(node: Node) -> bool:
