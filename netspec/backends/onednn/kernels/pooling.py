@@ -34,13 +34,13 @@ class AverageKernel(OneDnnKernel):
         chosen = last if given[0] == last else PLAIN
         return Signature((chosen,), (chosen,))
 
-    def stored(self, wanted: Signature) -> Signature | None:
-        return wanted if wanted.inputs[0].dtype == wanted.outputs[0].dtype else None
-
 
 @kernel(AveragePool, backend="onednn", rank=10)
 class AveragePooling(AverageKernel):
     """Means of windows; padding is not counted."""
+
+    def stored(self, wanted: Signature) -> Signature | None:
+        return wanted if wanted.inputs[0].dtype == wanted.outputs[0].dtype else None
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (x,) = types
@@ -55,7 +55,7 @@ class AveragePooling(AverageKernel):
 
 @kernel(AveragePoolGrad, backend="onednn", rank=10)
 class AveragePoolingGradient(AverageKernel):
-    """Gradients shared out over windows."""
+    """Gradients shared out over windows. (In bfloat16 the library rounds every sum on the way: float32 alone.)"""
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (dy,) = types
