@@ -86,8 +86,8 @@ class NetspecTraining:
         self.program.run()
 
     def roofline(self) -> tuple[float, float]:
-        """FLOP/s of a large matrix product and bytes/s of a large copy, on this device."""
-        found = measure_roofline(self.compiler.device)
+        """FLOP/s of a large matrix product and bytes/s of a large copy, on this device in this precision."""
+        found = measure_roofline(self.compiler.device, self.compiler.dtype)
         return found.flops_per_second, found.bytes_per_second
 
     def compare(self, folder: Path, steps: int) -> list[float]:
