@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from netspec.backends.device import open_device
+from netspec.backends.onednn.kernels.convolution import ConvolutionInputGradient
 from netspec.graph.kernel import kernels_for
-from netspec.graph.layout import Layout
+from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Op
 from netspec.graph.ops.normalization import BatchNormalizationGrad, BatchNormalizationTraining
 from netspec.graph.ops.shape import Reorder
+from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
 from netspec.layers.activations import Softmax
+from netspec.layers.convolution import Conv, ConvInputGrad
 from netspec.layers.pooling import AveragePool, AveragePoolGrad
 from netspec.layers.window import Window
 
@@ -67,3 +70,19 @@ def test_takes(engine: object, op: Op, types: tuple[TensorType, ...]) -> None:
 def test_declines(engine: object, op: Op, types: tuple[TensorType, ...], reason: str) -> None:
     assert any(reason in (why or "") for why in reasons(op, *types))
     assert None not in reasons(op, *types)
+
+
+def test_a_strided_gradient_of_channels_convolved_one_by_one_runs_code_for_such() -> None:
+    """In bfloat16 the library's own choice takes twelve times as long."""
+    conv = Conv(Window((3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1)), groups=64)
+    x, w = (TensorType(shape, DType.FLOAT32) for shape in ((2, 64, 14, 14), (64, 1, 3, 3)))
+    node = ConvInputGrad(conv, x)(Input("dy", conv.infer(x, w))(), Input("w", w)()).node
+    kernel = ConvolutionInputGradient()
+    wide = kernel.layouts(node, (PLAIN, PLAIN))
+    wanted = Signature(
+        *(tuple(one.as_stored(DType.BFLOAT16) for one in lying) for lying in (wide.inputs, wide.outputs))
+    )
+    for lying in filter(
+        None, (wide, kernel.narrowed(node, wanted))
+    ):  # an old processor has no fast code for the second
+        assert "dw" in kernel.computation(node, lying).primitive.implementation
