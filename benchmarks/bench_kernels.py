@@ -25,10 +25,13 @@ from netspec.backends.device import open_device
 from netspec.graph.kernel import Buffers, Kernel, kernels_for
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Op
+from netspec.graph.ops.elementwise import Add, Div, Neg
+from netspec.graph.ops.functions import Abs, Elu, Log, Sigmoid, Softplus, Sqrt, Tanh
 from netspec.graph.ops.normalization import BatchNormalizationGrad, BatchNormalizationTraining
-from netspec.graph.ops.reduce import ReduceSum
-from netspec.graph.ops.shape import Reorder, Transpose
+from netspec.graph.ops.reduce import ReduceMean, ReduceSum
+from netspec.graph.ops.shape import Concat, Reorder, Transpose
 from netspec.graph.ops.source import Input
+from netspec.graph.ops.special import Gelu, GeluGrad
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 from netspec.layers.activations import LogSoftmax, Softmax
@@ -123,13 +126,42 @@ def movement() -> list[Case]:
 
 
 def sums() -> list[Case]:
-    """Gradients of biases."""
+    """Gradients of biases, sums of rows."""
     images = ((64, 20, 24, 24), (100, 32, 32, 32), (16, 192, 56, 56))
-    return [Case(f"{list(one)}", ReduceSum((0, 2, 3)), (one,)) for one in images]
+    rows = (64, 1000), (512, 64), (4096, 256), (256, 4096)
+    return [
+        *(Case(f"{list(one)}", ReduceSum((0, 2, 3)), (one,)) for one in images),
+        *(Case(f"{list(one)}, rows", op((-1,)), (one,), plain=True) for one in rows for op in (ReduceSum, ReduceMean)),
+        Case("all of [1024, 1024]", ReduceSum(), ((1024, 1024),), plain=True),
+    ]
+
+
+def pointwise() -> list[Case]:
+    """Functions and arithmetic alone, as they stand outside of fused groups."""
+    functions: list[Op] = [Gelu(), Softplus(), Sigmoid(), Tanh(), Elu(), Log(), Sqrt(), Abs(), Neg()]
+    shapes = ((64, 256), (2048, 1024))
+    sums = ((64, 56, 56, 16), (64, 56, 56, 16)), ((2048, 1024), (1024,)), ((2048, 1024), (2048, 1)), ((2048, 1024), ())
+    return [
+        *(Case(f"{list(one)}", op, (one,), plain=True) for op in functions for one in shapes),
+        *(Case(f"{list(one)}", GeluGrad(), (one, one), plain=True) for one in shapes),
+        *(Case(f"{list(a)}, {list(b)}", op, (a, b), plain=True) for op in (Add(), Div()) for a, b in sums),
+    ]
+
+
+def concatenation() -> list[Case]:
+    """Along the channels of images, and of rows."""
+    inception = (16, 64, 28, 28), (16, 128, 28, 28), (16, 32, 28, 28), (16, 32, 28, 28)
+    return [
+        Case("GoogLeNet 3a", Concat(1), inception),
+        Case("GoogLeNet 3a, plain", Concat(1), inception, plain=True),
+        Case("few channels", Concat(1), ((128, 16, 16, 16),) * 2),
+        Case("rows", Concat(-1), ((2048, 256), (2048, 256)), plain=True),
+    ]
 
 
 GROUPS: dict[str, Callable[[], list[Case]]] = {
     "pooling": pooling, "normalization": normalization, "softmax": softmax, "movement": movement, "sums": sums,
+    "pointwise": pointwise, "concatenation": concatenation,
 }  # fmt: skip
 
 

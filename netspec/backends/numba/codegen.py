@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from netspec.backends.numba.loops import Loops
+from netspec.backends.loops import Loops
 from netspec.graph.types import DType
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from netspec.backends.loops import collapsed
 from netspec.backends.numba import native
 from netspec.backends.numba.codegen import ElementwiseSource, Result
-from netspec.backends.numba.loops import collapsed
 from netspec.backends.numba.trace import scalar_code, why_untraceable
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from netspec.backends.loops import Loops, collapsed
 from netspec.backends.numba import native
 from netspec.backends.numba.elementwise import copy, fill
-from netspec.backends.numba.loops import Loops, collapsed
 from netspec.backends.numba.native import Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature

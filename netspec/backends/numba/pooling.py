@@ -11,8 +11,8 @@ from dataclasses import replace
 from math import inf, prod
 from typing import Any
 
+from netspec.backends.loops import like
 from netspec.backends.numba import native
-from netspec.backends.numba.loops import like
 from netspec.backends.numba.native import Argument, Constant, Literal, Size, Type, pointer_to
 from netspec.backends.numba.windows import (
     average_pool,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from netspec.backends.loops import merged
 from netspec.backends.numba import native
-from netspec.backends.numba.loops import merged
 from netspec.backends.numba.native import Literal, Number, Size, pointer_to
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature

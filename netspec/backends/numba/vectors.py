@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from netspec.backends.loops import collapsed
 from netspec.backends.numba import native
-from netspec.backends.numba.loops import collapsed
 from netspec.backends.numba.native import Constant, Function, Literal, Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature

@@ -1,0 +1,186 @@
+"""Elementwise functions, arithmetic on two operands, sums and means: one op a call, in any layout.
+
+The compiled kernels make whole groups of them in one pass, and most single ones sooner: these rank above them only for
+what was measured to be faster here. Axes that lie one behind another are told to the library as one, so that it meets
+few forms of broadcasting and has fast code for most of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from netspec.backends.loops import merged
+from netspec.backends.onednn.attributes import Eltwise
+from netspec.backends.onednn.constants import Algorithm, Arg, DataType
+from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, data_type, engine, why_slow
+from netspec.backends.onednn.kernels.epilogue import COMMUTATIVE, ORDERED, UNARY
+from netspec.backends.onednn.memory import MemoryDesc
+from netspec.backends.onednn.pointwise import binary, eltwise_backward, eltwise_forward, reduction
+from netspec.graph.kernel import kernel
+from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.op import Op
+from netspec.graph.ops import elementwise, functions, special
+from netspec.graph.ops.reduce import ReduceMax, ReduceMean, ReduceSum
+from netspec.graph.types import TensorType
+from netspec.graph.value import Node
+
+FUNCTIONS: Mapping[type[Op], Callable[[Any], Any]] = {
+    **UNARY,
+    functions.Sqrt: lambda op: Eltwise(Algorithm.ELTWISE_SQRT),
+    functions.Log: lambda op: Eltwise(Algorithm.ELTWISE_LOG),
+    elementwise.Neg: lambda op: Eltwise(Algorithm.ELTWISE_LINEAR, -1.0),
+}
+"""Powers are not among them: the library takes up to 100 times as long as the compiled kernels, for cubes too.
+
+Its logarithm takes positive numbers below 1.2e-38, which are not normal, for about that bound.
+"""
+
+
+BINARY = {**COMMUTATIVE, **ORDERED}
+REDUCTIONS = {ReduceSum: Algorithm.REDUCTION_SUM, ReduceMean: Algorithm.REDUCTION_MEAN}
+HIDING: Mapping[type[Op], str] = {
+    functions.Relu: "oneDNN's ReLU makes 0 of NaN",
+    functions.Exp: "oneDNN's exponential makes infinity of NaN",
+    elementwise.Maximum: "oneDNN's maximum loses a NaN on the left",
+    elementwise.Minimum: "oneDNN's minimum loses a NaN on the left",
+    ReduceMax: "oneDNN's maximum loses NaN",
+}
+"""Where the library hides what the guard must see."""
+
+FEWEST = 8192
+"""Elements of an operand: of fewer, the compiled functions take as long."""
+LONGEST = 512
+"""Elements of a row: longer ones the compiled kernel sums as fast."""
+LEAST = 32768
+"""Elements of all rows: fewer are summed as fast on one thread."""
+
+
+class Single(OneDnnKernel):
+    """Base of the kernels here: operands and results in any order of axes, in float32 or fewer bits."""
+
+    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+        plain = Signature((PLAIN,) * len(types), (PLAIN,))
+        return HIDING.get(type(op)) or why_slow(lambda: self.computes(op, types, plain).primitive)
+
+    def computes(self, op: Any, types: Sequence[TensorType], layouts: Signature) -> Computation:
+        """The op on operands of these types."""
+        raise NotImplementedError
+
+    def stored(self, wanted: Signature) -> Signature | None:
+        return wanted
+
+    def describe(self, node: Node, layouts: Signature) -> Computation:
+        return self.computes(node.op, [value.type for value in node.inputs], layouts)
+
+
+def broadcast(op: Op, types: Sequence[TensorType], layouts: Signature) -> list[Place]:
+    """The operands of an elementwise op, then its result."""
+    y = op.infer(*types)
+    assert isinstance(y, TensorType)
+    kinds, lies = (y, *types), (*layouts.outputs, *layouts.inputs)
+    steps = [_aligned(kind, layout.strides(kind), y.rank) for kind, layout in zip(kinds, lies, strict=True)]
+    to, *own = _descs(y.shape, steps, [data_type(*one) for one in zip(kinds, lies, strict=True)])
+    return [*(Place(index, one) for index, one in enumerate(own)), Place(0, to, output=True)]
+
+
+def _aligned(kind: TensorType, strides: Sequence[int], rank: int) -> list[int]:
+    """Steps along the axes of a shape of `rank` axes that the value broadcasts to; 0 where it repeats."""
+    own = [step if size != 1 else 0 for size, step in zip(kind.shape, strides, strict=True)]
+    return [0] * (rank - kind.rank) + own
+
+
+def _descs(shape: Sequence[int], steps: Sequence[Sequence[int]], dtypes: Sequence[DataType]) -> list[MemoryDesc]:
+    """Memory by its steps along the axes of `shape`, 0 along those where its size is 1; the first tells the order."""
+    order = sorted((axis for axis, size in enumerate(shape) if size != 1), key=lambda axis: (-steps[0][axis], axis))
+    loops = merged([shape[axis] for axis in order], [[one[axis] for axis in order] for one in steps])
+    return [_desc(loops.sizes, own, dtype) for own, dtype in zip(loops.steps, dtypes, strict=True)]
+
+
+def _desc(sizes: Sequence[int], steps: Sequence[int], dtype: DataType) -> MemoryDesc:
+    shape = tuple(size if step else 1 for size, step in zip(sizes, steps, strict=True))
+    strides: list[int] = []
+    dense = 1
+    for size, step in zip(reversed(shape), reversed(steps), strict=True):
+        strides.append(step or dense)  # of axes of size 1 too: so that dense memory is told as such
+        dense = strides[-1] * size
+    return MemoryDesc.strided(engine(), shape, tuple(reversed(strides)), dtype)
+
+
+@kernel(*FUNCTIONS, functions.Exp, backend="onednn", rank=4)
+class Function(Single):
+    """A function of one operand."""
+
+    def computes(self, op: Any, types: Sequence[TensorType], layouts: Signature) -> Computation:
+        x, y = broadcast(op, types, layouts)
+        made: Eltwise = FUNCTIONS[type(op)](op)
+        primitive = eltwise_forward(x.desc, y.desc, made.algorithm, made.alpha, made.beta)
+        return Computation(primitive, {Arg.SRC: x, Arg.DST: y})
+
+
+@kernel(special.Gelu, functions.Softplus, backend="onednn", rank=11)
+class LongFunction(Function):
+    """Of many numbers, a function that takes long: in half of the time of the compiled one."""
+
+    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+        few = types[0].size < FEWEST
+        return f"oneDNN's is no faster for {types[0].size} elements" if few else super().declines(op, types)
+
+
+@kernel(special.GeluGrad, backend="onednn", rank=4)
+class GeluGradient(Single):
+    """The gradient of a GELU."""
+
+    def computes(self, op: Any, types: Sequence[TensorType], layouts: Signature) -> Computation:
+        x, dy, dx = broadcast(op, types, layouts)
+        hint = eltwise_forward(x.desc, x.desc, Algorithm.ELTWISE_GELU_ERF)
+        primitive = eltwise_backward(dx.desc, dy.desc, x.desc, Algorithm.ELTWISE_GELU_ERF, hint)
+        return Computation(primitive, {Arg.SRC: x, Arg.DIFF_DST: dy, Arg.DIFF_SRC: dx})
+
+
+@kernel(*BINARY, elementwise.Maximum, elementwise.Minimum, backend="onednn", rank=4)
+class Arithmetic(Single):
+    """a ∘ b; where one of them repeats, the other one comes first, if it may."""
+
+    def computes(self, op: Any, types: Sequence[TensorType], layouts: Signature) -> Computation:
+        a, b, y = broadcast(op, types, layouts)
+        if type(op) in COMMUTATIVE and types[0].size < types[1].size:
+            a, b = b, a
+        primitive = binary(a.desc, b.desc, y.desc, BINARY[type(op)])
+        return Computation(primitive, {Arg.SRC: a, Arg.SRC_1: b, Arg.DST: y})
+
+
+@kernel(*REDUCTIONS, ReduceMax, backend="onednn", rank=4)
+class Reduce(Single):
+    """A sum or a mean over the axes that lie innermost."""
+
+    def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
+        """As the operand lies, if the library has fast code for that."""
+        lies = PLAIN if given[0].form is not None else given[0]
+        as_it_lies = Signature((lies,), (PLAIN,))
+        slow = why_slow(lambda: self.describe(node, as_it_lies).primitive)
+        return as_it_lies if slow is None else Signature((PLAIN,), (PLAIN,))
+
+    def stored(self, wanted: Signature) -> Signature:
+        return Signature(wanted.inputs, tuple(one.as_stored(None) for one in wanted.outputs))
+
+    def computes(self, op: Any, types: Sequence[TensorType], layouts: Signature) -> Computation:
+        (x,), (lies,), y = types, layouts.inputs, op.infer(*types)
+        kept = x.with_shape(*(1 if axis in op.over(x) else size for axis, size in enumerate(x.shape)))
+        steps = [_aligned(one, layout.strides(one), x.rank) for one, layout in ((x, lies), (kept, PLAIN))]
+        source, target = _descs(x.shape, steps, [data_type(x, lies), data_type(y, layouts.outputs[0])])
+        places: dict[int, Place] = {Arg.SRC: Place(0, source), Arg.DST: Place(0, target, output=True)}
+        return Computation(reduction(source, target, REDUCTIONS[type(op)]), places)
+
+
+@kernel(*REDUCTIONS, backend="onednn", rank=6)
+class ShortRows(Reduce):
+    """Sums and means of many short rows of a matrix. (What has more axes may lie so that they are no rows.)"""
+
+    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+        (x,) = types
+        if x.rank != 2 or op.over(x) != (1,):
+            return "oneDNN's is the faster one for rows of a matrix alone"
+        if x.shape[1] > LONGEST or x.size < LEAST:
+            return f"oneDNN's is no faster for {x.shape[0]} rows of {x.shape[1]}"
+        return super().declines(op, types)

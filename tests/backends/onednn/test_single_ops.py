@@ -1,0 +1,158 @@
+"""Kernels of single elementwise ops, sums and concatenations: extreme numbers, broadcasting, when they are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from netspec.backends.device import open_device
+from netspec.graph.fused import Fused, Step
+from netspec.graph.kernel import Buffers, Kernel, choose, kernels_for
+from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.op import Array, Op
+from netspec.graph.ops.elementwise import Add, Div, Greater, Mul, Neg, Pow, Sub
+from netspec.graph.ops.functions import Abs, Elu, Log, Sigmoid, Softplus, Sqrt, Tanh
+from netspec.graph.ops.reduce import ReduceMean, ReduceSum
+from netspec.graph.ops.shape import Concat
+from netspec.graph.ops.source import Input
+from netspec.graph.ops.special import Gelu, GeluGrad
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+from tests.backends.onednn.test_kernels import LAST, NAME, reasons, typed
+
+
+@pytest.mark.parametrize("op", [Pow(3.0), Greater()], ids=["powers", "comparisons"])
+def test_has_no_kernel(engine: object, op: Op) -> None:
+    assert reasons(op, *(typed(3) for _ in range(1 if isinstance(op, Pow) else 2))) == []
+
+
+def node_of(op: Op, *shapes: tuple[int, ...]) -> Node:
+    return op.many(*(Input(f"x{index}", typed(*shape))() for index, shape in enumerate(shapes)))[0].node
+
+
+def kernels(node: Node) -> list[Kernel]:
+    """The library's that take the node."""
+    types = [value.type for value in node.inputs]
+    return [
+        one
+        for one in kernels_for(type(node.op), open_device("cpu").kernels)
+        if one.backend == NAME and one.why_not(node.op, *types) is None
+    ]
+
+
+def computed(one: Kernel, node: Node, arrays: Sequence[Array], lies: Layout = PLAIN) -> Array:
+    """What the kernel makes of the arrays; those of the result's shape lie as told, and so does the result."""
+    device, kind = open_device("cpu"), node.types[0]
+    layouts = tuple(lies if value.shape == kind.shape else PLAIN for value in node.inputs)
+
+    def lying(of: TensorType, layout: Layout, host: Array) -> Array:
+        made = device.view(device.allocate(of.nbytes), 0, of, layout)
+        device.upload(made, host)
+        return made
+
+    inputs = [lying(v.type, how, x) for v, how, x in zip(node.inputs, layouts, arrays, strict=True)]
+    y = lying(kind, lies, np.zeros(kind.shape))
+    signature = Signature(layouts, (lies,))
+    size = one.workspace(node, signature)
+    one.bind(node, Buffers(tuple(inputs), (y,), signature, device.allocate(size) if size else None))()
+    return y
+
+
+SPECIAL = np.array(
+    [np.nan, np.inf, -np.inf, 0, -0.0, 1, -1, 90, -90, 1e38, -1e38, 1e-30, -1e-30, 0.3, 3e-8], np.float32
+)
+"""Also what overflows in a careless formula, or loses its digits. (The library's GELU doubles numbers on the way.)"""
+
+
+def tells_the_same(got: Array, expected: Array) -> None:
+    """What is finite agrees; what is not is not finite, and what is no number stays none."""
+    finite = np.isfinite(expected)
+    np.testing.assert_allclose(got[finite], expected[finite], rtol=2e-5, atol=2e-7)
+    assert not np.isfinite(got[~finite]).any()
+    assert np.isnan(got[np.isnan(expected)]).all()
+
+
+FUNCTIONS = (Tanh(), Sigmoid(), Softplus(), Elu(0.7), Abs(), Sqrt(), Log(), Neg(), Gelu())
+
+
+@pytest.mark.parametrize("op", FUNCTIONS, ids=lambda op: op.name)
+def test_functions_of_extreme_numbers(engine: object, op: Op) -> None:
+    x = np.tile(SPECIAL, 1024)  # as many as the kernels for long operands want
+    node = node_of(op, x.shape)
+    with np.errstate(all="ignore"):
+        expected = op.forward(np, x)
+    assert kernels(node)
+    for one in kernels(node):
+        tells_the_same(computed(one, node, [x]), expected)
+
+
+@pytest.mark.parametrize("op", [Add(), Sub(), Mul(), Div(), GeluGrad()], ids=lambda op: op.name)
+def test_pairs_of_extreme_numbers(engine: object, op: Op) -> None:
+    a, b = (x.ravel() for x in np.meshgrid(SPECIAL, SPECIAL))
+    node = node_of(op, a.shape, b.shape)
+    with np.errstate(all="ignore"):
+        expected = op.forward(np, a, b)
+    (one,) = kernels(node)
+    tells_the_same(computed(one, node, [a, b]), expected)
+
+
+@pytest.mark.parametrize("other", [(2, 5, 3, 4), (5, 1, 1), (1, 5, 3, 4), (2, 1, 3, 4), (2, 5, 1, 1), (4,), (1,), ()])
+@pytest.mark.parametrize("lies", [PLAIN, LAST, Layout((1, 0, 3, 2))], ids=["plain", "last", "other"])
+def test_a_second_operand_repeats(engine: object, other: tuple[int, ...], lies: Layout) -> None:
+    generator = np.random.default_rng(1)
+    a, b = (generator.normal(size=shape).astype(np.float32) for shape in ((2, 5, 3, 4), other))
+    node = node_of(Sub(), a.shape, b.shape)
+    for one in kernels(node):
+        np.testing.assert_array_equal(computed(one, node, [a, b], lies), a - b)
+
+
+@pytest.mark.parametrize("op", [ReduceSum((1,)), ReduceMean((1,))], ids=lambda op: op.name)
+def test_one_number_that_is_none_spoils_its_row_alone(engine: object, op: Op) -> None:
+    x = np.ones((512, 64), np.float32)
+    rows = np.arange(64)
+    x[rows * 8, rows] = np.nan
+    node = node_of(op, x.shape)
+    assert len(kernels(node)) == 2
+    for one in kernels(node):
+        np.testing.assert_array_equal(computed(one, node, [x]), op.forward(np, x))
+
+
+def test_sums_are_read_as_the_operand_lies_where_that_is_fast(engine: object) -> None:
+    node = node_of(ReduceMean((1, 2, 3)), (2, 16, 3, 3))
+    (one,) = kernels(node)
+    assert one.layouts(node, [LAST]) == Signature((LAST,), (PLAIN,))
+    planes = node_of(ReduceMean((2, 3)), (2, 16, 3, 3))
+    assert one.layouts(planes, [LAST]) == Signature((PLAIN,), (PLAIN,))
+
+
+def test_concatenation_rounds_its_operands_as_its_result(engine: object) -> None:
+    node, narrow = node_of(Concat(1), (2, 3), (2, 4)), PLAIN.as_stored(DType.BFLOAT16)
+    (one,) = kernels(node)
+    assert one.narrowed(node, Signature((narrow, PLAIN), (narrow,))) == Signature((narrow, narrow), (narrow,))
+    assert one.narrowed(node, Signature((narrow, PLAIN), (PLAIN,))) == Signature((PLAIN, PLAIN), (PLAIN,))
+
+
+CHOSEN = {
+    "long function": (Gelu(), (128, 64), "onednn:LongFunction"),
+    "short function": (Gelu(), (64, 64), "numba:Elementwise"),
+    "cheap function": (Tanh(), (128, 64), "numba:Elementwise"),
+    "many short rows": (ReduceSum((-1,)), (512, 64), "onednn:ShortRows"),
+    "few rows": (ReduceSum((-1,)), (64, 64), "numba:Reduce"),
+    "long rows": (ReduceSum((-1,)), (64, 1024), "numba:Reduce"),
+    "planes": (ReduceMean((2, 3)), (64, 16, 8, 8), "numba:Reduce"),
+}
+
+
+@pytest.mark.parametrize(("op", "shape", "label"), CHOSEN.values(), ids=CHOSEN)
+def test_is_chosen_where_it_was_faster(engine: object, op: Op, shape: tuple[int, ...], label: str) -> None:
+    device = open_device("cpu")
+    if "numba" not in device.kernels:
+        pytest.skip("without numba there is no choice")
+    assert choose(node_of(op, shape), device.kernels).label == label
+
+
+def test_leaves_groups_to_those_who_fuse(engine: object) -> None:
+    group = Fused(1, (Step(Gelu(), (0,)), Step(Neg(), (1,))), (2,))
+    assert reasons(group, typed(128, 64)) == []
