@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 from netspec.backends.device import open_device
+from netspec.backends.onednn import pointwise
+from netspec.backends.onednn.constants import Algorithm, Arg
+from netspec.backends.onednn.memory import MemoryDesc
+from netspec.backends.onednn.native import Engine
 from netspec.graph.fused import Fused, Step
 from netspec.graph.kernel import Buffers, Kernel, choose, kernels_for
 from netspec.graph.layout import PLAIN, Layout, Signature
@@ -20,12 +24,35 @@ from netspec.graph.ops.source import Input
 from netspec.graph.ops.special import Gelu, GeluGrad
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
+from tests.backends.onednn.harness import Run
 from tests.backends.onednn.test_kernels import LAST, NAME, reasons, typed
 
 
 @pytest.mark.parametrize("op", [Pow(3.0), Greater()], ids=["powers", "comparisons"])
 def test_has_no_kernel(engine: object, op: Op) -> None:
     assert reasons(op, *(typed(3) for _ in range(1 if isinstance(op, Pow) else 2))) == []
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.ELTWISE_RELU, Algorithm.ELTWISE_EXP], ids=lambda one: one.name)
+def test_the_functions_declined_hide_nan(engine: Engine, algorithm: Algorithm) -> None:
+    desc = MemoryDesc.strided(engine, (64,))
+    y = Run(pointwise.eltwise_forward(desc, desc, algorithm), {Arg.SRC: np.full(64, np.nan, np.float32)})[Arg.DST]
+    assert not np.isnan(y).any()
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.BINARY_MAX, Algorithm.BINARY_MIN], ids=lambda one: one.name)
+def test_the_larger_and_the_smaller_hide_nan_on_the_left(engine: Engine, algorithm: Algorithm) -> None:
+    desc = MemoryDesc.strided(engine, (64,))
+    operands = {Arg.SRC: np.full(64, np.nan, np.float32), Arg.SRC_1: np.ones(64, np.float32)}
+    np.testing.assert_array_equal(Run(pointwise.binary(desc, desc, desc, algorithm), operands)[Arg.DST], 1)
+
+
+def test_the_largest_of_a_row_hides_nan(engine: Engine) -> None:
+    x = np.ones((4, 64), np.float32)
+    x[:, 0] = np.nan
+    source, target = (MemoryDesc.strided(engine, shape) for shape in ((4, 64), (4, 1)))
+    made = pointwise.reduction(source, target, Algorithm.REDUCTION_MAX)
+    np.testing.assert_array_equal(Run(made, {Arg.SRC: x})[Arg.DST], 1)
 
 
 def node_of(op: Op, *shapes: tuple[int, ...]) -> Node:

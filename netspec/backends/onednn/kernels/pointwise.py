@@ -36,7 +36,6 @@ FUNCTIONS: Mapping[type[Op], Callable[[Any], Any]] = {
 Its logarithm takes positive numbers below 1.2e-38, which are not normal, for about that bound.
 """
 
-
 BINARY = {**COMMUTATIVE, **ORDERED}
 REDUCTIONS = {ReduceSum: Algorithm.REDUCTION_SUM, ReduceMean: Algorithm.REDUCTION_MEAN}
 HIDING: Mapping[type[Op], str] = {
@@ -53,7 +52,7 @@ FEWEST = 8192
 LONGEST = 512
 """Elements of a row: longer ones the compiled kernel sums as fast."""
 LEAST = 32768
-"""Elements of all rows: fewer are summed as fast on one thread."""
+"""Elements of all rows: of fewer there is little to win."""
 
 
 class Single(OneDnnKernel):
