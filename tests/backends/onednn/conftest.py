@@ -1,4 +1,4 @@
-"""The engine that all tests of the binding share; without the library they are skipped, and say why."""
+"""The engine that all tests of the binding share; where the library is not there or left out, they are skipped."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from contextlib import nullcontext
 
 import pytest
 
-from netspec.backends.onednn.library import open_library, why_missing
+from netspec.backends.base import missing_backends
+from netspec.backends.onednn.library import open_library
 from netspec.backends.onednn.native import Engine, open_engine
 
 
 @pytest.fixture(scope="session")
 def engine() -> Engine:
+    missing = missing_backends(["onednn"])
+    if missing:
+        pytest.skip(f"no oneDNN: {missing['onednn']}")
     library = open_library()
-    if library is None:
-        pytest.skip(f"no oneDNN: {why_missing()}")
+    assert library is not None
     return open_engine(library)
 
 

@@ -94,7 +94,7 @@ def test_declines(engine: object, op: Op, types: tuple[TensorType, ...], reason:
     assert None not in reasons(op, *types)
 
 
-def test_a_strided_gradient_of_channels_convolved_one_by_one_runs_code_for_such() -> None:
+def test_a_strided_gradient_of_channels_convolved_one_by_one_runs_code_for_such(engine: object) -> None:
     """In bfloat16 the library's own choice takes twelve times as long."""
     conv = Conv(Window((3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1)), groups=64)
     x, w = (TensorType(shape, DType.FLOAT32) for shape in ((2, 64, 14, 14), (64, 1, 3, 3)))
