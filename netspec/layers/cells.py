@@ -5,6 +5,7 @@ Each is one node for export. To the compiler it is a matrix product of all input
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -30,7 +31,7 @@ ONNX_ACTIVATIONS = {"tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu"}
 
 
 @dataclass(frozen=True)
-class Cell(Op):
+class Cell(Op, ABC):
     """Base of these ops: operands are x, kernel, recurrent kernel, with `use_bias` the bias, with `masked` the mask.
 
     The mask (N, H) is multiplied with the state before each recurrent product: dropout.
@@ -58,9 +59,9 @@ class Cell(Op):
         """The shape of the bias."""
         return (self.gates * units,)
 
+    @abstractmethod
     def equations(self, x: Sequence[Value], r: Sequence[Value], states: Sequence[Value]) -> tuple[Value, ...]:
         """The new states, from the gates' parts of the inputs' product and of the states', and the states before."""
-        raise NotImplementedError
 
     def activations(self) -> list[str]:
         """The names of the activations, in ONNX's order."""

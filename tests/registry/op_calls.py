@@ -6,6 +6,7 @@ An op that no layer, loss or metric reaches must have a sample in `SAMPLES`; a t
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -167,7 +168,8 @@ def op_classes() -> list[type[Op]]:
         root = importlib.import_module(f"{netspec.__name__}.{package}")
         for module in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):
             importlib.import_module(module.name)
-    return [cls for cls in _below(Op) if cls.forward is not Op.forward and cls.__module__.startswith("netspec.")]
+    computing = [cls for cls in _below(Op) if cls.forward is not Op.forward and not inspect.isabstract(cls)]
+    return [cls for cls in computing if cls.__module__.startswith("netspec.")]
 
 
 def _below(cls: type[Op]) -> Iterator[type[Op]]:
