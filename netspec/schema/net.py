@@ -1,4 +1,4 @@
-"""What a net file may say (DESIGN §4): inputs, layers, outputs, losses and metrics."""
+"""What a net file may say: inputs, layers, outputs, losses and metrics."""
 
 from __future__ import annotations
 

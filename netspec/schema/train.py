@@ -1,4 +1,4 @@
-"""What a train file may say (DESIGN §4): the net, the data, the solver and the training loop."""
+"""What a train file may say: the net, the data, the solver and the training loop."""
 
 from __future__ import annotations
 
