@@ -68,7 +68,6 @@ def test_every_program_can_be_planned(name):
     solver = SGD.model_validate({"type": "SGD", "momentum": 0.9})
     spec = load_spec(NETS[name].file, ["vars.dropout=0.25"] if NETS[name].dropout else [])
     assert isinstance(spec, NetSpec)
-    assert isinstance(spec, NetSpec)
     compiler = Compiler(spec, solver=solver, device="null")
     for purpose in (Purpose.TRAIN, Purpose.TEST, Purpose.PREDICT):
         plan = compiler.plan(purpose, 2)

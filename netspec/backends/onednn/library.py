@@ -84,7 +84,7 @@ class Library:
         """Let primitives called from this Python thread use `count` threads; OpenMP keeps the number per thread.
 
         A primitive must run with the number it was made with: its scratchpad and its division of the work depend on it.
-        The OpenMP library is the one that oneDNN is linked to, hence the one that numba's `omp` layer shares.
+        The OpenMP library is the one that oneDNN is linked to, whose threads numba's kernels run on too.
         """
         if count < 1:
             raise ValueError(f"{count} threads")
