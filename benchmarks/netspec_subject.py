@@ -61,7 +61,8 @@ class NetspecTraining:
         spec = _load(net, dropout=not compared)
         solver = SGD(type="SGD", momentum=catalogue.MOMENTUM)
         self.net = net
-        self.compiler = Compiler(spec, solver=solver, dtype=DType(precision))
+        self.precision = DType(precision)
+        self.compiler = Compiler(spec, solver=solver, dtype=self.precision)
         made = perf_counter()
         _set_weights(self.compiler)
         weighed = perf_counter()
@@ -87,7 +88,7 @@ class NetspecTraining:
 
     def roofline(self) -> tuple[float, float]:
         """FLOP/s of a large matrix product and bytes/s of a large copy, on this device in this precision."""
-        found = measure_roofline(self.compiler.device, self.compiler.dtype)
+        found = measure_roofline(self.compiler.device, self.precision)
         return found.flops_per_second, found.bytes_per_second
 
     def compare(self, folder: Path, steps: int) -> list[float]:
