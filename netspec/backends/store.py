@@ -18,6 +18,12 @@ DIGEST = 32
 """Bytes of the hash in front of the content of a file."""
 
 
+def cache_store(name: str) -> Store:
+    """The store called `name` in the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  may fail to expand
+    return Store(f"{base}/netspec/{name}")
+
+
 class Store:
     """Files that only their owner can have written. Where no such folder can be had, a temporary one serves.
 

@@ -21,7 +21,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from netspec.backends.calls import Calls
-from netspec.backends.store import Store
+from netspec.backends.openmp import thread_count
+from netspec.backends.store import cache_store
 from netspec.graph.kernel import Buffers, Choice, Kernel, Thunk, accepting, choose
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.plan import aligned
@@ -49,13 +50,14 @@ class Tuner:
         """`level` is `quick` or `full`."""
         self.device, self.level = device, level
         self._left = QUICK_BUDGET if level == "quick" else float("inf")
-        self._store = Store(_folder())
+        self._store = cache_store("tuning")
 
     @cached_property
     def _file(self) -> str:
         """The winners of this machine: with other libraries, threads or another processor they would be others."""
         about = self.device.describe()["about"]
-        key = [processor(), platform.machine(), os.cpu_count(), _threads(), version("netspec"), sorted(about.items())]
+        cores = os.cpu_count(), thread_count()
+        key = [processor(), platform.machine(), *cores, version("netspec"), sorted(about.items())]
         return f"{sha256(json.dumps(key).encode()).hexdigest()[:32]}.json"
 
     @cached_property
@@ -185,14 +187,3 @@ def processor() -> str:
         return platform.processor()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "flags"))]
     return " ".join(dict.fromkeys(names))
-
-
-def _threads() -> int:
-    from netspec.backends.openmp import thread_count
-
-    return thread_count()
-
-
-def _folder() -> str:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  may fail to expand
-    return f"{base}/netspec/tuning"

@@ -7,7 +7,6 @@ to the cache folder under a hash of all that it depends on. Loading it needs llv
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.backends.numba import threads
-from netspec.backends.store import Store
+from netspec.backends.store import Store, cache_store
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
 
@@ -231,8 +230,7 @@ def _reading(arguments: Sequence[Argument]) -> str:
 @cache
 def folder() -> Store:
     """Where compiled kernels are kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  may fail to expand
-    return Store(f"{base}/netspec/numba")
+    return cache_store("numba")
 
 
 @cache
