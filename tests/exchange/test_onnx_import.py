@@ -2,74 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from netspec.errors import InputError
 from netspec.exchange.onnx_import import import_onnx
 from netspec.exchange.onnx_import.translate import rules
 from netspec.exchange.onnx_model import open_session
-from netspec.schema.load import load_net
-from tests.exchange.nets import Net
-
-random = np.random.default_rng(5)
-
-
-def floats(*shape: int) -> np.ndarray:
-    return random.uniform(0.1, 1.0, shape).astype("float32")
-
-
-def ints(*values: int) -> np.ndarray:
-    return np.array(values, "int64")
-
-
-def node(op_type: str, inputs: str, output: str = "y", **attributes: Any) -> onnx.NodeProto:
-    """A node from a text of operand names."""
-    return helper.make_node(op_type, inputs.split(" "), [output], name=attributes.pop("name", ""), **attributes)
-
-
-def model(
-    nodes: Sequence[onnx.NodeProto],
-    shape: Sequence[int | str] = ("N", 2, 6, 5),
-    opset: int = 13,
-    output: str = "y",
-    dtype: int = TensorProto.FLOAT,
-    **weights: Any,
-) -> onnx.ModelProto:
-    """A model that reads `x` and whose result is `output`."""
-    graph = helper.make_graph(
-        list(nodes),
-        "graph of others",
-        [helper.make_tensor_value_info("x", dtype, shape)],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    made.ir_version = 8
-    return made
-
-
-def imported(made: onnx.ModelProto, folder: Path, **options: Any) -> tuple[Net, str]:
-    """The net of a model, and its YAML."""
-    path = folder / "model.onnx"
-    path.write_bytes(made.SerializeToString())
-    found = import_onnx(path, **options)
-    (folder / "net.yaml").write_text(found.net)
-    return Net(load_net(folder / "net.yaml"), found.arrays), found.net
-
-
-def layers_of(text: str) -> list[str]:
-    return [line.strip(" -") for line in text.splitlines() if line.startswith("  - ")]
-
+from tests.exchange.foreign import RESHAPED, floats, imported, ints, layers_of, model, node, random
 
 W, B = floats(4, 2, 3, 3), floats(4)
 BN: dict[str, Any] = {name: floats(2) for name in ("g", "b", "m", "v")}
@@ -127,13 +72,7 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
     "gemm without bias": (
         model([node("Gemm", "x w")], ("N", 3), w=floats(3, 4)), "{name: y, type: Dense, units: 4, use_bias: false}"
     ),
-    "a reshaped kernel": (
-        model(
-            [node("Reshape", "w s", "k"), node("Reshape", "x t", "f"), node("MatMul", "f k", "d"), node("Add", "d b")],
-            (1, 2, 6, 5), opset=8, w=floats(2, 6, 5, 3), s=ints(60, 3), t=ints(1, 60), b=floats(1, 3),
-        ),
-        "{name: y, type: Dense, units: 3}",
-    ),
+    "a reshaped kernel": (RESHAPED, "{name: y, type: Dense, units: 3}"),
     "dense and softmax": (
         model([node("MatMul", "x w", "d"), node("Softmax", "d")], ("N", 4, 3), w=floats(3, 2)),
         "{name: y, type: Dense, units: 2, activation: softmax, use_bias: false}",
@@ -485,84 +424,6 @@ def test_what_should_be_known_is_noted(tmp_path: Path) -> None:
         "the model is for batches of 8; the net takes any batch size",
         "`a b` became `a_b`",
     )
-
-
-def broken(change: str) -> bytes:
-    made = model([node("Conv", "x w"), node("Relu", "y", "z")], output="z", w=W)
-    nodes, weights = made.graph.node, made.graph.initializer[0]
-    match change:
-        case "circle":
-            nodes[0].input[0] = "z"
-        case "dangling":
-            nodes[0].input[0] = "nowhere"
-        case "twice":
-            nodes[1].output[0] = "y"
-        case "external":
-            weights.data_location = TensorProto.EXTERNAL
-            weights.external_data.add(key="location", value="../../etc/passwd")
-        case "short":
-            weights.raw_data = weights.raw_data[:-4]
-        case "negative":
-            weights.dims[0] = -4
-        case "huge":
-            weights.dims[0] = 2**60
-        case "type":
-            weights.data_type = 1234
-        case "old":
-            made.opset_import[0].version = 6
-        case "no output":
-            made.graph.output[0].name = "gone"
-        case "no opset":
-            del made.opset_import[:]
-        case "no nodes":
-            del nodes[:]
-    return bytes(made.SerializeToString())
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ("circle", "run in a circle"),
-        ("dangling", "reads `nowhere`, which nothing makes"),
-        ("twice", "makes `y`, which exists already"),
-        ("external", "lie in another file"),
-        ("short", "the weights `w` are damaged"),
-        ("negative", "have the shape [-4, 2, 3, 3]"),
-        ("huge", "the weights `w` are damaged"),
-        ("type", "the weights `w` are damaged"),
-        ("old", "opset 6"),
-        ("no output", "the output `gone` is made by no node"),
-        ("no opset", "without nodes or opset"),
-        ("no nodes", "without nodes or opset"),
-    ],
-)
-def test_broken_models_are_refused(change: str, says: str, tmp_path: Path) -> None:
-    (tmp_path / "m").write_bytes(broken(change))
-    with pytest.raises(InputError) as error:
-        import_onnx(tmp_path / "m")
-    assert says in error.value.render()
-
-
-@pytest.mark.parametrize("content", [b"", b"\x08", b"\x08\x07garbage" * 50, b"\x89PNG", b"version https://git-lfs"])
-def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "m").write_bytes(content)
-    with pytest.raises(InputError, match="m"):
-        import_onnx(tmp_path / "m")
-
-
-SOUND = MODELS["a reshaped kernel"][0].SerializeToString()
-
-
-@given(st.data())
-def test_no_damage_ends_in_another_error(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """An ONNX file has no checksum: damage may go unseen, but it is told or it is imported, never a traceback."""
-    content = bytearray(SOUND)
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path = tmp_path_factory.mktemp("fuzz") / "m.onnx"
-    path.write_bytes(content[: data.draw(st.integers(1, len(content)))] if data.draw(st.booleans()) else content)
-    with suppress(InputError):
-        import_onnx(path)
 
 
 def test_the_documentation_lists_what_is_read() -> None:

@@ -1,0 +1,71 @@
+"""Models as others write them, and the nets that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from netspec.exchange.onnx_import import import_onnx
+from netspec.schema.load import load_net
+from tests.exchange.nets import Net
+
+random = np.random.default_rng(5)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return random.uniform(0.1, 1.0, shape).astype("float32")
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, "int64")
+
+
+def node(op_type: str, inputs: str, output: str = "y", **attributes: Any) -> onnx.NodeProto:
+    """A node from a text of operand names."""
+    return helper.make_node(op_type, inputs.split(" "), [output], name=attributes.pop("name", ""), **attributes)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    shape: Sequence[int | str] = ("N", 2, 6, 5),
+    opset: int = 13,
+    output: str = "y",
+    dtype: int = TensorProto.FLOAT,
+    **weights: Any,
+) -> onnx.ModelProto:
+    """A model that reads `x` and whose result is `output`."""
+    graph = helper.make_graph(
+        list(nodes),
+        "graph of others",
+        [helper.make_tensor_value_info("x", dtype, shape)],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    made.ir_version = 8
+    return made
+
+
+def imported(made: onnx.ModelProto, folder: Path, **options: Any) -> tuple[Net, str]:
+    """The net of a model, and its YAML."""
+    path = folder / "model.onnx"
+    path.write_bytes(made.SerializeToString())
+    found = import_onnx(path, **options)
+    (folder / "net.yaml").write_text(found.net)
+    return Net(load_net(folder / "net.yaml"), found.arrays), found.net
+
+
+def layers_of(text: str) -> list[str]:
+    return [line.strip(" -") for line in text.splitlines() if line.startswith("  - ")]
+
+
+RESHAPED = model(
+    [node("Reshape", "w s", "k"), node("Reshape", "x t", "f"), node("MatMul", "f k", "d"), node("Add", "d b")],
+    (1, 2, 6, 5), opset=8, w=floats(2, 6, 5, 3), s=ints(60, 3), t=ints(1, 60), b=floats(1, 3),
+)  # fmt: skip
+"""A dense layer as a kernel that is reshaped first, which the importer has to compute."""
