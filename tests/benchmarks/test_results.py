@@ -94,7 +94,7 @@ def test_a_subject_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(alternate, "PAUSE", 0)
     ours, theirs = Told("netspec"), Told("eager", fails_at=2)
     with Workers() as workers:
-        workers.by_name |= {"netspec": ours, "eager": theirs}  # type: ignore[dict-item]
+        workers.by_name |= {"netspec": ours, "eager": theirs}  # type: ignore[dict-item]  # stand-ins, no processes
         times = alternate.alternate(workers, rounds=3, seconds=0, least=1)
         assert {name: one.seconds for name, one in times.items()} == {"netspec": [1.0, 2.0, 3.0]}
         assert workers.failed == {"eager": "eager ended with status 9"}

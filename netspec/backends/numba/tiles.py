@@ -21,7 +21,7 @@ SIDE_BY_SIDE = 4
 """Vectors of samples in a tile."""
 WORD, FLOAT = ir.IntType(64), ir.FloatType()
 VECTOR = ir.VectorType(FLOAT, LANES)
-FLOATS = types.CPointer(types.float32)  # type: ignore[no-untyped-call]
+FLOATS = types.CPointer(types.float32)  # type: ignore[no-untyped-call]  # numba has no types
 ZERO = ir.Constant(VECTOR, [0.0] * LANES)
 
 
