@@ -1,0 +1,147 @@
+"""From a spec to graph values: every layer, loss and metric built, or every shape error there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from netspec.errors import Problem, SpecError, did_you_mean, listing
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Scope, ShapeMismatch, Value, explain, in_scope
+from netspec.layers.base import Builder, MetricSpec, arity
+from netspec.schema.links import LayerLink, LossLink, MetricLink, resolve_names
+from netspec.schema.net import InputSpec, NetSpec
+
+LOSS = "loss"
+"""Name of the total loss among the results of a program."""
+
+REGULARIZATION = "regularization"
+"""Name of the sum of all penalties among the losses; no loss of a net can be called so."""
+
+
+@dataclass
+class Built:
+    """A net as graph values, before any pass."""
+
+    builder: Builder
+    values: dict[str, Value]
+    """Output of every layer, and every input, by name."""
+    outputs: dict[str, Value] = field(default_factory=dict)
+    losses: dict[str, Value] = field(default_factory=dict)
+    """Each weighted loss, and `regularization` where layers have penalties: their sum is what training makes small."""
+    metrics: dict[str, tuple[MetricSpec, tuple[Value, ...]]] = field(default_factory=dict)
+
+
+def build(
+    spec: NetSpec, batch_size: int, *, training: bool, dtype: DType = DType.FLOAT32, judged: bool = True
+) -> Built:
+    """The net as graph values. Raises `SpecError` with every shape error there is, not only the first.
+
+    What reads a layer that is wrong is passed over: nothing can be said of it. Without `judged` the losses and metrics
+    are left out, and with them the inputs that only they use.
+    """
+    dtype = dtype.computed
+    names = resolve_names(spec)
+    builder = Builder(training, dtype)
+    values: dict[str, Value | None] = {
+        name: builder.input(name, input_type(one, batch_size, dtype)) for name, one in spec.inputs.items()
+    }
+    problems: list[Problem] = []
+
+    def call(link: LayerLink | LossLink | MetricLink, what: str) -> Any:
+        """Build one layer, loss or metric; None if it, or what it reads, is wrong."""
+        thing: Any = link.fields
+        found = [values[source] for source in link.sources]
+        inputs = [value for value in found if value is not None]
+        if len(inputs) < len(found):
+            return None
+        with in_scope(builder.enter(thing, link.name)) as scope:
+            try:
+                _check_arity(thing, inputs, scope)
+                made = thing.build(builder, *inputs)
+                return made * thing.weight if isinstance(link, LossLink) and thing.weight != 1.0 else made
+            except ShapeMismatch as mismatch:
+                problems.append(_in_list(explain(inputs, mismatch), what, link.name))
+            except SpecError as error:
+                problems.extend(_in_list(problem, what, link.name) for problem in error.problems)
+        return None
+
+    for layer in names.layers:
+        values[layer.name] = call(layer, "layers")
+        if values[layer.name] is not None:
+            problems += _multiplier_problems(layer, builder)
+    built = Built(builder, {name: value for name, value in values.items() if value is not None})
+    built.outputs = {name: built.values[name] for name in names.outputs if name in built.values}
+    if judged:
+        for loss in names.losses:
+            problems += _reserved(loss, loss.name == REGULARIZATION, "loss", "the sum of all penalties is called so")
+            value = call(loss, "losses")
+            if value is not None:
+                built.losses[loss.name] = value
+        for metric in names.metrics:
+            clashes = metric.name.partition("/")[0] == LOSS
+            problems += _reserved(metric, clashes, "metric", "the sum of all losses is called so")
+            totals = call(metric, "metrics")
+            if totals is not None:
+                assert isinstance(metric.fields, MetricSpec)
+                built.metrics[metric.name] = (metric.fields, totals)
+    if problems:
+        raise SpecError(problems)
+    if builder.penalties and built.losses:
+        built.losses[REGULARIZATION] = total(builder.penalties)
+    return built
+
+
+def _check_arity(thing: Any, inputs: list[Value], scope: Scope) -> None:
+    least, most = arity(type(thing))
+    if len(inputs) < least or (most is not None and len(inputs) > most):
+        span = str(least) if most == least else f"{least} or more" if most is None else f"{least} to {most}"
+        raise ShapeMismatch(
+            f"{scope.kind} takes {span} input{'s' if span != '1' else ''}, not {len(inputs)}",
+            expected=f"`from` with {span} name{'s' if span != '1' else ''}", got=f"{len(inputs)}",
+        )  # fmt: skip
+
+
+def _multiplier_problems(link: LayerLink, builder: Builder) -> Iterator[Problem]:
+    """Multipliers that would be without effect: of parameters that the layer does not have, or that it shares."""
+    layer, made = link.fields, f"{link.fields.share or link.name}/"
+    known = [name.removeprefix(made) for name in builder.states if name.startswith(made)]
+    for field_ in ("learning_rate_multiplier", "weight_decay_multiplier"):
+        given, path = getattr(layer, field_), f"layers.{link.name}.{field_}"
+        if layer.share and given != 1.0:
+            message = f"layer `{link.name}` shares its parameters: its `{field_}` would be without effect"
+            yield Problem(message, layer.where(field_), path, hint=f"give it to `{layer.share}`")
+        elif isinstance(given, Mapping):
+            for name in given:
+                if name not in known:
+                    yield Problem(
+                        f"layer `{link.name}` has no parameter `{name}`", layer.where(field_, name, key=True),
+                        f"{path}.{name}", expected=f"one of {listing(known)}" if known else "nothing: it has none",
+                        hint=did_you_mean(name, known),
+                    )  # fmt: skip
+
+
+def _reserved(link: LossLink | MetricLink, clashes: bool, what: str, why: str) -> Iterator[Problem]:
+    """A problem if the name of a loss or metric clashes with one of the program's own."""
+    if clashes:
+        path = f"{'losses' if what == 'loss' else 'metrics'}.{link.name}.name"
+        message = f"a {what} can't be called `{link.name}`: {why}"
+        yield Problem(message, link.fields.where("name"), path, expected="another name")
+
+
+def _in_list(problem: Problem, what: str, name: str) -> Problem:
+    return replace(problem, path=f"{what}.{name}")
+
+
+def input_type(spec: InputSpec, batch_size: int, dtype: DType) -> TensorType:
+    """The type of an input for a batch size; `float32` means the precision of the graph."""
+    return TensorType((batch_size, *spec.shape), dtype if spec.dtype == "float32" else DType(spec.dtype))
+
+
+def total(values: Iterable[Value]) -> Value:
+    """The sum of scalars."""
+    first, *rest = values
+    for value in rest:
+        first = first + value
+    return first

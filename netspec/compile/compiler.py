@@ -1,0 +1,168 @@
+"""`Compiler`: programs of one net on one device, by purpose and batch size."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import cached_property
+
+from netspec.backends.base import Device
+from netspec.backends.device import open_device
+from netspec.backends.program import Program
+from netspec.backends.states import States
+from netspec.compile.build import Built, build
+from netspec.compile.planning import make_plan, plan_within
+from netspec.compile.steps import gradients_graph, losses, train_graph
+from netspec.errors import InputError
+from netspec.graph.graph import Graph
+from netspec.graph.plan import Plan
+from netspec.graph.types import DType
+from netspec.layers.base import Constant, Domain, StateInfo
+from netspec.schema.net import NetSpec
+from netspec.schema.train import LoopSpec
+from netspec.solvers.base import SolverSpec
+
+KEPT_FORMS = 8
+"""How many pairs of purpose and batch size stay compiled: a training and its evaluation need five."""
+
+
+class Purpose(StrEnum):
+    """What a program is for: it decides what is computed, and in which form layers are built."""
+
+    TRAIN = "train"
+    """One training step: losses, gradients, update."""
+    GRADIENTS = "gradients"
+    """Losses and gradients in the training form; no state changes."""
+    TEST = "test"
+    """Losses and totals of the metrics, in the inference form."""
+    PREDICT = "predict"
+    """The net's outputs, in the inference form."""
+
+
+class Compiler:
+    """Programs of one net on one device, by purpose and batch size, and the states that they share.
+
+    With `dtype` bfloat16 values are computed in float32, and those that may be are rounded where they go to memory;
+    states stay float32. Raises `SpecError` where the net's shapes do not fit, or where there is a solver and nothing to
+    train; `InputError` where the device has no such type.
+    """
+
+    def __init__(
+        self,
+        spec: NetSpec,
+        *,
+        solver: SolverSpec | None = None,
+        dtype: DType = DType.FLOAT32,
+        device: str | Device = "auto",
+        seed: int = 1,
+        loop: LoopSpec | None = None,
+    ) -> None:
+        """`loop` says what is recomputed within which memory; without it nothing is."""
+        self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, dtype.computed, seed, loop
+        self.device = open_device(device) if isinstance(device, str) else device
+        self.stored = dtype
+        """What values may be rounded to where they go to memory; `dtype` for as they are."""
+        if dtype not in (self.dtype, *self.device.narrow):
+            raise InputError(
+                f"the device `{self.device.name}` does not compute in {dtype}", expected="float32 or float64",
+                hint="set `train.precision`",
+            )  # fmt: skip
+        self._forms: dict[tuple[Purpose, int], _Form] = {}
+        form = self.built(Purpose.TEST if solver is None else Purpose.TRAIN, 1)
+        self.info: dict[str, StateInfo] = dict(form.builder.states)
+        self.metrics = {name: metric for name, (metric, _) in form.metrics.items()}
+        self.domains: dict[str, Domain] = form.builder.domains
+        if solver is not None:
+            self.graph(Purpose.TRAIN, 1)
+        self.states = States({name: info.value.type for name, info in self.info.items()}, self.device)
+        if self.device.runs:
+            self.reset()
+
+    def reset(self) -> None:
+        """Give every state its first value."""
+        for name, info in self.info.items():
+            kind = info.value.type
+            self.states.assign(name, info.initial.sample(self.seed, name, kind.shape, str(kind.dtype)))
+        self.device.settle()
+
+    def names(self, *roles: str) -> list[str]:
+        """Names of the states with one of these roles: `parameter`, `statistic`, `slot`."""
+        return [name for name, info in self.info.items() if info.role in roles]
+
+    def built(self, purpose: Purpose, batch_size: int) -> Built:
+        """The net's graph values for a purpose."""
+        return self._form(purpose, batch_size).built
+
+    def graph(self, purpose: Purpose, batch_size: int) -> Graph:
+        """The whole graph for a purpose, before any pass. Raises `SpecError` where there is nothing to train."""
+        return self._form(purpose, batch_size).graph
+
+    def plan(self, purpose: Purpose, batch_size: int) -> Plan:
+        """Everything decided for a purpose and batch size; nothing is allocated."""
+        return self._form(purpose, batch_size).plan
+
+    def program(self, purpose: Purpose, batch_size: int) -> Program:
+        """The bound program for a purpose and batch size. Raises `InputError` on a device that only plans."""
+        return self._form(purpose, batch_size).program
+
+    def _form(self, purpose: Purpose, batch_size: int) -> _Form:
+        """What is compiled for a purpose and batch size. The `KEPT_FORMS` used last are kept."""
+        key = purpose, batch_size
+        form = self._forms.pop(key, None) or _Form(self, purpose, batch_size)
+        self._forms[key] = form
+        if len(self._forms) > KEPT_FORMS:
+            del self._forms[next(iter(self._forms))]
+        return form
+
+
+class _Form:
+    """A net for one purpose and batch size, compiled as far as anybody has asked."""
+
+    def __init__(self, compiler: Compiler, purpose: Purpose, batch_size: int) -> None:
+        self._compiler, self._purpose, self._batch_size = compiler, purpose, batch_size
+
+    @cached_property
+    def built(self) -> Built:
+        """The net as graph values."""
+        purpose, compiler = self._purpose, self._compiler
+        training, judged = purpose in (Purpose.TRAIN, Purpose.GRADIENTS), purpose is not Purpose.PREDICT
+        return build(compiler.spec, self._batch_size, training=training, dtype=compiler.dtype, judged=judged)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """What the program computes."""
+        built, spec = self.built, self._compiler.spec
+        match self._purpose:
+            case Purpose.TRAIN:
+                return self._train_graph()
+            case Purpose.GRADIENTS:
+                return gradients_graph(spec, built)
+            case Purpose.TEST:
+                totals = {
+                    f"{name}/{index}": value
+                    for name, (_, values) in built.metrics.items()
+                    for index, value in enumerate(values)
+                }
+                return Graph({**losses(built), **totals})
+        return Graph(built.outputs)
+
+    def _train_graph(self) -> Graph:
+        """One training step; also makes the solver's slots known to the compiler."""
+        compiler = self._compiler
+        assert compiler.solver is not None, "a compiler without a solver has no training step"
+        graph, slots = train_graph(compiler.spec, self.built, compiler.solver, compiler.dtype)
+        for slot in slots:
+            compiler.info.setdefault(slot.label, StateInfo(slot.value, Constant(slot.initial), "slot"))
+        return graph
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Order, kernels and memory. Raises `SpecError` where a training step does not fit into its memory budget."""
+        compiler = self._compiler
+        if self._purpose is Purpose.TRAIN and compiler.loop is not None:
+            return plan_within(compiler.loop, self.graph, compiler.device, compiler.stored, compiler.states.nbytes)
+        return make_plan(self.graph, compiler.device, compiler.stored)
+
+    @cached_property
+    def program(self) -> Program:
+        """The bound program."""
+        return Program(self.plan, self._compiler.device, self._compiler.states)

@@ -1,0 +1,88 @@
+"""From a graph to a plan: passes, layouts, order, kernels and memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from netspec.backends.base import Device
+from netspec.backends.program import choose_kernels
+from netspec.errors import Problem, SpecError
+from netspec.graph.graph import Graph
+from netspec.graph.plan import Plan, signature
+from netspec.graph.types import DType
+from netspec.passes.absorb import Absorb
+from netspec.passes.base import run_passes
+from netspec.passes.cse import CommonSubexpressions
+from netspec.passes.detach import Detach
+from netspec.passes.epilogue import FuseEpilogues
+from netspec.passes.fold import Fold
+from netspec.passes.fuse import FuseElementwise
+from netspec.passes.group import GroupAlike
+from netspec.passes.layout import Narrow, assign_layouts
+from netspec.passes.memory import plan_memory
+from netspec.passes.peak import lower_peak
+from netspec.passes.precision import narrowable
+from netspec.passes.prologue import FusePrologues
+from netspec.passes.recompute import Variant, recompute
+from netspec.passes.schedule import schedule
+from netspec.passes.simplify import Simplify
+from netspec.schema.train import LoopSpec
+
+PASSES = (Fold(), Simplify(), Absorb(), CommonSubexpressions(), Detach())
+
+
+def plan_within(loop: LoopSpec, graph: Graph, device: Device, stored: DType, kept: int) -> Plan:
+    """The plan of a training step within the memory that `loop` gives it, of which states take `kept` bytes.
+
+    Raises `SpecError` where it does not fit.
+    """
+    budget, limit = loop.memory_budget, None
+    if loop.recompute == "all":
+        limit = 0
+    elif loop.recompute == "auto":
+        room = budget or device.free_bytes()
+        limit = None if room is None else max(room - kept, 0)
+    plan = make_plan(graph, device, stored, limit=limit)
+    if budget is not None and kept + plan.memory.nbytes > budget:
+        less = "`recompute: auto` may make it fit" if loop.recompute == "none" else "a smaller `batch_size` needs less"
+        raise SpecError(Problem(
+            "the training step does not fit into its memory budget", loop.where("memory_budget"), "train.memory_budget",
+            expected=f"{kept + plan.memory.nbytes} bytes or more", got=f"{budget} bytes", hint=less,
+        ))  # fmt: skip
+    return plan
+
+
+def make_plan(graph: Graph, device: Device, stored: DType = DType.FLOAT32, *, limit: int | None = None) -> Plan:
+    """Passes, layouts, order, kernels and memory for a graph on a device.
+
+    `stored` is the type that float32 values may be rounded to where they go to memory: bfloat16, or what they are.
+    Where more than `limit` bytes would be needed beside the states, results are computed a second time instead of kept:
+    as few as fit, or where nothing fits, those that let the step need least.
+    """
+    epilogues, prologues = FuseEpilogues(device.accepts), FusePrologues(device.accepts)
+    fusing = epilogues, prologues, FuseElementwise(device.accepts), GroupAlike(device.accepts)
+    graph = run_passes(graph, (*PASSES, *fusing))
+    narrow = None if stored == stored.computed else Narrow(narrowable(graph), stored)
+    graph, layouts = assign_layouts(graph, lambda node: device.choose(node).kernel, narrow)
+    plain = Variant(graph, layouts)
+
+    @cache
+    def planned(variant: Variant) -> Plan:
+        return _planned(variant, device)
+
+    chosen = plain if limit is None else recompute(plain, lambda one: planned(one).memory.nbytes, limit)
+    spared = planned(plain).memory.arena_bytes - planned(chosen).memory.arena_bytes
+    return replace(planned(chosen), again=chosen.again, spared_bytes=spared)
+
+
+def _planned(variant: Variant, device: Device) -> Plan:
+    """Order, kernels and memory."""
+    graph, layouts = variant.graph, variant.layouts
+    scheduled = schedule(graph)
+    choices = choose_kernels(scheduled.order, device)
+    workspace = {node: choice.kernel.workspace(node, signature(node, layouts)) for node, choice in choices.items()}
+    scheduled = lower_peak(graph, scheduled, workspace, layouts)
+    order, steady, before_guard = scheduled.order, scheduled.steady, scheduled.before_guard
+    memory = plan_memory(graph, order, workspace, before_guard, layouts, steady)
+    return Plan(graph, order, steady, before_guard, choices, layouts, memory)

@@ -1,0 +1,69 @@
+"""What programs compute: losses, their gradients, a whole training step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from netspec.compile.build import LOSS, Built, total
+from netspec.errors import Problem, SpecError
+from netspec.graph.autodiff import gradients
+from netspec.graph.graph import Graph
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Value
+from netspec.passes.base import run_passes
+from netspec.passes.sink import SinkClamps
+from netspec.schema.net import NetSpec
+from netspec.solvers.base import Param, Slot, SolverSpec
+
+LEARNING_RATE, STEP = "$learning_rate", "$step"
+"""Inputs of a training program beside the data; no input of a net can be called so."""
+
+FORWARD_PASSES = (SinkClamps(),)
+"""Before gradients are made: what changes their form."""
+
+
+def losses(built: Built) -> dict[str, Value]:
+    """The total loss and its parts by their names among the results of a program; nothing where there are none."""
+    if not built.losses:
+        return {}
+    return {LOSS: total(built.losses.values())} | {f"{LOSS}/{name}": value for name, value in built.losses.items()}
+
+
+def _forward(spec: NetSpec, built: Built) -> Graph:
+    """Losses and new moving averages as the gradients are made of them. Raises `SpecError` where there is no loss."""
+    if not built.losses:
+        example = "{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}"
+        message, hint = "the net has no losses: there is nothing to train for", f"add e.g. `losses: [{example}]`"
+        raise SpecError(Problem(message, spec.where(), "losses", hint=hint))
+    return run_passes(Graph(losses(built), built.builder.updates), FORWARD_PASSES)
+
+
+def gradients_graph(spec: NetSpec, built: Built) -> Graph:
+    """Losses, and the gradient of their sum by each trained parameter."""
+    made = _forward(spec, built).outputs
+    trained = {name: info.value for name, info in built.builder.states.items() if info.trainable}
+    found = gradients(made[LOSS], list(trained.values()))
+    return Graph({**made, **{f"gradient/{name}": one for name, one in zip(trained, found, strict=True)}})
+
+
+def train_graph(spec: NetSpec, built: Built, solver: SolverSpec, dtype: DType) -> tuple[Graph, Sequence[Slot]]:
+    """One training step, and the states that the solver keeps. Raises `SpecError` where there is nothing to train."""
+    forward = _forward(spec, built)
+    states = built.builder.states
+    trained = {name: info for name, info in states.items() if info.trainable}
+    if not trained:
+        frozen = any(info.role == "parameter" for info in states.values())
+        hint = "`trainable: false` and a `learning_rate_multiplier` of 0 freeze a layer" if frozen else None
+        message = f"there is nothing to train: {'every layer is frozen' if frozen else 'no layer has parameters'}"
+        raise SpecError(Problem(message, spec.where("layers"), "layers", hint=hint))
+    loss = forward.outputs[LOSS]
+    found = gradients(loss, [info.value for info in trained.values()])
+    params = [
+        Param(name, info.value, gradient, info.learning_rate_multiplier, info.weight_decay_multiplier)
+        for (name, info), gradient in zip(trained.items(), found, strict=True)
+    ]
+    scalar = TensorType((), dtype)
+    rate, step = built.builder.input(LEARNING_RATE, scalar), built.builder.input(STEP, scalar)
+    solution = solver.build(params, rate, step)
+    updates = {**forward.updates, **solution.updates, **solution.slot_updates}
+    return Graph(forward.outputs, updates, guard=loss), solution.slots
