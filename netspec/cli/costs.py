@@ -28,6 +28,7 @@ class LayerCost:
     name: str
     type: str
     output_shape: tuple[int, ...]
+    """Of the first output, where it has several."""
     output_dtype: str
     parameters: int
     """Numbers in the layer's own parameters; 0 for one that shares those of another."""
@@ -35,6 +36,8 @@ class LayerCost:
     """Floating-point operations; a multiplication and an addition are two."""
     memory_bytes: int
     """Bytes of all values that the layer computes, as if none made room for another."""
+    outputs: dict[str, tuple[int, ...]]
+    """Shape of each output, by the name by which others read it."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,14 @@ def _layers(compiler: Compiler, built: Built) -> Iterable[LayerCost]:
         value = built.values[link.name]
         kind = str(getattr(link.fields, "type", ""))
         yield LayerCost(
-            link.name, kind, value.shape, str(value.dtype), own[link.name], flops[link.name], memory[link.name]
+            name=link.name,
+            type=kind,
+            output_shape=value.shape,
+            output_dtype=str(value.dtype),
+            parameters=own[link.name],
+            flops=flops[link.name],
+            memory_bytes=memory[link.name],
+            outputs={name: built.values[name].shape for name in link.outputs},
         )
 
 

@@ -75,17 +75,12 @@ def plan(
 
 def _print_layers(found: Costs) -> None:
     print(f"{found.name}: a batch of {count(found.batch_size)}, {found.precision}\n")
-    rows = [
-        [
-            one.name,
-            one.type,
-            str(list(one.output_shape)),
-            count(one.parameters),
-            scaled(one.flops, "FLOP"),
-            size(one.memory_bytes),
-        ]
-        for one in found.layers
-    ]
+    rows = []
+    for one in found.layers:
+        figures = [count(one.parameters), scaled(one.flops, "FLOP"), size(one.memory_bytes)]
+        rows.append([one.name, one.type, str(list(one.output_shape)), *figures])
+        if len(one.outputs) > 1:
+            rows += [[f"  {name}", "", str(list(shape)), "", "", ""] for name, shape in one.outputs.items()]
     total = ["total", "", "", count(found.parameters), scaled(found.flops, "FLOP"), size(found.memory_bytes)]
     table(["layer", "type", "output", "parameters", "forward", "memory"], [*rows, total], right=(3, 4, 5))
     frozen = found.parameters - found.trainable_parameters

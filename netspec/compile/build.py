@@ -26,7 +26,7 @@ class Built:
 
     builder: Builder
     values: dict[str, Value]
-    """Output of every layer, and every input, by name."""
+    """Every input and every layer's outputs, by the names by which layers read them."""
     outputs: dict[str, Value] = field(default_factory=dict)
     losses: dict[str, Value] = field(default_factory=dict)
     """Each weighted loss, and `regularization` where layers have penalties: their sum is what training makes small."""
@@ -47,6 +47,7 @@ def build(
     values: dict[str, Value | None] = {
         name: builder.input(name, input_type(one, batch_size, dtype)) for name, one in spec.inputs.items()
     }
+    taken = {*values, *(layer.name for layer in names.layers)}
     problems: list[Problem] = []
 
     def call(link: LayerLink | LossLink | MetricLink, what: str) -> Any:
@@ -68,8 +69,11 @@ def build(
         return None
 
     for layer in names.layers:
-        values[layer.name] = call(layer, "layers")
-        if values[layer.name] is not None:
+        made = call(layer, "layers")
+        results = made if isinstance(made, tuple) else (made,) * len(layer.outputs)
+        values[layer.name] = results[0]
+        values |= {name: one for name, one in zip(layer.outputs, results, strict=True) if name not in taken}
+        if made is not None:
             problems += _multiplier_problems(layer, builder)
     built = Built(builder, {name: value for name, value in values.items() if value is not None})
     built.outputs = {name: built.values[name] for name in names.outputs if name in built.values}

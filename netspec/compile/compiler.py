@@ -143,7 +143,7 @@ class _Form:
                     for index, value in enumerate(values)
                 }
                 return Graph({**losses(built), **totals})
-        return Graph(built.outputs)
+        return Graph(built.outputs, named=built.values)
 
     def _train_graph(self) -> Graph:
         """One training step; also makes the solver's slots known to the compiler."""

@@ -44,7 +44,7 @@ class OnnxGraph:
     constants: dict[str, NDArray[Any]] = field(default_factory=dict)
     nodes: list[OnnxNode] = field(default_factory=list)
     tensors: dict[str, str] = field(default_factory=dict)
-    """For each layer, the name of the tensor that holds its output."""
+    """For each output of a layer that is computed, by its name in the spec: the name of its tensor."""
 
 
 def emit(graph: Graph) -> tuple[OnnxGraph, list[Problem]]:
@@ -92,6 +92,7 @@ class _Writer:
         self._tensor_names, self._node_names = _Names(), _Names()
         self._tensors: dict[Value, str] = {}
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._called: dict[Value, str] = {}
         self._scope = Scope()
         self._nodes = graph.nodes()
         self._read = {value for node in self._nodes for value in node.inputs} | set(graph.roots())
@@ -111,18 +112,16 @@ class _Writer:
         return self.made, self.problems
 
     def _final_names(self) -> dict[Value, str]:
-        """Names that values must get: those of the graph's outputs, and a layer's name for its output."""
+        """Names that values must get: those of the graph's outputs, and what the spec calls the layers' outputs."""
         names: dict[Value, str] = {}
         for name, value in self.graph.outputs.items():
             if not value.op.traits.source and (value not in names or value.node.scope.layer == name):
                 names[value] = name
-        leaving = set(self.graph.outputs.values())
-        for node in self._nodes:
-            leaving.update(value for value in node.inputs if value.node.scope.layer != node.scope.layer)
-        of_layer = {node.scope.layer: value for node in self._nodes for value in node.outputs if value in leaving}
-        for layer, value in of_layer.items():
-            if layer and not value.op.traits.source and value not in names:
-                names[value] = self._tensor_names(layer)
+        for name, value in self.graph.named.items():
+            if value in self._read and not value.op.traits.source:
+                self._called.setdefault(value, name)
+                if value not in names:
+                    names[value] = self._tensor_names(name)
         return names
 
     def _write(self, node: Node, final: dict[Value, str]) -> None:
@@ -143,8 +142,8 @@ class _Writer:
             if wanted is not None and self._rename(name, wanted, start):
                 name = wanted
             self._tensors[value] = name
-            if node.scope.layer and wanted is not None:
-                self.made.tensors[node.scope.layer] = name
+            if value in self._called:
+                self.made.tensors[self._called[value]] = name
 
     def _results(self, node: Node, operands: list[str]) -> tuple[str, ...] | None:
         form = node.op.onnx

@@ -18,11 +18,13 @@ class Graph:
 
     `updates` maps the name of a state to the value it has after the step. `guard` is a fetched scalar that must be
     finite before any state is written; a run stops there otherwise, with its state as it was before the step.
+    `named` is what a spec calls values that may or may not be among those computed: for who writes the graph down.
     """
 
     outputs: dict[str, Value] = field(default_factory=dict)
     updates: dict[str, Value] = field(default_factory=dict)
     guard: Value | None = None
+    named: dict[str, Value] = field(default_factory=dict)
 
     def roots(self) -> list[Value]:
         """All values that must be computed."""
@@ -59,6 +61,7 @@ class Graph:
             outputs={name: new[value] for name, value in self.outputs.items()},
             updates={name: new[value] for name, value in self.updates.items()},
             guard=None if self.guard is None else new[self.guard],
+            named={name: new[value] for name, value in self.named.items() if value in new},
         )
 
 

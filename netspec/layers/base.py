@@ -276,8 +276,11 @@ class LayerSpec(LayerFields):
     one_way: ClassVar[str | None] = None
     """Why the layer does not come back from an ONNX file, where it does not."""
 
-    def build(self, net: Builder, *inputs: Any, **_: Any) -> Value:
-        """The layer's output from its inputs, as graph values. The signature says how many inputs it takes."""
+    def build(self, net: Builder, *inputs: Any, **_: Any) -> Value | tuple[Value, ...]:
+        """The layer's output from its inputs, as graph values. The signature says how many inputs it takes.
+
+        A layer with several outputs gives a tuple of them, in the order of `output_names`.
+        """
         raise NotImplementedError
 
 

@@ -57,7 +57,6 @@ _LAYERS = {
         MultinomialLogisticLoss: !a loss goes under `losses`: SparseCategoricalCrossentropy
         HingeLoss, ContrastiveLoss, InfogainLoss: !a loss goes under `losses`
         Accuracy: !a metric goes under `metrics`: SparseCategoricalAccuracy
-        Split: !not needed: any number of layers may read a layer
         Silence: !not needed: an output that nothing reads costs nothing
         Parameter, Python, Filter, BatchReindex, Threshold: !Caffe's layer of this name has no counterpart here
     """,

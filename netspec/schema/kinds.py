@@ -97,6 +97,13 @@ class LayerFields(Spec):
     weight_decay_multiplier: Multiplier = 1.0
     """factor on the solver's weight decay for this layer's parameters; one number, or one for each parameter"""
 
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the layer's outputs in the order in which it makes them, where it has several: `lstm.state_h`.
+
+        Empty for a layer with one output, which goes by the layer's name. So does the first of several.
+        """
+        return ()
+
 
 class LossFields(Spec):
     """What every loss has in YAML."""

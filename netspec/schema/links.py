@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from pydantic_core import PydanticCustomError
+
 from netspec.errors import Location, Problem, SpecError
-from netspec.schema.kinds import LayerFields, LossFields, MetricFields
+from netspec.schema.kinds import LAYERS, LayerFields, LossFields, MetricFields
 from netspec.schema.names import Entry, Names
 from netspec.schema.net import NetSpec
 from netspec.schema.tree import Map, Path, Seq, locate
@@ -20,6 +23,11 @@ class LayerLink:
     name: str
     fields: LayerFields
     sources: tuple[str, ...]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """By what names others read its outputs: its own where it has one, else `name.output` for each."""
+        return tuple(f"{self.name}.{output}" for output in self.fields.output_names()) or (self.name,)
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ def resolve_names(net: NetSpec) -> Links:
 
     names = Names(
         inputs=list(net.inputs),
-        layers=[_of_fields(layer, layer.share) for layer in net.layers],
+        layers=[_of_layer(layer) for layer in net.layers],
         outputs=net.outputs,
         losses=[_of_fields(loss) for loss in net.losses],
         metrics=[_of_fields(metric) for metric in net.metrics],
@@ -95,8 +103,12 @@ def _filled(entries: Sequence[Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield entry.name or "", entry.sources or ()
 
 
-def _of_fields(fields: LayerFields | LossFields | MetricFields, share: str | None = None) -> Entry:
-    return Entry(getattr(fields, "type", type(fields).__name__), fields.name or None, fields.from_, share)
+def _of_fields(fields: LayerFields | LossFields | MetricFields) -> Entry:
+    return Entry(getattr(fields, "type", type(fields).__name__), fields.name or None, fields.from_)
+
+
+def _of_layer(fields: LayerFields) -> Entry:
+    return replace(_of_fields(fields), share=fields.share, outputs=fields.output_names)
 
 
 def link_problems(tree: Map, root: Map, prefix: Path, unknown: set[Location]) -> list[Problem]:
@@ -130,6 +142,14 @@ def link_problems(tree: Map, root: Map, prefix: Path, unknown: set[Location]) ->
     return names.problems
 
 
+def _output_names(item: Any) -> tuple[str, ...] | None:
+    """Names of the outputs of the layer that is written so; None where it is wrong, which is told elsewhere."""
+    try:
+        return LAYERS.parse(item).output_names()
+    except PydanticCustomError:
+        return None
+
+
 class _Reader:
     """Takes the names out of a document that may be wrong in any way; `readable` turns False where one can't be."""
 
@@ -147,10 +167,12 @@ class _Reader:
         return [self._entry(item) for item in items]
 
     def _entry(self, item: Any) -> Entry:
-        if isinstance(item, (LayerFields, LossFields, MetricFields)):  # made in Python
-            return _of_fields(item, getattr(item, "share", None))
+        if isinstance(item, (LossFields, MetricFields)):  # made in Python
+            return _of_fields(item)
+        if isinstance(item, LayerFields):
+            return _of_layer(item)
         if isinstance(item, str):  # a type's bare name
-            return Entry(item)
+            return Entry(item, outputs=partial(_output_names, item))
         if not isinstance(item, Map):
             self.readable = False
             return Entry("", readable=False)
@@ -158,7 +180,8 @@ class _Reader:
         type_, name, share = (self._text(item, key) for key in ("type", "name", "share"))
         if not type_ and not name:
             self.readable = False
-        entry = Entry(type_ or "", name or None, self.names(item, "from"), share, readable=self.readable)
+        sources, outputs = self.names(item, "from"), partial(_output_names, item)
+        entry = Entry(type_ or "", name or None, sources, share, self.readable, outputs)
         self.readable = self.readable and before
         return entry
 

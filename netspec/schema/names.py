@@ -15,6 +15,10 @@ from netspec.errors import Location, Problem, did_you_mean, listing
 from netspec.schema.tree import Path, dotted
 
 
+def _one_output() -> tuple[str, ...] | None:
+    return ()
+
+
 @dataclass
 class Entry:
     """What a layer, loss or metric says of names; None where it says nothing."""
@@ -25,6 +29,9 @@ class Entry:
     share: str | None = None
     readable: bool = True
     """False where a name is not even text: that is reported elsewhere, and nothing is concluded from the entry."""
+    outputs: Callable[[], tuple[str, ...] | None] = _one_output
+    """Names of the layer's outputs, empty for one that has a single output; None where they cannot be known, because
+    the layer is wrong. Asked only where somebody reads `layer.output`."""
 
 
 @dataclass
@@ -85,12 +92,13 @@ class Names:
             return
         for position, source in enumerate(layer.sources):
             path = _from_path(("layers", index), position, layer)
-            if source in self.inputs:
+            owner, output = self._owner(source)
+            if owner in self.inputs and output is None:
                 continue
-            first = self._first.get(source)
-            if first is None:
+            first = self._first.get(owner)
+            if first is None and output is None:
                 self._unknown(source, path, self._readable(index))
-            elif first >= index:
+            elif first is not None and first >= index:
                 itself = first == index
                 there = None if itself else self.place(("layers", first), False)
                 self._add(
@@ -98,8 +106,35 @@ class Names:
                     path,
                     expected=f"one of {listing(self._readable(index))}",
                     hint="layers must come after those they read",
-                    notes=_at(f"`{source}` is", there),
+                    notes=_at(f"`{owner}` is", there),
                 )
+            elif output is not None:
+                self._output(owner, output, path)
+
+    def _owner(self, name: str) -> tuple[str, str | None]:
+        """The layer or input that a name reads, and which of its outputs where it says so.
+
+        The exact name of a layer or input is that; else what follows the last dot is the name of an output.
+        """
+        owner, dot, output = name.rpartition(".")
+        if name in self.inputs or name in self._first or not dot:
+            return name, None
+        return (owner, output) if owner in self.inputs or owner in self._first else (name, None)
+
+    def _output(self, owner: str, output: str, path: Path) -> None:
+        """Note it where `owner`, a layer or an input, has no output of that name."""
+        known = () if owner in self.inputs else self.layers[self._first[owner]].outputs()
+        if known is None or output in known:
+            return
+        names = [f"{owner}.{one}" for one in known]
+        what = "input" if owner in self.inputs else "layer"
+        self._add(
+            f"the layer `{owner}` has no output `{output}`" if known else f"the {what} `{owner}` has no named outputs",
+            path,
+            expected=f"one of {listing(names)}" if known else f"`{owner}`",
+            got=None if known else f"`{owner}.{output}`",
+            hint=did_you_mean(f"{owner}.{output}", names),
+        )
 
     def _share(self, index: int, layer: Entry, owner: str) -> None:
         path: Path = ("layers", index, "share")
@@ -140,8 +175,12 @@ class Names:
             path: Path = ("outputs", position) if len(self.outputs) > 1 else ("outputs",)
             if name in self.outputs[:position]:
                 self._add(f"the output `{name}` is given twice", path)
-            elif name in self.inputs:
-                self._add(f"`{name}` is an input", path, expected="names of layers")
+                continue
+            owner, output = self._owner(name)
+            if owner in self.inputs:
+                self._add(f"`{owner}` is an input", path, expected="names of layers")
+            elif output is not None:
+                self._output(owner, output, path)
             elif name not in self._first and self.readable:
                 hint = did_you_mean(name, self._first)
                 self._add(f"`{name}` is no layer", path, expected=f"one of {listing(list(self._first))}", hint=hint)
@@ -161,8 +200,12 @@ class Names:
                 entry.sources = self._compared(section, index)
                 continue
             for position, source in enumerate(entry.sources or ()):
-                if source not in known:
-                    self._unknown(source, _from_path((section, index), position, entry), known)
+                path = _from_path((section, index), position, entry)
+                owner, output = self._owner(source)
+                if output is not None:
+                    self._output(owner, output, path)
+                elif source not in known:
+                    self._unknown(source, path, known)
 
     def _compared(self, section: str, index: int) -> tuple[str, ...] | None:
         """The last output and the one input that no layer reads; None, and a problem, where that isn't one."""

@@ -30,6 +30,20 @@ def test_the_table_of_layers(netspec, work):
     assert found.out.startswith(LAYERS)
 
 
+def test_each_output_of_a_layer_has_a_line(netspec, work):
+    (work / "split.yaml").write_text(
+        "netspec: 1\nname: cut\ninputs: {x: {shape: [6]}}\nlayers: [{name: parts, type: Split, sections: [2, 4]}]\n"
+        "outputs: [parts.1]\n"
+    )
+    lines = netspec("plan", "split.yaml").out.splitlines()
+    assert [line.split("  ")[:1] + line[line.index("[") :].split("]")[:1] for line in lines[3:6]] == [
+        ["parts", "[1, 2"], ["", "[1, 2"], ["", "[1, 4"],
+    ]  # fmt: skip
+    assert [line.split()[0] for line in lines[3:6]] == ["parts", "parts.0", "parts.1"]
+    (layer,) = netspec("plan", "split.yaml", "--json").json["layers"]
+    assert (layer["output_shape"], layer["outputs"]) == ([1, 2], {"parts.0": [1, 2], "parts.1": [1, 4]})
+
+
 def test_the_table_of_programs(netspec, work):
     head, train, test, predict = netspec("plan", "train.yaml").out.splitlines()[7:11]
     assert head.split() == [

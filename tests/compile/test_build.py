@@ -285,3 +285,54 @@ def test_nodes_know_their_layer_and_phase(tmp_path: Path) -> None:
     assert {node.scope.phase for node in nodes} == {"forward", "backward", "update"}
     layers = {link for node in nodes if not isinstance(node.op, Input) if (link := node.scope.layer)}
     assert {"conv", "norm", "act", "pool", "hidden", "drop", "logits"} <= layers
+
+
+PARTS = """\
+netspec: 1
+inputs: {x: {shape: [5]}, y: {shape: [3]}, parts.y: {shape: [2]}}
+layers:
+  - {name: parts.1, type: Dense, from: x, units: 2, use_bias: false}
+  - {name: parts, type: Split, from: x, sections: [2, 3]}
+  - {name: first, type: Activation, activation: linear}
+  - {name: exact, type: Activation, from: parts.1, activation: linear}
+  - {name: more, type: Split, from: x, sections: [2, 3]}
+outputs: [parts.0, first, exact, more.1, more]
+losses: [{type: MeanSquaredError, name: part, from: [more.1, y]}]
+metrics: [{type: MeanSquaredError, from: [parts, parts.y]}]
+"""
+
+
+def test_outputs_of_a_layer_are_read_by_name_and_exact_names_come_first(tmp_path: Path) -> None:
+    built = build(net(PARTS, tmp_path), 4, training=True)
+    values = built.values
+    assert {name: value.shape for name, value in built.outputs.items()} == {
+        "parts.0": (4, 2), "first": (4, 2), "exact": (4, 2), "more.1": (4, 3), "more": (4, 2),
+    }  # fmt: skip
+    assert values["first"] is values["parts"] is values["parts.0"]
+    assert values["exact"] is values["parts.1"]
+    assert "parts.1/kernel" in built.builder.states
+    assert values["more.1"] is values["more"].node.outputs[1]
+    (loss,) = built.losses.values()
+    assert built.losses.keys() == {"part"}
+    assert loss.shape == ()
+
+
+def test_a_layer_with_several_outputs_trains_through_the_one_that_is_read(tmp_path: Path) -> None:
+    text = """\
+    netspec: 1
+    inputs: {x: {shape: [3]}, y: {shape: [2]}}
+    layers:
+      - {name: dense, type: Dense, units: 6}
+      - {name: parts, type: Split, sections: 3}
+    outputs: [parts.2]
+    losses: [{type: MeanSquaredError, from: [parts.2, y]}]
+    """
+    compiler = Compiler(net(text, tmp_path), solver=solver())
+    before = compiler.states["dense/kernel"].copy()
+    compiler.program(Purpose.TRAIN, 4)(batch(compiler, 4))
+    moved = (compiler.states["dense/kernel"] != before).any(axis=0)
+    assert moved.tolist() == [False, False, False, False, True, True]
+    fed = batch(compiler, 4, purpose=Purpose.PREDICT)
+    found = compiler.program(Purpose.PREDICT, 4)(fed)["parts.2"]
+    expected = fed["x"] @ compiler.states["dense/kernel"] + compiler.states["dense/bias"]
+    np.testing.assert_allclose(found, expected[:, 4:], rtol=1e-5, atol=1e-6)

@@ -26,8 +26,10 @@ def ints(*values: int) -> np.ndarray:
 
 
 def node(op_type: str, inputs: str, output: str = "y", **attributes: Any) -> onnx.NodeProto:
-    """A node from a text of operand names."""
-    return helper.make_node(op_type, inputs.split(" "), [output], name=attributes.pop("name", ""), **attributes)
+    """A node from a text of operand names, and one of results with commas between them."""
+    return helper.make_node(
+        op_type, inputs.split(" "), output.split(", "), name=attributes.pop("name", ""), **attributes
+    )
 
 
 def model(

@@ -46,7 +46,8 @@ class Net:
         }
 
     def graph(self, size: int) -> Graph:
-        return Graph(build(self.spec, size, training=False, judged=False).outputs)
+        form = build(self.spec, size, training=False, judged=False)
+        return Graph(form.outputs, named=form.values)
 
     def predict(self, inputs: Mapping[str, Any]) -> Arrays:
         graph = self.graph(len(next(iter(inputs.values()))))

@@ -134,6 +134,19 @@ def test_outputs_that_are_one_tensor_keep_their_names() -> None:
     assert (three == given).all()
 
 
+def test_tensors_are_called_as_the_outputs_of_layers() -> None:
+    parts = {"name": "parts", "type": "Split", "sections": [1, 2], "from": "x"}
+    one = {"name": "one", "type": "Flatten", "from": "parts.1"}
+    net = Net.of(net_data(parts, one, inputs={"x": {"shape": [3, 2]}}, outputs=["one", "parts.0"]))
+    made = to_onnx(net.graph, {})
+    assert made.graph.tensors == {"parts": "parts.0", "parts.1": "parts.1", "one": "one"}
+    assert [node.outputs for node in made.graph.nodes] == [("parts.0", "parts.1"), ("one",)]
+    given = np.arange(12, dtype="float32").reshape(2, 3, 2)
+    found = open_session(made.model.SerializeToString()).run(["one", "parts.0"], {"x": given})
+    np.testing.assert_array_equal(found[0], given[:, 1:].reshape(2, 4))
+    np.testing.assert_array_equal(found[1], given[:, :1])
+
+
 def test_weights_must_fit(lenet: Net) -> None:
     states = {**lenet.states, "fc1/bias": np.zeros(7, "float32")}
     del states["conv1/kernel"]

@@ -87,6 +87,18 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
     "softmax before 13": (
         model([node("Softmax", "x")], ("N", 4), opset=11), "{name: y, type: Activation, activation: softmax}"
     ),
+    "equal parts": (
+        model([node("Split", "x", "a, b", axis=3), node("Sub", "b a")], ("N", 2, 4, 6)),
+        "{name: y, type: Subtract, from: [a.1, a.0]}",
+    ),
+    "parts of other sizes": (
+        model([node("Split", "x s", "a, b", name="cut", axis=2), node("Concat", "b a", axis=2)], s=ints(4, 2)),
+        "{name: y, type: Concatenate, from: [cut.1, cut.0], axis: 2}",
+    ),
+    "a part that is an output": (
+        model([node("Split", "x", "a, y", axis=1, split=[1, 1])], opset=11),
+        "{name: y, type: Activation, from: a.1, activation: linear}",
+    ),
     "flatten": (model([node("Flatten", "x")]), "{name: y, type: Flatten}"),
     "reshape by -1": (model([node("Reshape", "x s")], s=ints(-1, 60)), "{name: y, type: Flatten}"),
     "reshape": (

@@ -36,7 +36,9 @@ def inference(case: Case, size: int) -> Graph:
         for i, (shape, dtype) in enumerate(zip(sample.shapes, sample.dtypes, strict=True))
     ]
     with in_scope(net.enter(spec, "sample")):
-        return Graph({"y": spec.build(net, *inputs)})
+        made = spec.build(net, *inputs)
+    outputs = made if isinstance(made, tuple) else (made,)
+    return Graph({f"y{index}": y for index, y in enumerate(outputs)})
 
 
 @pytest.mark.parametrize("case", cases("layer"), ids=lambda case: case.id)
@@ -49,8 +51,11 @@ def test_layer_computes_the_same_for_any_batch(case: Case) -> None:
     read = {put.name for put in session.get_inputs()}
     for size in (case.sample.shapes[0][0], 1):
         fed = {label: array[:size] for label, array in arrays.items()}
-        (got,) = session.run(None, {label: array for label, array in fed.items() if label in read})
-        agree(got, evaluate([inference(case, size).outputs["y"]], {**states, **fed})[0])
+        results = session.run(None, {label: array for label, array in fed.items() if label in read})
+        outputs = inference(case, size).outputs
+        assert [put.name for put in session.get_outputs()] == list(outputs)
+        for got, expected in zip(results, evaluate(list(outputs.values()), {**states, **fed}), strict=True):
+            agree(got, expected)
 
 
 @pytest.mark.parametrize("call", WRITTEN, ids=name)

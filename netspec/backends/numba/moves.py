@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from netspec.backends.loops import Loops, collapsed
@@ -11,7 +12,7 @@ from netspec.backends.numba.elementwise import copy, fill
 from netspec.backends.numba.native import Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
-from netspec.graph.ops.shape import Concat, Flip, PadAxis, Reorder, Slice, Transpose
+from netspec.graph.ops.shape import Concat, Flip, PadAxis, Reorder, Slice, Split, Transpose
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
@@ -113,6 +114,18 @@ class SliceKernel(Following):
         op = node.op
         assert isinstance(op, Slice)
         return copy(_part(buffers.inputs[0], op.axis, op.start, op.stop), buffers.outputs[0])
+
+
+@kernel(Split, backend="numba", rank=5)
+class SplitKernel(Following):
+    """Each part that anybody reads copied out."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (x,) = node.op, buffers.inputs
+        assert isinstance(op, Split)
+        ends = tuple(accumulate(op.sizes))
+        parts = zip((0, *ends), ends, buffers.outputs, strict=False)
+        return in_turn([copy(_part(x, op.axis, start, end), y) for start, end, y in parts if y is not None])
 
 
 @kernel(Flip, backend="numba", rank=5)

@@ -25,16 +25,23 @@ def name_layers(net: Translator) -> list[Layer]:
         node = layer.node.name
         of_tensor = not node or node.startswith(f"{layer.output}/")
         wanted = outputs.get(layer.output) or (layer.output if of_tensor else node)
-        layer.name = names[layer.output] = _unique(clean(wanted), taken)
-        taken.add(layer.name)
+        parts = [f".{name}" for _, name in layer.outputs]
+        layer.name = _unique(clean(layer.stem if layer.outputs else wanted), taken, parts)
+        names |= tensor_names(layer)
+        taken |= {layer.name, *tensor_names(layer).values()}
     for layer in net.layers:
         layer.sources = tuple(names[net.resolve(tensor)] for tensor in layer.inputs)
     return net.layers
 
 
+def tensor_names(layer: Layer) -> dict[str, str]:
+    """The tensors that a layer makes, and by what names others read them."""
+    return {tensor: f"{layer.name}.{name}" for tensor, name in layer.outputs} or {layer.output: layer.name}
+
+
 def output_names(net: Translator) -> list[str]:
     """Names of the layers that make the model's outputs, in its order."""
-    names = {layer.output: layer.name for layer in net.layers}
+    names = {tensor: name for layer in net.layers for tensor, name in tensor_names(layer).items()}
     return list(dict.fromkeys(names[net.resolve(name)] for name in net.model.outputs))
 
 
@@ -58,9 +65,10 @@ def clean(name: str) -> str:
     return text if re.match(r"[A-Za-z0-9_]", text) else f"_{text}"
 
 
-def _unique(name: str, taken: set[str]) -> str:
+def _unique(name: str, taken: set[str], parts: Sequence[str]) -> str:
+    """The name, numbered where it is taken, or one of its outputs' is: `parts` is what they add to it."""
     found, count = name, 0
-    while found in taken:
+    while not taken.isdisjoint([found, *(f"{found}{part}" for part in parts)]):
         count += 1
         found = f"{name}_{count}"
     return found

@@ -32,14 +32,20 @@ OPEN_BATCH = 7919
 
 Rule: TypeAlias = "Callable[[Translator, Node], None]"
 _rules: dict[tuple[str, str], Rule] = {}
+_of_several: set[Rule] = set()
 
 
-def rule(*op_types: str, domain: str = "") -> Callable[[Rule], Rule]:
-    """Decorator: the function writes down nodes of these operators, or raises `Unsupported` with the reason."""
+def rule(*op_types: str, domain: str = "", several: bool = False) -> Callable[[Rule], Rule]:
+    """Decorator: the function writes down nodes of these operators, or raises `Unsupported` with the reason.
+
+    With `several` it is for nodes of which further results than the first are read.
+    """
 
     def register(function: Rule) -> Rule:
         for op_type in op_types:
             _rules[domain, op_type] = function
+        if several:
+            _of_several.add(function)
         return function
 
     return register
@@ -65,6 +71,14 @@ class Layer:
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     name: str = ""
     sources: tuple[str, ...] = ()
+    outputs: tuple[tuple[str, str], ...] = ()
+    """Of a layer with several outputs: the tensor that each is, the first too, and the output's name."""
+
+    @property
+    def stem(self) -> str:
+        """What a layer with several outputs is called: `split`, which `split/Split` makes, as netspec writes it."""
+        name = self.node.name
+        return (name.removesuffix(f"/{self.node.op_type}") if name else "") or self.outputs[0][0]
 
     def has(self, name: str) -> bool:
         """Whether layers of this type have the field."""
@@ -152,7 +166,8 @@ class Translator:
                     self._unknown.setdefault((node.domain, node.op_type, node.opset), []).append(node.label)
                     self._lost.update(node.outputs)
                 elif self._lost.isdisjoint(inputs):
-                    self._need_one_result(node)
+                    if found not in _of_several:
+                        self._need_one_result(node)
                     _apply(found, self, node)
                 else:
                     self._lost.update(node.outputs)
@@ -194,7 +209,8 @@ class Translator:
             except Unsupported as reason:
                 self.problems.append(Problem(f"the output `{name}` can't be imported: {reason}"))
                 continue
-            if self._maker(self.resolve(name)) is None:
+            held = self.resolve(name)
+            if self._maker(held) is None and not any(held in dict(layer.outputs) for layer in self.layers):
                 what = "a constant" if name in self.constants else "an input"
                 self.problems.append(Problem(f"the output `{name}` is {what}", expected="the result of a layer"))
 
@@ -259,7 +275,9 @@ class Translator:
         self.add(turned.node, "Permute", [turned.source], {"dims": others})
 
     def _maker(self, tensor: str) -> Layer | None:
-        return next((layer for layer in reversed(self.layers) if layer.output == tensor), None)
+        """The layer that makes this tensor alone."""
+        found = (layer for layer in reversed(self.layers) if layer.output == tensor and not layer.outputs)
+        return next(found, None)
 
     def host(self, tensor: str, node: Node) -> Layer | None:
         """The layer that makes `tensor`, if `node` may become part of it: nothing else reads the tensor.
@@ -291,18 +309,38 @@ class Translator:
         inputs: Sequence[str],
         fields: Mapping[str, Any],
         arrays: Mapping[str, NDArray[Any]] | None = None,
+        outputs: Sequence[str] | None = None,
     ) -> Layer:
-        """Write down a layer that makes the node's result. Raises `Unsupported` where it would not fit."""
+        """Write down a layer that makes the node's result. Raises `Unsupported` where it would not fit.
+
+        The outputs of a layer that has several are the tensors `outputs`, by default the node's results; an empty name
+        is one that nothing reads.
+        """
         values = [self.value(tensor) for tensor in inputs]
         weights = {name: self._weight(array) for name, array in (arrays or {}).items()}
-        self._values[node.outputs[0]] = self._built(type_, values, fields, weights)
-        layer = Layer(type_, dict(fields), tuple(map(self.resolve, inputs)), node.outputs[0], node, weights)
+        names, made = self._built(type_, values, fields, weights)
+        tensors = node.outputs if outputs is None else outputs
+        layer = Layer(type_, dict(fields), tuple(map(self.resolve, inputs)), tensors[0], node, weights)
         self.layers.append(layer)
+        self._values.update(zip(tensors, made, strict=False))
+        if names:
+            layer.outputs = tuple((tensor, name) for tensor, name in zip(tensors, names, strict=False) if tensor)
+            self._keep_names(layer)
         return layer
+
+    def _keep_names(self, layer: Layer) -> None:
+        """Have outputs of the model that are outputs of a layer with several called as in the model."""
+        for index, (tensor, name) in enumerate(layer.outputs):
+            if tensor in self.model.outputs and tensor != f"{layer.stem}.{name}":
+                held = f"{tensor} in the layer"
+                self._values[held] = self._values[tensor]
+                layer.outputs = (*layer.outputs[:index], (held, name), *layer.outputs[index + 1 :])
+                self.add(layer.node, "Activation", [held], {"activation": "linear"}, outputs=[tensor])
 
     def _built(
         self, type_: str, values: list[Value], fields: Mapping[str, Any], weights: Mapping[str, NDArray[Any]]
-    ) -> Value:
+    ) -> tuple[tuple[str, ...], tuple[Value, ...]]:
+        """Names of the layer's outputs, as `output_names` gives them, and their values."""
         try:
             spec = LAYERS[type_].model_validate({"type": type_, **fields})
             assert isinstance(spec, LayerSpec)
@@ -321,7 +359,7 @@ class Translator:
         given = {name: array.shape for name, array in weights.items()}
         if wanted != given:
             raise Unsupported(f"{type_} needs weights of shapes {wanted}, these are {given}")
-        return made
+        return spec.output_names(), made if isinstance(made, tuple) else (made,)
 
     def _weight(self, array: NDArray[Any]) -> NDArray[Any]:
         import numpy as np

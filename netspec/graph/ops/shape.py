@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import ClassVar
 
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.onnx_map import Emitter, NoOnnx, OnnxExpansion, OnnxForm, OnnxMap, integer, ints
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
+from netspec.graph.ops.source import Fill
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 
@@ -174,6 +177,42 @@ class Slice(Op):
     def vjp(self, y: Value, dy: Value) -> Grads:
         size = y.inputs[0].shape[self.axis]
         return (PadAxis(self.axis, self.start, size - self.stop)(dy),)
+
+    def flops(self, x: TensorType) -> int:
+        return 0
+
+
+def _split_to_onnx(g: Emitter, y: Value, x: str) -> tuple[str, ...]:
+    op = y.op
+    assert isinstance(op, Split)
+    count = len(op.sizes)
+    first = g.node("Split", x, g.constant(op.sizes, "int64"), outputs=count, axis=op.axis)
+    return (first, *(f"{first}:{index}" for index in range(1, count)))
+
+
+@dataclass(frozen=True)
+class Split(Op):
+    """The parts of x along `axis`, one after another, of these sizes: the opposite of `Concat`."""
+
+    axis: int
+    sizes: tuple[int, ...]
+    onnx = OnnxExpansion(_split_to_onnx)
+
+    @property
+    def traits(self) -> Traits:  # type: ignore[override]  # each op of this class has as many results as sizes
+        return Traits(rounds=tuple(range(len(self.sizes))))
+
+    def infer(self, x: TensorType) -> tuple[TensorType, ...]:
+        fits = 0 <= self.axis < x.rank and sum(self.sizes) == x.shape[self.axis] and min(self.sizes) > 0
+        self.check(fits, f"axis {self.axis} is not made of parts of the sizes {list(self.sizes)}", got=x)
+        return tuple(x.with_shape(*x.shape[: self.axis], size, *x.shape[self.axis + 1 :]) for size in self.sizes)
+
+    def forward(self, xp: Xp, x: Array) -> tuple[Array, ...]:
+        return tuple(xp.split(x, list(accumulate(self.sizes))[:-1], axis=self.axis))
+
+    def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
+        parts = [Fill(0.0, y.type)() if dy is None else dy for y, dy in zip(ys, dys, strict=True)]
+        return (Concat(self.axis)(*parts),)
 
     def flops(self, x: TensorType) -> int:
         return 0

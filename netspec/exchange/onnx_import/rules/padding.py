@@ -1,4 +1,4 @@
-"""Zeros around data, and parts of it: Pad and Slice."""
+"""Zeros around data, and parts of it: Pad, Slice and Split."""
 
 from __future__ import annotations
 
@@ -24,6 +24,22 @@ def pad(net: Translator, node: Node) -> None:
         raise Unsupported(f"padding {sides} of {len(shape)} axes: not zeros around 1 to 3 spatial axes")
     fields = padding_field(sides[2:]) or {"padding": 0}
     net.add(node, f"ZeroPadding{len(shape) - 2}D", node.inputs[:1], {} if fields == {"padding": 1} else fields)
+
+
+@rule("Split", several=True)
+def split(net: Translator, node: Node) -> None:
+    """The parts of an axis → Split."""
+    shape, count = net.shape(node.inputs[0]), len(node.outputs)
+    axis = node.attributes["axis"] % len(shape)
+    if node.operand(1):
+        sizes = net.constant(node.operand(1), "sizes").tolist()
+    elif "split" in node.attributes:
+        sizes = node.attributes["split"]
+    else:  # equal ones, of which the last may be smaller
+        size = -(-shape[axis] // count)
+        sizes = [size] * (count - 1) + [shape[axis] - size * (count - 1)]
+    fields = {"sections": count if len(set(sizes)) == 1 else sizes}
+    net.add(node, "Split", node.inputs[:1], fields | ({} if axis == 1 else {"axis": axis}))
 
 
 @rule("Slice")
