@@ -30,11 +30,11 @@ from netspec.graph.ops.functions import Abs, Elu, Log, Sigmoid, Softplus, Sqrt, 
 from netspec.graph.ops.normalization import BatchNormalizationGrad, BatchNormalizationTraining
 from netspec.graph.ops.reduce import ReduceMean, ReduceSum
 from netspec.graph.ops.shape import Concat, Reorder, Transpose
+from netspec.graph.ops.softmax import LogSoftmax, Softmax
 from netspec.graph.ops.source import Input
 from netspec.graph.ops.special import Gelu, GeluGrad
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
-from netspec.layers.activations import LogSoftmax, Softmax
 from netspec.layers.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGrad
 from netspec.layers.window import Window
 

@@ -10,9 +10,9 @@ from netspec.graph.ops.elementwise import Where, scalar
 from netspec.graph.ops.functions import Tanh
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceSum, reshape_to
+from netspec.graph.ops.softmax import Softmax
 from netspec.graph.ops.source import constant
 from netspec.graph.value import Value
-from netspec.layers.activations import Softmax
 from netspec.layers.base import Builder, LayerSpec, Sample, need
 from netspec.layers.dropout import dropped
 from netspec.layers.initializers import GlorotUniform, Ones

@@ -275,6 +275,8 @@ class LayerSpec(LayerFields):
     samples: ClassVar[tuple[Sample, ...]] = ()
     one_way: ClassVar[str | None] = None
     """Why the layer does not come back from an ONNX file, where it does not."""
+    alike: ClassVar[tuple[str, ...]] = ()
+    """Layers that are written the same in ONNX, and that it may come back as."""
 
     def build(self, net: Builder, *inputs: Any, **_: Any) -> Value | tuple[Value, ...]:
         """The layer's output from its inputs, as graph values. The signature says how many inputs it takes.

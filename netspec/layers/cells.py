@@ -22,12 +22,15 @@ from netspec.graph.ops.shape import Concat, Slice
 from netspec.graph.ops.source import Fill, Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
-from netspec.layers.activations import activate
+from netspec.layers.activations import ActivationSpec, activate
+from netspec.layers.piecewise_activations import Relu
+from netspec.layers.smooth_activations import Sigmoid, Tanh
 
 Apply: TypeAlias = Callable[..., Value]
 """Applies an op to operands."""
 
-ONNX_ACTIVATIONS = {"tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu"}
+TANH, SIGMOID = Tanh(), Sigmoid()
+ONNX_ACTIVATIONS: dict[ActivationSpec | None, str] = {TANH: "Tanh", SIGMOID: "Sigmoid", Relu(): "Relu"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Cell(Op, ABC):
     The mask (N, H) is multiplied with the state before each recurrent product: dropout.
     """
 
-    activation: str = "tanh"
+    activation: ActivationSpec | None = TANH
     use_bias: bool = True
     masked: bool = False
     reverse: bool = False
@@ -63,8 +66,8 @@ class Cell(Op, ABC):
     def equations(self, x: Sequence[Value], r: Sequence[Value], states: Sequence[Value]) -> tuple[Value, ...]:
         """The new states, from the gates' parts of the inputs' product and of the states', and the states before."""
 
-    def activations(self) -> list[str]:
-        """The names of the activations, in ONNX's order."""
+    def activations(self) -> list[ActivationSpec | None]:
+        """The activations, in ONNX's order."""
         return [self.activation]
 
     def recurrence(self, dtype: DType) -> Recurrence:
@@ -124,8 +127,8 @@ def _body(cell: Cell, dtype: DType) -> Fused:
     return fused([*x, *mask, *r, *states, *operands(cell.masked)], [*new, *(new[0] * one for one in mask)])
 
 
-def _sequence_to_onnx(g: Emitter, y: Value, op_type: str, operands: Sequence[str], names: Sequence[str]) -> str:
-    """The ONNX node of a cell: X, W, R, B → Y, whose first axis is the step; `names` are the activations."""
+def _sequence_to_onnx(g: Emitter, y: Value, op_type: str, operands: Sequence[str]) -> str:
+    """The ONNX node of a cell: X, W, R, B → Y, whose first axis is the step."""
     op, units = y.op, y.shape[2]
     assert isinstance(op, Cell)
     made = g.node(
@@ -134,7 +137,7 @@ def _sequence_to_onnx(g: Emitter, y: Value, op_type: str, operands: Sequence[str
         *operands[1:],
         hidden_size=units,
         direction="reverse" if op.reverse else "forward",
-        activations=[ONNX_ACTIVATIONS[name] for name in names],
+        activations=[ONNX_ACTIVATIONS[function] for function in op.activations()],
         **({"linear_before_reset": 1} if isinstance(op, GRU) and op.reset_after else {}),
     )
     steps_first = g.node("Squeeze", made, g.constant([1], "int64"))
@@ -167,10 +170,10 @@ def _writer(op_type: str, order: Sequence[int]) -> OnnxExpansion:
                 weights.append(g.node("Concat", flat, zeros, axis=1))
             else:
                 weights.append(g.node("Reshape", one, g.constant([1, 2 * gates * units], "int64")))
-        return _sequence_to_onnx(g, y, op_type, [x, *weights], op.activations())
+        return _sequence_to_onnx(g, y, op_type, [x, *weights])
 
     def takes(op: Cell) -> bool:
-        return not op.masked and all(name in ONNX_ACTIVATIONS for name in op.activations())
+        return not op.masked and all(function in ONNX_ACTIVATIONS for function in op.activations())
 
     return OnnxExpansion(write, takes)
 
@@ -190,9 +193,9 @@ class RNN(Cell):
 class GatedCell(Cell):
     """Base of cells whose gates have an activation of their own."""
 
-    recurrent_activation: str = "sigmoid"
+    recurrent_activation: ActivationSpec | None = SIGMOID
 
-    def activations(self) -> list[str]:
+    def activations(self) -> list[ActivationSpec | None]:
         """In ONNX's order."""
         return [self.recurrent_activation, self.activation]
 
@@ -212,7 +215,7 @@ class LSTM(GatedCell):
     states: ClassVar[int] = 2
     onnx = _writer("LSTM", (0, 3, 1, 2))  # ONNX: i, o, f, c
 
-    def activations(self) -> list[str]:
+    def activations(self) -> list[ActivationSpec | None]:
         return [self.recurrent_activation, self.activation, self.activation]
 
     def equations(self, x: Sequence[Value], r: Sequence[Value], states: Sequence[Value]) -> tuple[Value, ...]:
@@ -296,7 +299,7 @@ class GRU(GatedCell):
 
 
 @cache
-def _function(activation: str, dtype: DType) -> Fused:
+def _function(activation: ActivationSpec | None, dtype: DType) -> Fused:
     """An activation as an op."""
     x = Input("", TensorType((1,), dtype))()
     return fused([x], [activate(activation, x)])

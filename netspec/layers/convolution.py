@@ -14,7 +14,7 @@ from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.reduce import along, reshape_to
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
-from netspec.layers.activations import ActivationName, activate
+from netspec.layers.activations import Activation, activate
 from netspec.layers.base import Builder, LayerSpec, Pair, PositiveInt, Sample, Single, Triple, need, need_spatial
 from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
 from netspec.layers.regularizers import Regularizer
@@ -154,7 +154,7 @@ class Convolving(LayerSpec):
     strides: tuple[int, ...]
     padding: str | Explicit = "valid"
     dilation_rate: tuple[int, ...]
-    activation: ActivationName | None = None
+    activation: Activation | None = None
     """function applied to the result"""
     use_bias: bool = True
     """add a learned number to each channel"""

@@ -14,9 +14,9 @@ from netspec.graph.ops.elementwise import Maximum, Minimum, elementwise
 from netspec.graph.ops.functions import Exp, Log, Softplus
 from netspec.graph.ops.reduce import ReduceMean, ReduceSum, reshape_to
 from netspec.graph.ops.shape import OneHot
+from netspec.graph.ops.softmax import LogSoftmax
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
-from netspec.layers.activations import LogSoftmax
 from netspec.layers.base import Builder, LossSpec, Sample, sample_axis
 from netspec.layers.targets import alike, classes
 from netspec.schema.kinds import LOSSES

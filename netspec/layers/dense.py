@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.value import Value
-from netspec.layers.activations import ActivationName, activate
+from netspec.layers.activations import Activation, activate
 from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
 from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
 from netspec.layers.regularizers import Regularizer
@@ -24,7 +24,7 @@ class Dense(LayerSpec):
     type: Literal["Dense"] = "Dense"
     units: PositiveInt
     """number of outputs"""
-    activation: ActivationName | None = None
+    activation: Activation | None = None
     """function applied to the result (softmax: over the units)"""
     use_bias: bool = True
     """add a learned number to each output"""

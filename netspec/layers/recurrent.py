@@ -13,11 +13,12 @@ from netspec.graph.ops.source import Fill
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers import cells
-from netspec.layers.activations import ALONG_AXIS, ActivationName
+from netspec.layers.activations import Activation, OverAxis
 from netspec.layers.base import Builder, Initial, LayerSpec, PositiveInt, Sample, need
 from netspec.layers.dropout import dropped
 from netspec.layers.initializers import GlorotUniform, Initializer, Orthogonal, Zeros
 from netspec.layers.regularizers import Regularizer
+from netspec.layers.smooth_activations import Sigmoid, Tanh
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import problem
 
@@ -31,7 +32,7 @@ class RecurrentSpec(LayerSpec):
     one_way: ClassVar = "ONNX's recurrent operators are not read"
     units: PositiveInt
     """number of outputs, and size of the state"""
-    activation: ActivationName | None = "tanh"
+    activation: Activation | None = Tanh()
     """function applied to what goes into the state and comes out of it"""
     use_bias: bool = True
     """add learned numbers"""
@@ -66,8 +67,9 @@ class RecurrentSpec(LayerSpec):
             if getattr(self, field):
                 raise problem(f"`{field}` is not available: {why}", field=field, expected="false", got="true")
         for field in ("activation", "recurrent_activation"):
-            name = getattr(self, field, None)
-            if name in ALONG_AXIS:
+            function = getattr(self, field, None)
+            if isinstance(function, OverAxis):
+                name = type(function).model_fields["type"].default
                 raise problem(
                     f"`{name}` runs over all units at once, and not inside of a recurrent layer", field=field,
                     expected="a function of each number, such as tanh", got=name,
@@ -134,13 +136,13 @@ class SimpleRNN(RecurrentSpec):
     )
 
     def cell(self, masked: bool) -> cells.Cell:
-        return cells.RNN(self.activation or "linear", self.use_bias, masked, self.go_backwards)
+        return cells.RNN(self.activation, self.use_bias, masked, self.go_backwards)
 
 
 class GatedSpec(RecurrentSpec):
     """Base of the layers whose gates have an activation of their own."""
 
-    recurrent_activation: ActivationName | None = "sigmoid"
+    recurrent_activation: Activation | None = Sigmoid()
     """function applied to the gates"""
 
 
@@ -165,8 +167,8 @@ class LSTM(GatedSpec):
     )
 
     def cell(self, masked: bool) -> cells.Cell:
-        gate = self.recurrent_activation or "linear"
-        return cells.LSTM(self.activation or "linear", self.use_bias, masked, self.go_backwards, gate)
+        gate = self.recurrent_activation
+        return cells.LSTM(self.activation, self.use_bias, masked, self.go_backwards, gate)
 
     def first_bias(self) -> Initial:
         return ForgetBias(self.bias_initializer, self.units) if self.unit_forget_bias else self.bias_initializer
@@ -208,5 +210,5 @@ class GRU(GatedSpec):
     )
 
     def cell(self, masked: bool) -> cells.Cell:
-        gate = self.recurrent_activation or "linear"
-        return cells.GRU(self.activation or "linear", self.use_bias, masked, self.go_backwards, gate, self.reset_after)
+        gate = self.recurrent_activation
+        return cells.GRU(self.activation, self.use_bias, masked, self.go_backwards, gate, self.reset_after)

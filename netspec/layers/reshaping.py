@@ -55,6 +55,8 @@ class Reshape(LayerSpec):
     Input (N, …), output (N, *target_shape).
     """
 
+    alike: ClassVar = ("Flatten",)
+
     type: Literal["Reshape"] = "Reshape"
     target_shape: TargetShape
     """the new sizes, without the batch axis; one may be -1 and becomes what is needed"""

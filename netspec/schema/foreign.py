@@ -23,13 +23,8 @@ _LAYERS = {
         Eltwise: Add, Multiply, Maximum
         Concat: Concatenate
         Embed: Embedding
-        ReLU: Activation | with `activation: relu`
         Sigmoid: Activation | with `activation: sigmoid`
         TanH: Activation | with `activation: tanh`
-        Softmax: Activation | with `activation: softmax`
-        ELU: Activation | with `activation: elu`
-        Swish: Activation | with `activation: swish`
-        BNLL: Activation | with `activation: softplus`
         AbsVal: Activation | with `activation: abs`
         Exp: Activation | with `activation: exp`
         PReLU: PReLU
@@ -83,7 +78,18 @@ _LAYERS = {
         Tanh: Activation | with `activation: tanh`
         GELU: Activation | with `activation: gelu`
         SiLU: Activation | with `activation: swish`
-        LeakyReLU: Activation | with `activation: leaky_relu`
+        LogSigmoid: Activation | with `activation: log_sigmoid`
+        ReLU6: Activation | with `activation: relu6`
+        CELU: Activation | with `activation: celu`
+        SELU: Activation | with `activation: selu`
+        GLU: Activation | with `activation: glu`
+        Mish: Activation | with `activation: mish`
+        Hardtanh: Activation | with `activation: hard_tanh`
+        Hardsigmoid: Activation | with `activation: hard_sigmoid`
+        Hardshrink: Activation | with `activation: hard_shrink`
+        Softshrink: Activation | with `activation: soft_shrink`
+        Tanhshrink: Activation | with `activation: tanh_shrink`
+        Softsign: Activation | with `activation: softsign`
         Softplus: Activation | with `activation: softplus`
         LogSoftmax: Activation | with `activation: log_softmax`
         Hardswish: Activation | with `activation: hard_swish`
@@ -135,6 +141,15 @@ _METRICS = {
         mse, MSE: MeanSquaredError
         mae, MAE, L1: MeanAbsoluteError
         top_k, top5, TopK: SparseTopKCategoricalAccuracy
+    """,
+}
+_ACTIVATIONS = {
+    "Caffe": "bnll: softplus",
+    "another": """
+        exp: exponential
+        identity: linear
+        logistic: sigmoid
+        none, None: !for none write null, or leave the key out
     """,
 }
 _INITIALIZERS = {
@@ -212,6 +227,7 @@ _TABLES: dict[str, dict[str, str]] = {
     "layer": _LAYERS,
     "loss": _LOSSES,
     "metric": _METRICS,
+    "activation": _ACTIVATIONS,
     "initializer": _INITIALIZERS,
     "solver": _SOLVERS,
     "schedule": _SCHEDULES,

@@ -128,6 +128,7 @@ class MetricFields(Spec):
 LAYERS: Registry[LayerFields] = Registry("layer")
 LOSSES: Registry[LossFields] = Registry("loss")
 METRICS: Registry[MetricFields] = Registry("metric")
+ACTIVATIONS: Registry[Spec] = Registry("activation")
 INITIALIZERS: Registry[Spec] = Registry("initializer")
 REGULARIZERS: Registry[Spec] = Registry("regularizer")
 SOLVERS: Registry[Spec] = Registry("solver")
@@ -140,5 +141,16 @@ AnySolver = Annotated[Spec, Member(SOLVERS)]
 
 REGISTRIES: dict[str, Registry[Any]] = {
     registry.kind: registry
-    for registry in (LAYERS, LOSSES, METRICS, INITIALIZERS, REGULARIZERS, SOLVERS, SCHEDULES, SOURCES, TRANSFORMS)
+    for registry in (
+        LAYERS,
+        LOSSES,
+        METRICS,
+        ACTIVATIONS,
+        INITIALIZERS,
+        REGULARIZERS,
+        SOLVERS,
+        SCHEDULES,
+        SOURCES,
+        TRANSFORMS,
+    )
 }

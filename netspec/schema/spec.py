@@ -107,6 +107,10 @@ class Registry(Generic[SpecT]):
         self._ensure()
         return name in self._classes
 
+    def known(self) -> tuple[type[SpecT], ...]:
+        """The classes registered so far; for modules that are read while others are being registered."""
+        return tuple(self._classes.values())
+
     def __iter__(self) -> Iterator[type[SpecT]]:
         self._ensure()
         return iter(list(self._classes.values()))
@@ -169,7 +173,7 @@ class Registry(Generic[SpecT]):
         )
 
     def _spelled(self, name: str) -> str:
-        found = {known.lower(): known for known in self._classes}.get(name.replace("_", "").lower())
+        found = {known.replace("_", "").lower(): known for known in self._classes}.get(name.replace("_", "").lower())
         return found or name
 
     def _unknown(self, name: Any, data: dict[str, Any] | None) -> PydanticCustomError:

@@ -240,6 +240,10 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
     ),
     "slopes of all places": (model([node("PRelu", "x a")], a=floats(1, 2, 6, 5)), "{name: y, type: PReLU}"),
     "hard swish": (model([node("HardSwish", "x")], opset=14), "{name: y, type: Activation, activation: hard_silu}"),
+    "slope of negative numbers": (
+        model([node("LeakyRelu", "x", alpha=0.3)]),
+        "{name: y, type: Activation, activation: {type: leaky_relu, negative_slope: 0.3}}",
+    ),
     "1d pooling": (
         model([node("MaxPool", "x", kernel_shape=[2], strides=[2], pads=[1, 0])], ("N", 2, 9)),
         "{name: y, type: MaxPooling1D, padding: [1, 0]}",
@@ -366,7 +370,7 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
         "its second result, `i`, is used",
     ),
     "even window": (model([node("LRN", "x", size=4)]), "there is no middle among an even number"),
-    "slope": (model([node("LeakyRelu", "x", alpha=0.3)]), "`leaky_relu` has alpha = 0.2, this is 0.3"),
+    "slope": (model([node("HardSigmoid", "x", alpha=0.3)]), "`hard_sigmoid` has alpha = 0.166667, this is 0.3"),
     "softmax before 13": (model([node("Softmax", "x", axis=1)], opset=9), "several axes at once, here [2, 6, 5]"),
     "over the batch": (model([node("Softmax", "x", axis=0)]), "it runs over the batch"),
     "mixed samples": (model([node("Reshape", "x s")], s=ints(-1, 30)), "mixes the samples of a batch: [N, 2, 6, 5] →"),

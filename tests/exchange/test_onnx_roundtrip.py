@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,14 @@ def one_way(case: Case) -> bool:
 
 
 @pytest.mark.parametrize("case", [case for case in cases("layer") if one_way(case)], ids=lambda case: case.id)
-def test_what_does_not_come_back_is_refused(case: Case, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"netspec has no layer for the operator|can't be imported"):
-        again(one_layer(case), tmp_path)
+def test_what_does_not_come_back_is_refused_or_computes_the_same(case: Case, tmp_path: Path) -> None:
+    before = one_layer(case)
+    try:
+        after, _ = again(before, tmp_path)
+    except InputError as refused:
+        assert re.search(r"netspec has no layer for the operator|can't be imported", str(refused))  # noqa: PT017  # one of two outcomes
+    else:
+        agree(before, after)
 
 
 def one_layer(case: Case) -> Net:
@@ -78,7 +84,9 @@ def test_every_layer_comes_back(case: Case, tmp_path: Path) -> None:
     agree(before, after)
     types = {layer.name: getattr(layer, "type", "") for layer in after.spec.layers}
     if "sample" in to_onnx(before.graph, before.states).graph.tensors:  # else it is nothing in inference, as Dropout
-        assert types["sample"] == case.type or (types["sample"], case.type) == ("Flatten", "Reshape"), text
+        cls = LAYERS[case.type]
+        assert issubclass(cls, LayerSpec)
+        assert types["sample"] in (case.type, *cls.alike), text
 
 
 def test_a_net_comes_back_as_it_was_written(tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ from netspec.graph.ops.layer_normalization import LayerNormalization
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import Reorder, Reshape
+from netspec.graph.ops.softmax import Softmax
 from netspec.graph.ops.source import Input, State
 from netspec.graph.plan import Plan
 from netspec.graph.types import DType
 from netspec.graph.value import Scope, Value, in_scope
-from netspec.layers.activations import Softmax
 from netspec.passes.precision import narrowable
 from netspec.schema.load import load_net
 from netspec.solvers.sgd import SGD

@@ -83,7 +83,7 @@ def test_hints_promise_only_what_is_there(kind):
     [
         ("InnerProduct", "InnerProduct is Caffe's name: here it is Dense", "Dense"),
         ("INNER_PRODUCT", "INNER_PRODUCT is Caffe's name: here it is Dense", "Dense"),
-        ("ReLU", "ReLU is Caffe's name: here it is Activation with `activation: relu`", "Activation"),
+        ("TanH", "TanH is Caffe's name: here it is Activation with `activation: tanh`", "Activation"),
         ("Linear", "Linear is PyTorch's name: here it is Dense", "Dense"),
         ("Pooling", "Pooling is Caffe's name: here it is MaxPooling2D or AveragePooling2D", "MaxPooling2D"),
         ("dense", "did you mean `Dense`?", "Dense"),

@@ -17,9 +17,9 @@ from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.ops.reduce import ArgMax
 from netspec.graph.ops.shape import OneHot
+from netspec.graph.ops.softmax import LogSoftmax, Softmax, SoftmaxGrad
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
-from netspec.layers.activations import LogSoftmax, Softmax, SoftmaxGrad
 from netspec.layers.crossentropy import SoftmaxCrossEntropyLoss
 
 WORK = 8

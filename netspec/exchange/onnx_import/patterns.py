@@ -1,7 +1,7 @@
 """Activation functions that are several ONNX nodes (mish = x · tanh(softplus(x))) → one node each.
 
-The patterns are not written down: every function of `ACTIVATIONS` is emitted as the exporter would, and what comes out
-is looked for. So an activation added there is imported too.
+The patterns are not written down: every function of the registry with its default fields is emitted as the exporter
+would, and what comes out is looked for. So an activation added there is imported too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from netspec.exchange.onnx_import.model import Model, Node
 from netspec.graph.graph import Graph
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
-from netspec.layers.activations import ACTIVATIONS
+from netspec.layers.activations import ActivationSpec, OverAxis
+from netspec.schema.kinds import ACTIVATIONS
 
 ACTIVATION, DOMAIN = "Activation", "netspec"
 """Operator and domain of the nodes put in place of a pattern; `function` is their attribute."""
@@ -36,9 +37,13 @@ class _Pattern:
 @cache
 def _patterns() -> tuple[_Pattern, ...]:
     found = []
-    for name, function in ACTIVATIONS.items():
-        x = Input("x", TensorType((3, 5), DType.FLOAT32))()
-        graph, problems = emit(Graph({"y": function(x)}))
+    for name in ACTIVATIONS.names():
+        cls = ACTIVATIONS[name]
+        if issubclass(cls, OverAxis):
+            continue
+        function, x = ACTIVATIONS.parse(name), Input("x", TensorType((3, 5), DType.FLOAT32))()
+        assert isinstance(function, ActivationSpec)
+        graph, problems = emit(Graph({"y": function.of(x)}))
         if not problems and any(node.op_type != "Identity" for node in graph.nodes):
             found.append(_Pattern(name, graph))
     return tuple(sorted(found, key=lambda pattern: -len(pattern.graph.nodes)))  # the larger may contain a smaller

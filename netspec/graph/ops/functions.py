@@ -182,6 +182,21 @@ class Elu(Unary):
 
 
 @dataclass(frozen=True)
+class LeakyRelu(Unary):
+    """x where x > 0, else α · x. Maas, Hannun and Ng 2013"""
+
+    alpha: float = 0.2
+    onnx = OnnxMap("LeakyRelu", alpha=floating("alpha"))
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.where(x > 0, x, x * self.alpha)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        (x,) = y.inputs
+        return (Where()(Greater()(x, scalar(0.0, x.dtype)), dy, dy * self.alpha),)
+
+
+@dataclass(frozen=True)
 class PRelu(Binary):
     """x where x > 0, else slope · x; the slope broadcasts to x"""
 

@@ -17,8 +17,8 @@ from netspec.graph.ops.normalization import BatchNormalization, BatchNormalizati
 from netspec.graph.ops.random import RandomUniform
 from netspec.graph.ops.reduce import ArgMax, ReduceMax, ReduceMean, ReduceSum
 from netspec.graph.ops.shape import Concat, PadAxis, Slice, Transpose
+from netspec.graph.ops.softmax import LogSoftmax, Softmax
 from netspec.graph.types import DType, TensorType
-from netspec.layers.activations import LogSoftmax, Softmax
 from netspec.layers.crossentropy import SoftmaxCrossEntropyLoss
 from netspec.layers.local_response import LRN, LRNGrad
 from netspec.layers.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGather, MaxPoolGrad

@@ -14,9 +14,9 @@ from netspec.graph.ops.functions import Exp, Relu, Tanh
 from netspec.graph.ops.normalization import BatchNormalizationGrad, BatchNormalizationTraining
 from netspec.graph.ops.reduce import ReduceMax, ReduceMean, ReduceSum
 from netspec.graph.ops.shape import Concat, Reorder
+from netspec.graph.ops.softmax import Softmax
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
-from netspec.layers.activations import Softmax
 from netspec.layers.convolution import Conv, ConvInputGrad
 from netspec.layers.pooling import AveragePool, AveragePoolGrad
 from netspec.layers.window import Window

@@ -11,9 +11,9 @@ from netspec.backends.onednn.normalization import softmax_forward
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.graph.kernel import kernel
 from netspec.graph.layout import PLAIN, Signature
+from netspec.graph.ops.softmax import Softmax
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
-from netspec.layers.activations import Softmax
 
 LONGEST = 128
 """Elements along the axis: of longer vectors numba's is the faster one."""

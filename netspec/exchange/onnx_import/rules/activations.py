@@ -10,7 +10,7 @@ from netspec.exchange.onnx_import.model import Node, Unsupported
 from netspec.exchange.onnx_import.patterns import ACTIVATION, DOMAIN
 from netspec.exchange.onnx_import.rules.merging import CONVOLUTIONS
 from netspec.exchange.onnx_import.translate import Layer, Translator, rule
-from netspec.layers.activations import ACTIVATIONS
+from netspec.schema.kinds import ACTIVATIONS
 
 OVER_CHANNELS = dict.fromkeys(CONVOLUTIONS, 1)
 """The axis that a layer's own softmax runs over, where it is not the last."""
@@ -19,35 +19,42 @@ OVER_CHANNELS = dict.fromkeys(CONVOLUTIONS, 1)
 @rule(ACTIVATION, domain=DOMAIN)
 def pattern(net: Translator, node: Node) -> None:
     """A function that was recognised by its nodes."""
-    function = node.attributes.get("function")
+    function = str(node.attributes.get("function"))
     if function not in ACTIVATIONS:
         raise Unsupported("netspec has no such activation function")
     _activate(net, node, function)
 
 
-@rule("LeakyRelu", "HardSigmoid", "HardSwish", "Selu", "Softsign", "Mish", "Elu", "Celu", "Clip", "Swish")
+_SINGLE: dict[str, tuple[str, dict[str, str], dict[str, float]]] = {
+    "LeakyRelu": ("leaky_relu", {"alpha": "negative_slope"}, {}),
+    "HardSigmoid": ("hard_sigmoid", {}, {"alpha": 1 / 6, "beta": 0.5}),
+    "HardSwish": ("hard_silu", {}, {}),
+    "Celu": ("celu", {"alpha": "alpha"}, {}),
+    "Selu": ("selu", {}, {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}),
+    "Softsign": ("softsign", {}, {}),
+    "Mish": ("mish", {}, {}),
+    "Swish": ("swish", {"alpha": "beta"}, {}),
+    "Elu": ("elu", {"alpha": "alpha"}, {}),
+    "Clip": ("relu6", {}, {"min": 0.0, "max": 6.0}),
+    "ThresholdedRelu": ("threshold", {"alpha": "threshold"}, {}),
+}
+
+
+@rule(*_SINGLE)
 def single(net: Translator, node: Node) -> None:
-    """Operators of their own for functions that netspec's own exporter writes in another way, with its constants."""
-    function, constants = _SINGLE[node.op_type]
+    """Operators of their own; an attribute is a field of the function, or must have the function's constant."""
+    function, fields, constants = _SINGLE[node.op_type]
     have = _limits(net, node) if node.op_type == "Clip" else node.attributes
     for name, value in constants.items():
         if not isclose(have.get(name, value), value, rel_tol=1e-6, abs_tol=1e-9):
             raise Unsupported(f"`{function}` has {name} = {value:g}, this is {have[name]:g}")
-    _activate(net, node, function)
-
-
-_SINGLE: dict[str, tuple[str, dict[str, float]]] = {
-    "LeakyRelu": ("leaky_relu", {"alpha": 0.2}),
-    "HardSigmoid": ("hard_sigmoid", {"alpha": 1 / 6, "beta": 0.5}),
-    "HardSwish": ("hard_silu", {}),
-    "Celu": ("celu", {"alpha": 1.0}),
-    "Selu": ("selu", {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}),
-    "Softsign": ("softsign", {}),
-    "Mish": ("mish", {}),
-    "Swish": ("silu", {"alpha": 1.0}),
-    "Elu": ("elu", {"alpha": 1.0}),
-    "Clip": ("relu6", {"min": 0.0, "max": 6.0}),
-}
+    cls = ACTIVATIONS[function]
+    given = {
+        field: have[name]
+        for name, field in fields.items()
+        if name in have and not isclose(have[name], cls.model_fields[field].default, rel_tol=1e-6)
+    }
+    _activate(net, node, {"type": function, **given} if given else function)
 
 
 @rule("PRelu")
@@ -93,7 +100,7 @@ def softmax(net: Translator, node: Node) -> None:
 def _activate(
     net: Translator,
     node: Node,
-    function: str,
+    function: str | dict[str, Any],
     fits: Callable[[Layer], bool] = lambda layer: True,
     fields: Mapping[str, Any] | None = None,
 ) -> None:

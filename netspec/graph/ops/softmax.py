@@ -1,0 +1,127 @@
+"""Functions of all numbers along one axis: softmax, its gradient and its logarithm, and sparsemax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap, integer
+from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.ops.elementwise import Greater, cast, scalar
+from netspec.graph.ops.functions import Exp
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.types import TensorType
+from netspec.graph.value import Value
+
+
+@dataclass(frozen=True)
+class AlongAxis(Op):
+    """Base of ops that make as many numbers along `axis` of all that lie there."""
+
+    axis: int = -1
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.check(-x.rank <= self.axis < x.rank, f"there is no axis {self.axis} to normalize over", got=x)
+        return x
+
+    def flops(self, x: TensorType) -> int:
+        return 5 * x.size
+
+
+@dataclass(frozen=True)
+class Softmax(AlongAxis):
+    """eˣ / Σ eˣ along `axis`, shifted by the maximum so that nothing overflows"""
+
+    onnx = OnnxMap("Softmax", axis=integer("axis"))
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        e = xp.exp(x - x.max(axis=self.axis, keepdims=True))
+        return e / e.sum(axis=self.axis, keepdims=True)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (SoftmaxGrad(self.axis)(y, dy),)
+
+
+@dataclass(frozen=True)
+class SoftmaxGrad(Op):
+    """The gradient of `Softmax` from its result y and dy: y · (dy - Σ y · dy), the sum along `axis`."""
+
+    axis: int = -1
+    onnx = GRADIENT
+
+    def infer(self, y: TensorType, dy: TensorType) -> TensorType:
+        self.check(dy == y, "the gradient is not of the result's type", expected=str(y), got=dy)
+        return y
+
+    def forward(self, xp: Xp, y: Array, dy: Array) -> Array:
+        return y * (dy - (y * dy).sum(axis=self.axis, keepdims=True))
+
+    def decompose(self, y: Value, dy: Value) -> Value:
+        return y * (dy - ReduceSum((self.axis,), keepdims=True)(y * dy))
+
+    def flops(self, y: TensorType, dy: TensorType) -> int:
+        return 4 * y.size
+
+
+@dataclass(frozen=True)
+class LogSoftmax(AlongAxis):
+    """x - ln Σ eˣ along `axis`, shifted by the maximum so that nothing overflows"""
+
+    onnx = OnnxMap("LogSoftmax", axis=integer("axis"))
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        shifted = x - x.max(axis=self.axis, keepdims=True)
+        return shifted - xp.log(xp.exp(shifted).sum(axis=self.axis, keepdims=True))
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy - Exp()(y) * ReduceSum((self.axis,), keepdims=True)(dy),)
+
+
+def _sparsemax_to_onnx(g: Emitter, y: Value, x: str) -> str:
+    op, dtype = y.op, str(y.dtype)
+    assert isinstance(op, Sparsemax)
+    axis = op.axis % len(y.shape)
+    along = g.constant([axis], "int64")
+    shifted = g.node("Sub", x, g.node("ReduceMax", x, along, keepdims=1))
+    falling = g.node("TopK", shifted, g.constant([y.shape[axis]], "int64"), outputs=2, axis=axis)
+    sums = g.node("CumSum", falling, g.constant(axis, "int64"))
+    shape = [-1 if place == axis else 1 for place in range(len(y.shape))]
+    ranks = g.node(
+        "Reshape", g.constant([float(k + 1) for k in range(y.shape[axis])], dtype), g.constant(shape, "int64")
+    )
+    one = g.constant(1.0, dtype)
+    inside = g.node("Greater", g.node("Add", g.node("Mul", falling, ranks), one), sums)
+    inside = g.node("Cast", inside, to=y.dtype)
+    count = g.node("ReduceSum", inside, along, keepdims=1)
+    total = g.node("ReduceSum", g.node("Mul", falling, inside), along, keepdims=1)
+    threshold = g.node("Div", g.node("Sub", total, one), count)
+    return g.node("Relu", g.node("Sub", shifted, threshold))
+
+
+@dataclass(frozen=True)
+class Sparsemax(AlongAxis):
+    """The point of the simplex nearest to x along `axis`: max(x - τ, 0) with τ such that the sum is 1.
+
+    Martins and Astudillo 2016, arXiv:1602.02068, algorithm 1. Far from it, elements are exactly 0.
+    """
+
+    onnx = OnnxExpansion(_sparsemax_to_onnx)
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        shifted = x - x.max(axis=self.axis, keepdims=True)  # any shift gives the same; this one loses no digits
+        falling = -xp.sort(-shifted, axis=self.axis)
+        shape = [1] * x.ndim
+        shape[self.axis] = -1
+        ranks = xp.arange(1, x.shape[self.axis] + 1, dtype=x.dtype).reshape(shape)
+        inside = 1 + ranks * falling > falling.cumsum(axis=self.axis)
+        count = inside.sum(axis=self.axis, keepdims=True, dtype=x.dtype)
+        threshold = ((falling * inside).sum(axis=self.axis, keepdims=True) - 1) / xp.maximum(count, 1)
+        return xp.maximum(shifted - threshold, 0)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        """Of the elements that are not 0: dy minus the mean of dy over them; 0 of the others."""
+        total = ReduceSum((self.axis,), keepdims=True)
+        inside = cast(Greater()(y, scalar(0.0, y.dtype)), dy.dtype)
+        return (inside * (dy - total(dy * inside) / total(inside)),)
+
+    def flops(self, x: TensorType) -> int:
+        return x.size * (6 + max(x.shape[self.axis], 2).bit_length())
