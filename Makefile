@@ -19,7 +19,7 @@ IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train test test-peers lint format type bench lock wheel clean
+.PHONY: help install train test test-peers lint format type docs bench lock wheel clean
 
 help: ## this list
 	@echo "make TARGET [ARGS=…] [PYTHON=python3.12]"
@@ -49,6 +49,9 @@ format: $(DEV) ## let ruff mend what it can
 
 type: $(DEV) ## mypy --strict
 	$(BIN)/mypy
+
+docs: $(RUNTIME) ## docs/reference anew, from the classes
+	$(BIN)/netspec schema --docs docs/reference
 
 bench: $(PEERS) ## every benchmark beside its peers, which go into .venv-bench; ARGS="--quick --only mnist,training"
 	$(BENCH)/bin/python -m benchmarks.all $(ARGS)

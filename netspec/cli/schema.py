@@ -1,7 +1,8 @@
-"""`netspec schema`: the spec language as JSON Schema, for completion and hover in editors."""
+"""`netspec schema`: the spec language as JSON Schema for editors, or as pages to read."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -15,11 +16,19 @@ app = command_app()
 
 @app.command(
     cls=Plain,
-    epilog=examples("netspec schema > netspec.schema.json", "netspec schema train > train.schema.json"),
+    epilog=examples(
+        "netspec schema > netspec.schema.json",
+        "netspec schema train > train.schema.json",
+        "netspec schema --docs reference",
+    ),
 )
 def schema(
     kind: Annotated[
         str | None, typer.Argument(metavar="[net|train]", help="Of which files. Default: both.", show_default=False)
+    ] = None,
+    docs: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write the reference of all classes there instead.", show_default=False),
     ] = None,
 ) -> None:
     """Print the JSON Schema of net and training files.
@@ -30,7 +39,17 @@ def schema(
     from netspec.cli import specs  # noqa: F401  # makes all layers, solvers and data sources known
     from netspec.schema.jsonschema import json_schema
 
-    print_json(json_schema(_kind(kind)))
+    wanted = _kind(kind)
+    if docs is None:
+        print_json(json_schema(wanted))
+        return
+    if kind is not None:
+        raise InputError(
+            f"the reference is of both kinds of files, not of {kind} files alone", hint=f"leave out `{kind}`"
+        )
+    from netspec.cli.reference import write_pages
+
+    print(f"{write_pages(docs)} pages below {docs}")
 
 
 def _kind(given: str | None) -> Literal["net", "train"] | None:

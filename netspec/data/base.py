@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol
 
 from pydantic import AfterValidator, Field
 
@@ -79,6 +79,9 @@ ClassNames = Annotated[list[str], Field(min_length=1), AfterValidator(_distinct)
 class Source(SplitFields):
     """A source's fields in YAML, and how to open it."""
 
+    samples: ClassVar[tuple[dict[str, Any], ...]] = ()
+    """Fields as they may be written, for the reference and its tests; files need not be there."""
+
     def open(self, *, seed: int = 0) -> Dataset:
         """The samples. `seed` is for sources that make samples up. Raises InputError where a file is damaged."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it is opened")
@@ -108,6 +111,9 @@ class SampleKeys:
 
 class Transform(Spec):
     """Changes one field of every sample."""
+
+    samples: ClassVar[tuple[dict[str, Any], ...]] = ()
+    """Fields as they may be written, for the reference and its tests."""
 
     apply_to: str | None = None
     """the field of the source to change; default: the first one that is not a single number and holds uint8 or

@@ -105,12 +105,17 @@ def _union(registry: Registry[Any]) -> dict[str, Any]:
     return {"anyOf": [*members, *names, EXPRESSION]}
 
 
-def _definitions(cls: type[Spec], name: str, tag: str | None = None) -> dict[str, Any]:
-    """The schema of a class under `name`, and those of the classes it holds under theirs."""
+def class_schema(cls: type[Spec]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schema of a class without expressions, and those of the classes that it holds by their names."""
     made = cls.model_json_schema(schema_generator=_Generator)
     inner = made.pop("$defs", {})
-    if "$ref" in made:  # a class that holds itself
-        made = inner.pop(cls.__name__)
+    return (inner[cls.__name__] if "$ref" in made else made), inner  # a class that holds itself is among the inner
+
+
+def _definitions(cls: type[Spec], name: str, tag: str | None = None) -> dict[str, Any]:
+    """The schema of a class under `name`, and those of the classes it holds under theirs."""
+    made, inner = class_schema(cls)
+    inner.pop(cls.__name__, None)
     made["description"] = inspect.cleandoc(cls.__doc__ or "")
     if tag:
         made["required"] = [tag, *(field for field in made.get("required", []) if field != tag)]

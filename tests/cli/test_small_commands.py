@@ -31,3 +31,13 @@ def test_kernels_that_are_not_there_are_named_with_the_reason(netspec, monkeypat
     assert cpu["missing"] == {"onednn": "NETSPEC_ONEDNN=off"}
     assert "onednn" not in cpu["kernels"]
     assert "onednn     missing: NETSPEC_ONEDNN=off" in netspec("devices").out
+
+
+def test_the_reference_is_written_as_pages(netspec, tmp_path):
+    found = netspec("schema", "--docs", tmp_path / "reference")
+    assert found.status == 0
+    pages = len(list((tmp_path / "reference").rglob("*.md")))
+    assert found.out == f"{pages} pages below {tmp_path / 'reference'}\n"
+    refused = netspec("schema", "net", "--docs", tmp_path / "other")
+    assert refused.status == 2
+    assert "hint: leave out `net`" in refused.err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -69,6 +69,8 @@ class Csv(Source):
     """what stands between two cells: `,`, `;`, `"\\t"`"""
     missing: Missing = "error"
     """what a missing feature becomes (an empty cell, `?`, `NA`, `N/A`, `NaN`, `null`): an error, or this number"""
+
+    samples: ClassVar = ({"path": "train.csv", "header": True, "label": "species"},)
 
     def open(self, *, seed: int = 0) -> Dataset:
         """The table, read whole."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from netspec.data.base import Dataset, Source, blamed_on
 from netspec.schema.data import SOURCES
@@ -21,6 +21,8 @@ class Idx(Source):
     """path of the file of images, relative to this file"""
     labels: FilePath
     """path of the file of labels, relative to this file"""
+
+    samples: ClassVar = ({"images": "train-images-idx3-ubyte.gz", "labels": "train-labels-idx1-ubyte.gz"},)
 
     def open(self, *, seed: int = 0) -> Dataset:
         """Both files, read whole."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
@@ -44,6 +44,8 @@ class ImageFolder(Source):
     """how images are resized"""
     classes: ClassNames | None = None
     """the class folders in the order of their labels; default: all of them, sorted by name"""
+
+    samples: ClassVar = ({"path": "photos/train", "classes": ["cat", "dog"]},)
 
     def open(self, *, seed: int = 0) -> Dataset:
         """The list of files; images are read batch by batch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from netspec.data.base import Dataset, FieldType, Source, blamed_on
 from netspec.data.bundled import zoo_root
@@ -27,6 +27,8 @@ class Mnist(Source):
     """which of the two parts"""
     path: FilePath | None = None
     """another folder with the four idx files under MNIST's names (Fashion-MNIST, …); default: the shipped one"""
+
+    samples: ClassVar = ({"split": "train"},)
 
     def open(self, *, seed: int = 0) -> Dataset:
         """The two files of the split, read whole (47 MB for `train`)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from netspec.data.base import Dataset, Source, blamed_on
 from netspec.schema.data import SOURCES
@@ -19,6 +19,8 @@ class Npz(Source):
     source: Literal["npz"] = "npz"
     path: FilePath
     """path of the file, relative to this file"""
+
+    samples: ClassVar = ({"path": "train.npz"},)
 
     def open(self, *, seed: int = 0) -> Dataset:
         """The file, read whole."""

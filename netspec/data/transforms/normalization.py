@@ -44,6 +44,8 @@ class Normalization(Transform):
     adapt: bool = False
     """compute `mean` and `variance` from the training split"""
 
+    samples: ClassVar = ({"mean": 33.3, "variance": 6172.6},)
+
     @model_validator(mode="after")
     def _values_or_adapt(self) -> Self:
         given = [name for name in ("mean", "variance") if getattr(self, name) is not None]

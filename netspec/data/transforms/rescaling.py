@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from netspec.data.base import FieldType, SampleKeys, Transform
 from netspec.schema.data import TRANSFORMS
@@ -20,6 +20,8 @@ class Rescaling(Transform):
     """the factor"""
     offset: float = 0.0
     """what is added after scaling"""
+
+    samples: ClassVar = ({"scale": "${1/255}"},)
 
     def infer(self, field: FieldType) -> FieldType:
         """(…) of any type → (…) of float32."""

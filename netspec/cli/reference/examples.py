@@ -1,0 +1,164 @@
+"""An example in YAML of every class, made of its first sample, and what building the samples tells of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from netspec.compile import Built, build
+from netspec.graph.graph import Graph
+from netspec.graph.types import TensorType
+from netspec.graph.value import Value
+from netspec.layers.base import LayerSpec, LossSpec, MetricSpec, Sample
+from netspec.layers.dense import Dense
+from netspec.schema.flow import flow, item, plain
+from netspec.schema.load import load_net
+
+WIDTH = 110
+LAYER = "example"
+SPLIT = {"source": "mnist", "split": "train", "batch_size": 64}
+"""The split that a transform is shown in."""
+
+Judged = type[LayerSpec] | type[LossSpec] | type[MetricSpec]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A sample of a layer, loss or metric as a whole net."""
+
+    cls: Judged
+    sample: Sample
+
+    @cached_property
+    def inputs(self) -> dict[str, dict[str, Any]]:
+        """The inputs of the net, called as the class calls what it reads."""
+        made = {}
+        for index, (shape, dtype) in enumerate(zip(self.sample.shapes, self.sample.dtypes, strict=True)):
+            element = {} if dtype == "float32" else {"dtype": dtype}
+            made[self._operand(index)] = {"shape": list(shape[1:]), **element}
+        return made
+
+    def _operand(self, index: int) -> str:
+        parameters = list(inspect.signature(self.cls.build).parameters.values())[2:]
+        names = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+        return names[index] if index < len(names) else f"x{index}"
+
+    @cached_property
+    def net(self) -> dict[str, Any]:
+        """The net as Python data."""
+        first, *rest = self.inputs
+        fields = {"type": self.cls.model_fields["type"].default, **self.sample.fields}
+        made: dict[str, Any] = {"netspec": 1, "inputs": self.inputs}
+        if issubclass(self.cls, LayerSpec):
+            return {**made, "layers": [{"name": LAYER, **fields, **({"from": [first, *rest]} if rest else {})}]}
+        layer = {"name": "output", "type": "Activation", "activation": "linear"}
+        sources = {"from": ["output", *rest]}
+        return {**made, "layers": [layer], "losses" if self._is_loss else "metrics": [{**fields, **sources}]}
+
+    @property
+    def _is_loss(self) -> bool:
+        return issubclass(self.cls, LossSpec)
+
+    @cached_property
+    def built(self) -> Built:
+        """The net's graph values in its inference form, for a batch as large as the sample's."""
+        return build(load_net(self.net), self.sample.shapes[0][0], training=False)
+
+    @property
+    def results(self) -> dict[str, Value]:
+        """The outputs of the layer, the loss, or the totals of the metric."""
+        if issubclass(self.cls, LayerSpec):
+            return {name: value for name, value in self.built.values.items() if name not in self.inputs}
+        if self._is_loss:
+            return dict(self.built.losses)
+        ((_, totals),) = self.built.metrics.values()
+        return {f"total {index}": value for index, value in enumerate(totals)}
+
+    @property
+    def states(self) -> dict[str, TensorType]:
+        """The types of the layer's parameters and statistics by their names."""
+        found = self.built.builder.states.items()
+        return {name.removeprefix(f"{LAYER}/"): info.value.type for name, info in found}
+
+
+def cases_of(cls: Judged) -> list[Case]:
+    """All samples of a layer, loss or metric."""
+    return [Case(cls, sample) for sample in cls.samples]
+
+
+def onnx_operators(cls: Judged) -> tuple[list[str], list[str]]:
+    """The ONNX operators that the inference forms of a layer's samples are written in; why some cannot be written."""
+    from netspec.exchange.onnx_emit import emit
+    from netspec.exchange.onnx_tidy import tidy
+
+    operators: set[str] = set()
+    reasons: dict[str, None] = {}
+    for case in cases_of(cls):
+        graph, problems = emit(Graph(case.results))
+        operators |= {node.op_type for node in tidy(graph).nodes}
+        reasons |= dict.fromkeys(problem.message for problem in problems)
+    return sorted(operators), list(reasons)
+
+
+def _net_text(net: Mapping[str, Any]) -> str:
+    """A net file."""
+    lines = ["netspec: 1", "inputs:"]
+    lines += [f"  {plain(name)}: {flow(one)}" for name, one in net["inputs"].items()]
+    for section in ("layers", "losses", "metrics"):
+        if section in net:
+            lines += [f"{section}:", *(line for one in net[section] for line in item(one, 2, WIDTH))]
+    return "\n".join(lines) + "\n"
+
+
+def _first_fields(cls: type[Any]) -> dict[str, Any]:
+    """The first sample that gives a field; that of a class with none, or with defaults alone, is empty."""
+    return dict(next((sample for sample in cls.samples if sample), {}))
+
+
+def _judged(cls: type[Any]) -> str:
+    return _net_text(cases_of(cls)[0].net)
+
+
+def _solver(cls: type[Any]) -> str:
+    return f"solver: {flow({'type': cls.model_fields['type'].default, **_first_fields(cls)})}\n"
+
+
+def _schedule(cls: type[Any]) -> str:
+    rate = {"type": cls.model_fields["type"].default, **_first_fields(cls)}
+    return f"solver: {flow({'type': 'SGD', 'learning_rate': rate})}\n"
+
+
+def _source(cls: type[Any]) -> str:
+    split = {"source": cls.model_fields["source"].default, **_first_fields(cls), "batch_size": SPLIT["batch_size"]}
+    return f"data:\n  train: {flow(split)}\n"
+
+
+def _transform(cls: type[Any]) -> str:
+    transform = {"type": cls.model_fields["type"].default, **_first_fields(cls)}
+    return f"data:\n  train: {flow({**SPLIT, 'transforms': [transform]})}\n"
+
+
+_EXAMPLES: Mapping[str, Callable[[type[Any]], str]] = {
+    "layer": _judged,
+    "loss": _judged,
+    "metric": _judged,
+    "solver": _solver,
+    "schedule": _schedule,
+    "data source": _source,
+    "transform": _transform,
+}
+
+
+def example(kind: str, cls: type[Any]) -> str:
+    """A net file, or a part of a train file, that uses the class; "" where no sample tells how."""
+    if kind in _EXAMPLES:
+        return _EXAMPLES[kind](cls)
+    field = next((name for name in (kind, f"kernel_{kind}") if name in Dense.model_fields), None)
+    if field is None:
+        return ""
+    name, fields = cls.model_fields["type"].default, _first_fields(cls)
+    layer = {"type": "Dense", "units": 4, field: {"type": name, **fields} if fields else name}
+    return _net_text({"inputs": {"x": {"shape": [4]}}, "layers": [layer]})

@@ -1,0 +1,36 @@
+"""The reference shows an example of every class; each is right as it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netspec.cli.preflight import preflight
+from netspec.cli.reference.examples import example
+from netspec.data.bundled import zoo_root
+from netspec.schema.kinds import REGISTRIES
+
+CLASSES = [(kind, name) for kind, registry in REGISTRIES.items() for name in registry.names()]
+LENET = zoo_root() / "lenet_mnist" / "net.yaml"
+TRAINING = {
+    "data": "data: {train: {source: mnist, split: train, batch_size: 64}}",
+    "solver": "solver: SGD",
+    "train": "train: {max_epochs: 1}",
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), CLASSES)
+def test_the_example_of_every_class_is_right(kind: str, name: str, tmp_path: Path):
+    registry: Any = REGISTRIES[kind]
+    text = example(kind, registry[name])
+    assert text, "no sample tells how it is written"
+    assert name in text
+    if not text.startswith("netspec:"):
+        shown = text.partition(":")[0]
+        rest = [line for section, line in TRAINING.items() if section != shown]
+        text = "\n".join(["netspec: 1", f"net: {LENET}", *rest, text])
+    file = tmp_path / "example.yaml"
+    file.write_text(text, encoding="utf-8")
+    preflight(file)
