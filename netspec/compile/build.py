@@ -48,6 +48,7 @@ def build(
         name: builder.input(name, input_type(one, batch_size, dtype)) for name, one in spec.inputs.items()
     }
     taken = {*values, *(layer.name for layer in names.layers)}
+    masks: dict[str, Value | None] = {}
     problems: list[Problem] = []
 
     def call(link: LayerLink | LossLink | MetricLink, what: str) -> Any:
@@ -57,9 +58,14 @@ def build(
         inputs = [value for value in found if value is not None]
         if len(inputs) < len(found):
             return None
-        with in_scope(builder.enter(thing, link.name)) as scope:
+        with in_scope(builder.enter(thing, link.name, [masks.get(source) for source in link.sources])) as scope:
             try:
                 _check_arity(thing, inputs, scope)
+                if isinstance(link, LayerLink):
+                    made, mask = thing.call(builder, *inputs), thing.mask(builder, *inputs)
+                    given = mask if isinstance(mask, tuple) else (mask,)
+                    masks.update({link.name: given[0], **dict(zip(link.outputs, given, strict=False))})
+                    return made
                 made = thing.build(builder, *inputs)
                 return made * thing.weight if isinstance(link, LossLink) and thing.weight != 1.0 else made
             except ShapeMismatch as mismatch:

@@ -10,6 +10,7 @@ from zlib import crc32
 
 from pydantic import BeforeValidator, Field
 
+from netspec.graph.fused import several
 from netspec.graph.ops.elementwise import cast
 from netspec.graph.ops.random import RNG_INPUT, RNG_TYPE, RandomUniform
 from netspec.graph.ops.source import Input, State
@@ -79,6 +80,8 @@ class Builder:
     penalties: list[Value] = field(default_factory=list)
     domains: dict[str, Domain] = field(default_factory=dict)
     inputs: dict[str, Value] = field(default_factory=dict)
+    masks: tuple[Value | None, ...] = ()
+    """For each input of what is being built which of its places count, as bool (N, …); None where all do."""
     _layer: LayerFields | None = None
     _name: str = ""
     _streams: int = 0
@@ -90,8 +93,11 @@ class Builder:
                 self.inputs[name] = Input(name, type_)()
         return self.inputs[name]
 
-    def enter(self, layer: LayerFields | LossFields | MetricFields, name: str) -> Scope:
-        """Start building the layer; parameters and random streams made next belong to it."""
+    def enter(
+        self, layer: LayerFields | LossFields | MetricFields, name: str, masks: Sequence[Value | None] = ()
+    ) -> Scope:
+        """Start building the layer; parameters and random streams made next belong to it. `masks`: of its inputs."""
+        self.masks = tuple(masks)
         self._layer = layer if isinstance(layer, LayerFields) else None
         self._name, self._streams = name, 0
         what = "loss" if isinstance(layer, LossFields) else "metric" if isinstance(layer, MetricFields) else "layer"
@@ -139,6 +145,15 @@ class Builder:
         decay = _multiplier(layer, "weight_decay_multiplier", name)
         self.states[full] = StateInfo(value, initial, role, trainable, rate, decay)
         return value
+
+    def penalize_activity(self, penalty: RegularizerSpec, *outputs: Value) -> None:
+        """In training add the penalty on each output, divided by the number of samples."""
+        if self.training:
+            self.penalties += [penalty.penalty(self.floating(y)) * (1 / y.shape[0]) for y in outputs]
+
+    def mask(self, index: int = 0) -> Value | None:
+        """The mask of an input of what is being built: bool, True where a place counts; None where all do."""
+        return self.masks[index] if index < len(self.masks) else None
 
     def update(self, state: Value, new: Value) -> None:
         """Give `state` the value `new` after each training step."""
@@ -254,6 +269,8 @@ class Sample:
     """Intervals that the float inputs are drawn from; None, or no entry, for normal numbers."""
     one_way: bool = False
     """Whether the layer with these fields does not come back from an ONNX file."""
+    masks: tuple[tuple[int, ...] | None, ...] = ()
+    """Shapes of the masks of the inputs; None, or no entry, for an input without one."""
 
     @classmethod
     def of(
@@ -263,10 +280,12 @@ class Sample:
         high: int = 4,
         ranges: Sequence[tuple[float, float] | None] = (),
         one_way: bool = False,
+        masks: Sequence[tuple[int, ...] | None] = (),
         **fields: Any,
     ) -> Sample:
         """A sample from shapes (batch axis included) and fields."""
-        return cls(fields, shapes, tuple(dtypes) or ("float32",) * len(shapes), high, tuple(ranges), one_way)
+        dtypes = tuple(dtypes) or ("float32",) * len(shapes)
+        return cls(fields, shapes, dtypes, high, tuple(ranges), one_way, tuple(masks))
 
 
 class LayerSpec(LayerFields):
@@ -277,6 +296,20 @@ class LayerSpec(LayerFields):
     """Why the layer does not come back from an ONNX file, where it does not."""
     alike: ClassVar[tuple[str, ...]] = ()
     """Layers that are written the same in ONNX, and that it may come back as."""
+    passes_mask: ClassVar[bool] = False
+    """Whether the places of the first input that count are those of the output: then its mask is passed on."""
+
+    def call(self, net: Builder, *inputs: Value) -> Any:
+        """What `build` makes; in training also the penalty on it."""
+        made = self.build(net, *inputs)
+        if self.activity_regularizer is not None:
+            penalty: Any = self.activity_regularizer  # a `RegularizerSpec`, as all members of that registry are
+            net.penalize_activity(penalty, *several(made))
+        return made
+
+    def mask(self, net: Builder, *inputs: Value) -> Value | None | tuple[Value | None, ...]:
+        """The mask of the first output, or of several, from `net.masks` and the inputs; None: all places count."""
+        return net.mask() if self.passes_mask else None
 
     def build(self, net: Builder, *inputs: Any, **_: Any) -> Value | tuple[Value, ...]:
         """The layer's output from its inputs, as graph values. The signature says how many inputs it takes.

@@ -1,10 +1,14 @@
-"""Embedding: a learned vector for each whole number."""
+"""Embedding: a learned vector for each whole number. ReversibleEmbedding: also back, from vectors to scores."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from netspec.graph.ops.linear import Gather
+from pydantic import Field
+
+from netspec.graph.ops.elementwise import Greater, elementwise
+from netspec.graph.ops.functions import Tanh
+from netspec.graph.ops.linear import Gather, MatMul
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
 from netspec.layers.initializers import Initializer, RandomUniform
@@ -12,14 +16,9 @@ from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
 
 
-@LAYERS.register
-class Embedding(LayerSpec):
-    """Look up a learned vector for each whole number: words, categories.
+class EmbeddingSpec(LayerSpec):
+    """Base of embeddings: a table of vectors."""
 
-    Input (N, …) whole numbers from 0 to input_dim - 1, output (N, …, output_dim).
-    """
-
-    type: Literal["Embedding"] = "Embedding"
     input_dim: PositiveInt
     """how many different numbers there are: the size of the vocabulary"""
     output_dim: PositiveInt
@@ -28,13 +27,15 @@ class Embedding(LayerSpec):
     """first values of `embeddings` (input_dim, output_dim)"""
     embeddings_regularizer: Regularizer | None = None
     """penalty on `embeddings`, added to the loss"""
+    mask_zero: bool = False
+    """true: the number 0 fills up: its places do not count, which layers behind that know masks heed"""
 
-    samples: ClassVar = (
-        Sample.of((2, 5), dtypes=("int32",), high=4, input_dim=4, output_dim=3),
-        Sample.of((3,), dtypes=("int64",), high=5, input_dim=7, output_dim=2),
-    )
+    def table(self, net: Builder) -> Value:
+        """The vectors, one a row."""
+        shape = (self.input_dim, self.output_dim)
+        return net.parameter("embeddings", shape, self.embeddings_initializer, self.embeddings_regularizer)
 
-    def build(self, net: Builder, index: Value) -> Value:
+    def looked_up(self, net: Builder, table: Value, index: Value) -> Value:
         """index: (N, …) → (N, …, output_dim)."""
         need(
             not index.dtype.is_float,
@@ -43,6 +44,75 @@ class Embedding(LayerSpec):
             got=index.type,
         )
         net.require_range(index, 0, self.input_dim, f"`input_dim` is {self.input_dim}")
-        shape = (self.input_dim, self.output_dim)
-        table = net.parameter("embeddings", shape, self.embeddings_initializer, self.embeddings_regularizer)
         return Gather()(table, index)
+
+    def mask(self, net: Builder, *inputs: Value) -> Value | None:
+        """The places of other numbers than 0, if 0 fills up."""
+        return elementwise(Greater(), inputs[0], 0) if self.mask_zero else None
+
+
+@LAYERS.register
+class Embedding(EmbeddingSpec):
+    """Look up a learned vector for each whole number: words, categories.
+
+    Input (N, …) whole numbers from 0 to input_dim - 1, output (N, …, output_dim).
+    """
+
+    type: Literal["Embedding"] = "Embedding"
+
+    samples: ClassVar = (
+        Sample.of((2, 5), dtypes=("int32",), high=4, input_dim=4, output_dim=3),
+        Sample.of((3,), dtypes=("int64",), high=5, input_dim=7, output_dim=2),
+    )
+
+    def build(self, net: Builder, index: Value) -> Value:
+        """index: (N, …) → (N, …, output_dim)."""
+        return self.looked_up(net, self.table(net), index)
+
+
+@LAYERS.register
+class ReversibleEmbedding(EmbeddingSpec):
+    """As Embedding, and the way back: with `reverse` a score of each whole number for vectors.
+
+    Input (N, …) whole numbers, output (N, …, output_dim); with `reverse` input (N, …, output_dim), output
+    (N, …, input_dim) by the same table, transposed. A language model has it twice: `{name: words, …}` at its start, and
+    `{type: ReversibleEmbedding, share: words, reverse: true, …}` at its end. Press and Wolf 2016, arXiv:1608.05859.
+    """
+
+    type: Literal["ReversibleEmbedding"] = "ReversibleEmbedding"
+    reverse: bool = False
+    """true: from vectors to scores. An argument of the call in Keras"""
+    tie_weights: bool = True
+    """false: the way back has a matrix of its own, `reverse_embeddings` (output_dim, input_dim)"""
+    logit_soft_cap: float | None = Field(default=None, gt=0)
+    """keep scores between ± this number: cap · tanh(score / cap)"""
+
+    alike: ClassVar = ("Embedding", "Dense")
+    samples: ClassVar = (
+        Sample.of((2, 5), dtypes=("int32",), high=4, input_dim=4, output_dim=3),
+        Sample.of((2, 3, 4), input_dim=5, output_dim=4, reverse=True),
+        Sample.of((2, 4), input_dim=3, output_dim=4, reverse=True, tie_weights=False, logit_soft_cap=2.0, one_way=True),
+    )
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, …) → (N, …, output_dim), or with `reverse` (N, …, output_dim) → (N, …, input_dim)."""
+        if not self.reverse:
+            return self.looked_up(net, self.table(net), x)
+        need(
+            len(x.shape) >= 2 and x.shape[-1] == self.output_dim,
+            "the vectors have another length than those of the table",
+            expected=f"(batch, …, {self.output_dim})",
+            got=x.type,
+        )
+        x = net.floating(x)
+        if self.tie_weights:
+            y = MatMul(transpose_b=True)(x, self.table(net))
+        else:
+            matrix = self.output_dim, self.input_dim
+            y = MatMul()(x, net.parameter("reverse_embeddings", matrix, self.embeddings_initializer))
+        cap = self.logit_soft_cap
+        return y if cap is None else Tanh()(y * (1 / cap)) * cap
+
+    def mask(self, net: Builder, *inputs: Value) -> Value | None:
+        """As Embedding's; the way back stops masks."""
+        return None if self.reverse else super().mask(net, *inputs)

@@ -6,6 +6,7 @@ precision, or on what else the net holds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Annotated, Any, ClassVar, Literal
 from zlib import crc32
@@ -51,6 +52,18 @@ class InitializerSpec(Spec):
 
 
 Initializer = Annotated[InitializerSpec, Member(INITIALIZERS)]
+
+
+@dataclass(frozen=True)
+class OfMatrix:
+    """First values of a kernel of several axes: those of the matrix (inputs, outputs) that it stands for."""
+
+    initial: InitializerSpec
+    matrix: tuple[int, int]
+
+    def sample(self, seed: int, name: str, shape: tuple[int, ...], dtype: str) -> Any:
+        """An array of the kernel's shape."""
+        return self.initial.sample(seed, name, self.matrix, dtype).reshape(shape)
 
 
 @INITIALIZERS.register

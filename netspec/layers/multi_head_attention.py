@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod, sqrt
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -15,25 +14,13 @@ from netspec.graph.ops.shape import Transpose
 from netspec.graph.types import DType
 from netspec.graph.value import Value
 from netspec.layers.attention import need_sequences, weighted_mean
-from netspec.layers.base import Builder, Initial, LayerSpec, PositiveInt, Sample, need
-from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
+from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.initializers import GlorotUniform, Initializer, OfMatrix, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
 
 Inputs: TypeAlias = tuple[Value, Value, Value, Value | None]
 """Query, value, key, and a mask."""
-
-
-@dataclass(frozen=True)
-class _OfMatrix:
-    """First values of a kernel of several axes: those of the matrix (inputs, outputs) that it stands for."""
-
-    initial: Initial
-    matrix: tuple[int, int]
-
-    def sample(self, seed: int, name: str, shape: tuple[int, ...], dtype: str) -> Any:
-        """An array of the kernel's shape."""
-        return self.initial.sample(seed, name, self.matrix, dtype).reshape(shape)
 
 
 class HeadsSpec(LayerSpec):
@@ -97,7 +84,7 @@ class HeadsSpec(LayerSpec):
         """The kernel of a projection as a matrix; the first `inputs` axes are those of what goes in."""
         first, second, third = shape
         matrix = (first * second, third) if inputs == 2 else (first, second * third)
-        initial = _OfMatrix(self.kernel_initializer, matrix)
+        initial = OfMatrix(self.kernel_initializer, matrix)
         return reshape_to(net.parameter(f"{name}/kernel", shape, initial, self.kernel_regularizer), matrix)
 
 

@@ -49,6 +49,9 @@ CAFFE_PARAMS = tuple(
 )
 
 
+REGULARIZERS: Registry[Spec] = Registry("regularizer")
+
+
 class LayerFields(Spec):
     """What every layer has in YAML, whatever its type."""
 
@@ -96,6 +99,8 @@ class LayerFields(Spec):
     """factor on the learning rate of this layer's parameters; one number, or one for each parameter"""
     weight_decay_multiplier: Multiplier = 1.0
     """factor on the solver's weight decay for this layer's parameters; one number, or one for each parameter"""
+    activity_regularizer: Annotated[Spec, Member(REGULARIZERS)] | None = None
+    """penalty on the output, divided by the number of samples, added to the loss in training"""
 
     def output_names(self) -> tuple[str, ...]:
         """Names of the layer's outputs in the order in which it makes them, where it has several: `lstm.state_h`.
@@ -130,7 +135,6 @@ LOSSES: Registry[LossFields] = Registry("loss")
 METRICS: Registry[MetricFields] = Registry("metric")
 ACTIVATIONS: Registry[Spec] = Registry("activation")
 INITIALIZERS: Registry[Spec] = Registry("initializer")
-REGULARIZERS: Registry[Spec] = Registry("regularizer")
 SOLVERS: Registry[Spec] = Registry("solver")
 SCHEDULES: Registry[Spec] = Registry("schedule")
 

@@ -14,7 +14,7 @@ from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value, in_scope
-from netspec.layers.base import Builder
+from netspec.layers.base import Builder, LayerSpec
 from netspec.schema.kinds import LAYERS, LOSSES, METRICS
 from netspec.schema.spec import Registry
 from tests.interpret import evaluate
@@ -65,7 +65,7 @@ def _apply(registry: Registry[Any], fields: str | dict[str, Any], inputs: tuple[
     spec = registry.parse(fields)
     values = [net.input(f"x{i}", TensorType(x.shape, DType(str(x.dtype)))) for i, x in enumerate(arrays)]
     with in_scope(net.enter(spec, "it")):
-        made = spec.build(net, *values)
+        made = spec.call(net, *values) if isinstance(spec, LayerSpec) else spec.build(net, *values)
     feeds: dict[str, Any] = {f"x{i}": x for i, x in enumerate(arrays)}
     for name, state in net.states.items():
         given = states.get(name.removeprefix("it/"))

@@ -57,7 +57,8 @@ def keras() -> Any:
 def described(case: Case) -> str:
     """What a recording is of: it is out of date when this changes."""
     sample = case.sample
-    return json.dumps([case.fields, sample.shapes, sample.dtypes, sample.high, sample.ranges], default=list)
+    masks = [sample.masks] if sample.masks else []
+    return json.dumps([case.fields, sample.shapes, sample.dtypes, sample.high, sample.ranges, *masks], default=list)
 
 
 def tensor(array: np.ndarray) -> Any:

@@ -20,8 +20,8 @@ from netspec.graph.ops.elementwise import cast
 from netspec.graph.ops.random import RNG_INPUT, RNG_TYPE
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.types import DType, TensorType
-from netspec.graph.value import Value, in_scope
-from netspec.layers.base import Builder, Sample
+from netspec.graph.value import Scope, Value, in_scope
+from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.schema.kinds import LAYERS, LOSSES, METRICS
 from netspec.schema.spec import Registry
 
@@ -119,23 +119,42 @@ def generator(name: str) -> np.random.Generator:
     return np.random.default_rng(crc32(name.encode()))
 
 
+def opened(case: Case, net: Builder, size: int | None = None) -> tuple[Scope, list[Value]]:
+    """The inputs `x0`, `x1`, … of a case and the masks `mask0`, … of those that have one; then its scope is entered.
+
+    With `size` the batch is another than the sample's.
+    """
+    sample = case.sample
+
+    def declared(label: str, shape: tuple[int, ...], dtype: DType) -> Value:
+        return net.input(label, TensorType(shape if size is None else (size, *shape[1:]), dtype))
+
+    dtypes = [net.dtype if name == "float32" else DType(name) for name in sample.dtypes]
+    inputs = [
+        declared(f"x{i}", shape, dtype) for i, (shape, dtype) in enumerate(zip(sample.shapes, dtypes, strict=True))
+    ]
+    masks = [shape and declared(f"mask{i}", shape, DType.BOOL) for i, shape in enumerate(sample.masks)]
+    return net.enter(case.spec(), "sample", [mask or None for mask in masks]), inputs
+
+
 @cache
 def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> Built:
     """The case as a graph. The numbers are the same for both precisions and both forms."""
     sample, spec, net = case.sample, case.spec(), Builder(training, dtype)
     feeds: dict[str, np.ndarray] = {}
-    inputs: list[Value] = []
+    scope, inputs = opened(case, net)
     for index, (shape, name) in enumerate(zip(sample.shapes, sample.dtypes, strict=True)):
         random, label = generator(f"{case.id}/{index}"), f"x{index}"
         if name == "float32":
             given = sample.ranges[index] if index < len(sample.ranges) else None
-            inputs.append(net.input(label, TensorType(shape, dtype)))
             feeds[label] = spread(random, shape, *(given or (-2.0, 2.0)), offset=0.37 + 0.11 * index).astype(str(dtype))
         else:
-            inputs.append(net.input(label, TensorType(shape, DType(name))))
             feeds[label] = random.integers(0, sample.high, shape).astype(name)
-    with in_scope(net.enter(spec, "sample")):
-        made = spec.build(net, *inputs)
+    for index, mask in enumerate(sample.masks):
+        if mask is not None:
+            feeds[f"mask{index}"] = drawn_mask(generator(f"{case.id}/mask{index}"), mask)
+    with in_scope(scope):
+        made = made_of(spec, net, inputs)
     outputs = made if isinstance(made, tuple) else (made,)
     for name, state in net.states.items():
         low = 0.5 if state.role == "statistic" else -1.5  # variances are positive
@@ -146,6 +165,19 @@ def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> Built:
     result = Built(case, net, outputs, feeds, outputs[0], wrt)
     result.scalar = scalar_of(result)
     return result
+
+
+def made_of(spec: Any, net: Builder, inputs: list[Value]) -> Any:
+    """What a layer, loss or metric makes of the inputs."""
+    return spec.call(net, *inputs) if isinstance(spec, LayerSpec) else spec.build(net, *inputs)
+
+
+def drawn_mask(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """A random mask in which, along the last axis, something counts."""
+    mask = random.integers(0, 2, shape).astype(bool)
+    rows = mask.reshape(-1, shape[-1])
+    rows[np.arange(len(rows)), random.integers(0, shape[-1], len(rows))] = True
+    return mask
 
 
 def scalar_of(one: Built) -> Value:

@@ -19,7 +19,7 @@ import netspec
 from netspec.graph.fused import Anchored, Fed, ForEach, Fused, Step
 from netspec.graph.layout import Layout
 from netspec.graph.op import Op
-from netspec.graph.ops import elementwise, functions, linear, normalization, reduce, shape, special
+from netspec.graph.ops import elementwise, functions, linear, logic, normalization, reduce, shape, special
 from netspec.graph.ops.source import Constant, Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
@@ -70,7 +70,11 @@ _WIDE, _CHANNELS = numbers(2, 3, 5, 4, offset=0.3), (numbers(3, low=0.5), number
 _POSITIVE = (Step(elementwise.Greater(), (0, 1)), Step(elementwise.Where(), (3, 2, 1)))
 """Operand 2 where operand 0 is greater than operand 1, which it is elsewhere: the gradient of a ReLU."""
 
+_TRUE = np.array([[True, True, False, False]])
+
 SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
+    (logic.And(), (_TRUE, _TRUE[:, ::-1])),
+    (logic.Or(), (_TRUE, _TRUE[:, ::-1])),
     (Anchored(_CONV, 2, (_BIAS,)), (_IMAGE, _KERNEL, numbers(4, 1, 1))),
     (Anchored(_CONV, 2, (_BIAS, Step(_RELU, (2,)))), (_IMAGE, _KERNEL, numbers(4, 1, 1))),
     (

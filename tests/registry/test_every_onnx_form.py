@@ -11,11 +11,11 @@ from netspec.exchange.onnx_export import to_onnx
 from netspec.exchange.onnx_model import open_session
 from netspec.graph.graph import Graph
 from netspec.graph.onnx_map import NoOnnx
-from netspec.graph.types import DType, TensorType
-from netspec.graph.value import Value, in_scope
+from netspec.graph.types import DType
+from netspec.graph.value import in_scope
 from netspec.layers.base import Builder
 from tests.interpret import evaluate
-from tests.registry.cases import Case, built, cases
+from tests.registry.cases import Case, built, cases, made_of, opened
 from tests.registry.op_calls import Call, calls, name
 
 WRITTEN = [one for one in calls(DType.FLOAT32) if not isinstance(one.op.onnx, NoOnnx) and one.node.inputs]
@@ -30,13 +30,10 @@ def agree(got: Any, expected: np.ndarray) -> None:
 
 def inference(case: Case, size: int) -> Graph:
     """The layer in its inference form, for another batch size than the sample's."""
-    net, spec, sample = Builder(False, DType.FLOAT32), case.spec(), case.sample
-    inputs: list[Value] = [
-        net.input(f"x{i}", TensorType((size, *shape[1:]), DType(dtype)))
-        for i, (shape, dtype) in enumerate(zip(sample.shapes, sample.dtypes, strict=True))
-    ]
-    with in_scope(net.enter(spec, "sample")):
-        made = spec.build(net, *inputs)
+    net = Builder(False, DType.FLOAT32)
+    scope, inputs = opened(case, net, size)
+    with in_scope(scope):
+        made = made_of(case.spec(), net, inputs)
     outputs = made if isinstance(made, tuple) else (made,)
     return Graph({f"y{index}": y for index, y in enumerate(outputs)})
 
@@ -47,7 +44,7 @@ def test_layer_computes_the_same_for_any_batch(case: Case) -> None:
     states = {label: one.feeds[label] for label in one.builder.states}
     model = to_onnx(lambda size: inference(case, size), states)
     session = open_session(model.model.SerializeToString())
-    arrays = {f"x{i}": one.feeds[f"x{i}"] for i in range(len(case.sample.shapes))}
+    arrays = {label: array for label, array in one.feeds.items() if label.startswith(("x", "mask"))}
     read = {put.name for put in session.get_inputs()}
     for size in (case.sample.shapes[0][0], 1):
         fed = {label: array[:size] for label, array in arrays.items()}

@@ -122,6 +122,17 @@ class Symbol:
     def __ne__(self, other: object) -> Any:
         return self._compare("!=", other)
 
+    def _logical(self, word: str, other: Operand) -> Symbol:
+        if self.kind != DType.BOOL:
+            raise Untraceable(f"it uses {word} on {self.kind}")
+        return self.trace.assign(DType.BOOL, f"{self.name} {word} {self.like(other).name}")
+
+    def __and__(self, other: Operand) -> Symbol:
+        return self._logical("and", other)
+
+    def __or__(self, other: Operand) -> Symbol:
+        return self._logical("or", other)
+
     __hash__ = None  # type: ignore[assignment]  # == makes a symbol, as it makes an array in NumPy
 
     def __bool__(self) -> bool:

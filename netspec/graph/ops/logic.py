@@ -1,0 +1,43 @@
+"""Logic on bool values, with NumPy's broadcasting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from netspec.graph.onnx_map import OnnxMap
+from netspec.graph.op import Array, NoGradient, Traits, Xp
+from netspec.graph.types import DType, TensorType, broadcast_shapes
+
+
+@dataclass(frozen=True)
+class Logical(NoGradient):
+    """Base of ops on two broadcast bool operands."""
+
+    traits = Traits(elementwise=True, inplace=True)
+
+    def infer(self, a: TensorType, b: TensorType) -> TensorType:
+        self.check(a.dtype == b.dtype == DType.BOOL, f"{self.name} of values that are not bool", got=f"{a}, {b}")
+        shape = broadcast_shapes(a.shape, b.shape)
+        self.check(shape is not None, f"{self.name} of shapes that do not broadcast", expected="equal sizes, or 1")
+        assert shape is not None
+        return a.with_shape(*shape)
+
+
+@dataclass(frozen=True)
+class And(Logical):
+    """a ∧ b"""
+
+    onnx = OnnxMap("And")
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return a & b
+
+
+@dataclass(frozen=True)
+class Or(Logical):
+    """a ∨ b"""
+
+    onnx = OnnxMap("Or")
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return a | b
