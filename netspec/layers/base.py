@@ -307,7 +307,7 @@ class LayerSpec(LayerFields):
             net.penalize_activity(penalty, *several(made))
         return made
 
-    def mask(self, net: Builder, *inputs: Value) -> Value | None | tuple[Value | None, ...]:
+    def mask(self, net: Builder, *inputs: Value) -> Value | tuple[Value | None, ...] | None:
         """The mask of the first output, or of several, from `net.masks` and the inputs; None: all places count."""
         return net.mask() if self.passes_mask else None
 

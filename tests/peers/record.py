@@ -32,7 +32,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """Where netspec's default is another than Keras's."""
 
-OF_CALLS = ("use_causal_mask",)
+OF_CALLS = ("use_causal_mask", "reverse")
 """Fields that are arguments of the call in Keras."""
 OPERANDS = dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), ("query", "value", "key", "attention_mask"))
 """Layers that take their inputs one by one in Keras, not as a list."""
@@ -137,6 +137,8 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         raise Unlike("Keras has no such layer")
     if case.type == "Dropout" and training and fields["rate"]:
         raise Unlike("other random numbers")
+    if case.type == "Masking" and len(case.sample.shapes) > 1:
+        raise Unlike("Keras has no layer that gives its input another mask")
     if case.type == "Activation" and "axis" in fields:
         raise Unlike("an activation over another axis than the last")
     if case.type == "Activation" and "sparsemax" in str(fields["activation"]):
@@ -176,15 +178,21 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     for name, weight in weights.items():
         weight.assign(to_keras(case, name, one.feeds[name]))
     arguments |= {"training": training} if case.type in ("BatchNormalization", "Dropout") else {}
+    for index, x in enumerate(operands):
+        if f"mask{index}" in one.feeds:
+            import_module("keras.src.backend").set_keras_mask(
+                x, import_module("torch").tensor(one.feeds[f"mask{index}"])
+            )
     y = made(**named, **arguments) if named else made(operands if len(operands) > 1 else operands[0], **arguments)
     if case.type in CHANNELS_LAST:
         y = y.movedim(-1, 1)
-    total = (y * tensor(one.feeds["weights/0"])).sum()
+    outputs = y if isinstance(y, (list, tuple)) else [y]
+    total = sum((y * tensor(one.feeds[f"weights/{index}"])).sum() for index, y in enumerate(outputs))
     for penalty in made.losses if training else ():
         total = total + penalty
     if total.requires_grad:
         total.backward()
-    found = {"output": y.detach().numpy()}
+    found = {f"output{index or ''}": y.detach().numpy() for index, y in enumerate(outputs)}
     found |= {f"gradient/{name}": x.grad.numpy() for name, x in inputs.items() if x.grad is not None}
     for name, weight in weights.items():
         if weight.value.grad is not None:
