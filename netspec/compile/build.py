@@ -27,6 +27,8 @@ class Built:
     builder: Builder
     values: dict[str, Value]
     """Every input and every layer's outputs, by the names by which layers read them."""
+    masks: dict[str, Value] = field(default_factory=dict)
+    """Of those that have one, which of their places count: bool."""
     outputs: dict[str, Value] = field(default_factory=dict)
     losses: dict[str, Value] = field(default_factory=dict)
     """Each weighted loss, and `regularization` where layers have penalties: their sum is what training makes small."""
@@ -82,6 +84,7 @@ def build(
         if made is not None:
             problems += _multiplier_problems(layer, builder)
     built = Built(builder, {name: value for name, value in values.items() if value is not None})
+    built.masks = {name: mask for name, mask in masks.items() if mask is not None}
     built.outputs = {name: built.values[name] for name in names.outputs if name in built.values}
     if judged:
         for loss in names.losses:

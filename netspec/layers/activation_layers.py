@@ -44,6 +44,7 @@ class Activation(LayerSpec):
     axis: int = -1
     """the axis that functions along one (`softmax`, `glu`) run over, unless the function names its own"""
 
+    passes_mask: ClassVar = True
     samples: ClassVar[Any] = tuple(_samples())
 
     def build(self, net: Builder, x: Value) -> Value:
@@ -55,6 +56,7 @@ class FunctionLayer(LayerSpec):
     """Base of layers that are one activation function."""
 
     alike: ClassVar = ("Activation",)
+    passes_mask: ClassVar = True
 
     def function(self) -> ActivationSpec:
         """The function that the fields describe."""
@@ -173,6 +175,7 @@ class Softmax(LayerSpec):
     """
 
     alike: ClassVar = ("Activation",)
+    passes_mask: ClassVar = True
 
     type: Literal["Softmax"] = "Softmax"
     axis: Axes = (-1,)

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.elementwise import Where, scalar
+from netspec.graph.ops.elementwise import Where, elementwise, scalar
 from netspec.graph.ops.functions import Tanh
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceSum, reshape_to
@@ -16,10 +16,11 @@ from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample, need
 from netspec.layers.dropout import dropped
 from netspec.layers.initializers import GlorotUniform, Ones
+from netspec.layers.masking import both, need_steps
 from netspec.schema.kinds import LAYERS
 
 NEVER = -1e9
-"""Added to the score of what must not be looked at: e to this power is 0, in float64 too."""
+"""The score of what must not be looked at, or what is added to it: e to this power is 0, in float64 too."""
 
 
 def weighted_mean(
@@ -30,13 +31,22 @@ def weighted_mean(
     scores: (…, T, S), values: (…, S, V), mask: bool that broadcasts to scores, True where may be looked → (…, T, V).
     With the causal mask place t looks at the places up to t. A place that the mask lets look nowhere gets zeros.
     """
-    if use_causal_mask:
+    if use_causal_mask and mask is None:
         scores = scores + _later(scores)
+    elif use_causal_mask:
+        mask = both(mask, equal_or_before(*scores.shape[-2:]))
     if mask is None:
         return MatMul()(dropped(net, Softmax(-1)(scores), rate), values)
     zero, never = scalar(0.0, scores.dtype), scalar(NEVER, scores.dtype)
-    weights = Where()(mask, Softmax(-1)(scores + Where()(mask, zero, never)), zero)
+    weights = Where()(mask, Softmax(-1)(Where()(mask, scores, never)), zero)
     return MatMul()(dropped(net, weights, rate), values)
+
+
+def equal_or_before(rows: int, columns: int) -> Value:
+    """(T, S) bool: True for the places up to the one that looks."""
+    import numpy as np
+
+    return constant(np.tri(rows, columns, dtype=bool))
 
 
 def _later(scores: Value) -> Value:
@@ -45,6 +55,25 @@ def _later(scores: Value) -> Value:
 
     rows, columns = scores.shape[-2:]
     return constant(np.triu(np.full((rows, columns), NEVER, str(scores.dtype)), 1))
+
+
+def values_mask(net: Builder, index: int, values: Value) -> Value | None:
+    """(N, 1, S): which of the values, input number `index`, may be looked at; None for all."""
+    mask = _mask_of(net, index, values)
+    return None if mask is None else reshape_to(mask, (mask.shape[0], 1, mask.shape[1]))
+
+
+def queries_mask(net: Builder, query: Value) -> Value | None:
+    """(N, T, 1): which of the queries, the first input, count; None for all."""
+    mask = _mask_of(net, 0, query)
+    return None if mask is None else reshape_to(mask, (*mask.shape, 1))
+
+
+def _mask_of(net: Builder, index: int, x: Value) -> Value | None:
+    mask = net.mask(index)
+    if mask is not None:
+        need_steps(mask, x)
+    return mask
 
 
 def need_sequences(query: Value, value: Value, key: Value) -> None:
@@ -81,8 +110,26 @@ def _pairs(query: Value, key: Value) -> Value:
     return reshape_to(query, (n, t, 1, d)) + reshape_to(key, (n, 1, key.shape[1], d))
 
 
+class AttentionSpec(LayerSpec):
+    """Base of attentions without projections."""
+
+    one_way: ClassVar = "it is written as products and a softmax, which are not put together again"
+    passes_mask: ClassVar = True
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """share of the weights that become 0 in training"""
+    use_causal_mask: bool = False
+    """place t looks at the places up to t only. An argument of the call in Keras"""
+
+    def attended(self, net: Builder, query: Value, scores: Value, values: Value) -> Value:
+        """Means of the values that count, and zeros for queries that do not."""
+        mask = values_mask(net, 1, values)
+        y = weighted_mean(net, scores, values, self.dropout, use_causal_mask=self.use_causal_mask, mask=mask)
+        counts = queries_mask(net, query)
+        return y if counts is None else elementwise(Where(), counts, y, 0.0)
+
+
 @LAYERS.register
-class Attention(LayerSpec):
+class Attention(AttentionSpec):
     """Look things up softly: for each query a mean of the values, weighted by how well their keys fit the query.
 
     Inputs query (N, T, D), value (N, S, V), key (N, S, D), which is the value where it is left out; output (N, T, V).
@@ -94,17 +141,12 @@ class Attention(LayerSpec):
     """multiply the scores by a learned number `scale`"""
     score_mode: Literal["dot", "concat"] = "dot"
     """how a key fits a query: by their product, or by `concat_score_weight` · Σ tanh(scale · (query + key))"""
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    """share of the weights that become 0 in training"""
-    use_causal_mask: bool = False
-    """place t looks at the places up to t only. An argument of the call in Keras"""
-
-    one_way: ClassVar = "it is written as products and a softmax, which are not put together again"
     samples: ClassVar = (
         Sample.of((2, 3, 4), (2, 5, 4)),
         Sample.of((2, 3, 4), (2, 5, 2), (2, 5, 4), use_scale=True, dropout=0.3),
         Sample.of((2, 4, 3), (2, 4, 3), score_mode="concat", use_scale=True, use_causal_mask=True),
         Sample.of((2, 2, 3), (2, 3, 3), score_mode="concat"),
+        Sample.of((3, 2, 3), (3, 4, 3), masks=[(3, 2), (3, 4)]),
     )
 
     def build(self, net: Builder, query: Value, value: Value, key: Value | None = None) -> Value:
@@ -120,11 +162,11 @@ class Attention(LayerSpec):
             pairs = _pairs(query, key)
             fits = ReduceSum((-1,))(Tanh()(pairs if scale is None else pairs * scale))
             scores = fits * net.parameter("concat_score_weight", (), Ones())
-        return weighted_mean(net, scores, value, self.dropout, use_causal_mask=self.use_causal_mask)
+        return self.attended(net, query, scores, value)
 
 
 @LAYERS.register
-class AdditiveAttention(LayerSpec):
+class AdditiveAttention(AttentionSpec):
     """As Attention, with scores Σ scale · tanh(query + key): a small network decides how well a key fits.
 
     Inputs query (N, T, D), value (N, S, V), key (N, S, D), which is the value where it is left out; output (N, T, V).
@@ -134,15 +176,10 @@ class AdditiveAttention(LayerSpec):
     type: Literal["AdditiveAttention"] = "AdditiveAttention"
     use_scale: bool = True
     """learn how much each feature counts: `scale` (D)"""
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    """share of the weights that become 0 in training"""
-    use_causal_mask: bool = False
-    """place t looks at the places up to t only. An argument of the call in Keras"""
-
-    one_way: ClassVar = "it is written as products and a softmax, which are not put together again"
     samples: ClassVar = (
         Sample.of((2, 3, 4), (2, 5, 4)),
         Sample.of((2, 3, 2), (2, 3, 5), (2, 3, 2), use_scale=False, use_causal_mask=True, dropout=0.2),
+        Sample.of((3, 2, 3), (3, 4, 3), masks=[None, (3, 4)]),
     )
 
     def build(self, net: Builder, query: Value, value: Value, key: Value | None = None) -> Value:
@@ -153,4 +190,4 @@ class AdditiveAttention(LayerSpec):
         fits = Tanh()(_pairs(query, key))
         if self.use_scale:
             fits = fits * net.parameter("scale", (query.shape[-1],), GlorotUniform())
-        return weighted_mean(net, ReduceSum((-1,))(fits), value, self.dropout, use_causal_mask=self.use_causal_mask)
+        return self.attended(net, query, ReduceSum((-1,))(fits), value)

@@ -37,6 +37,7 @@ class Dense(LayerSpec):
     bias_regularizer: Regularizer | None = None
     """penalty on `bias`, added to the loss"""
 
+    passes_mask: ClassVar = True
     samples: ClassVar = (
         Sample.of((3, 5), units=4),
         Sample.of((2, 3, 4), units=2, use_bias=False, activation="softmax"),

@@ -32,6 +32,7 @@ class Dropout(LayerSpec):
     rate: float = Field(ge=0, lt=1)
     """share of the numbers that become 0"""
 
+    passes_mask: ClassVar = True
     samples: ClassVar = (Sample.of((4, 3, 5), rate=0.5), Sample.of((4, 6), rate=0.2), Sample.of((2, 3), rate=0.0))
 
     def build(self, net: Builder, x: Value) -> Value:

@@ -13,7 +13,7 @@ from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceSum, reshape_to
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
-from netspec.layers.activations import ActivationName, activate
+from netspec.layers.activations import Activation, activate
 from netspec.layers.base import Builder, LayerSpec, Sample, need
 from netspec.layers.initializers import GlorotUniform, Initializer, OfMatrix, Zeros
 from netspec.layers.regularizers import Regularizer
@@ -87,7 +87,7 @@ class EinsumDense(LayerSpec):
     """the axes of the input and the kernel, and those of the output: letters, as in NumPy's einsum"""
     output_shape: Sizes
     """sizes of the output's axes without the batch and without those that dots stand for; null: as in the input"""
-    activation: ActivationName | None = None
+    activation: Activation | None = None
     """function applied to the result"""
     bias_axes: str | None = None
     """letters of the output's axes along which a learned number is added; null: none is"""

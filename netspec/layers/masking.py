@@ -35,17 +35,14 @@ def over(mask: Value, x: Value) -> Value:
     return reshape_to(mask, mask.shape + (1,) * (len(x.shape) - len(mask.shape)))
 
 
-def step_mask(net: Builder, x: Value) -> Value | None:
-    """The mask of the steps (N, T) of the sequence `x`, the first input; None where all count."""
-    mask = net.mask()
-    if mask is not None:
-        need(
-            mask.shape == x.shape[:2],
-            "the mask does not say for each step whether it counts",
-            expected=f"a mask of {list(x.shape[1:2])} per sample",
-            got=f"{list(mask.shape[1:])}",
-        )
-    return mask
+def need_steps(mask: Value, x: Value) -> None:
+    """Raise a located error unless the mask is one of the steps (N, T) of the sequence `x`."""
+    need(
+        mask.shape == x.shape[:2],
+        "the mask does not say for each step whether it counts",
+        expected=f"{list(x.shape[1:2])} per sample",
+        got=f"{list(mask.shape[1:])}",
+    )
 
 
 @LAYERS.register

@@ -8,8 +8,10 @@ from operator import add, mul
 from typing import ClassVar, Literal
 
 from netspec.graph.ops import elementwise
+from netspec.graph.ops.logic import Or
 from netspec.graph.ops.shape import Concat
-from netspec.graph.types import broadcast_shapes
+from netspec.graph.ops.source import Fill
+from netspec.graph.types import DType, TensorType, broadcast_shapes
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample, need, sample_axis
 from netspec.schema.kinds import LAYERS
@@ -36,6 +38,11 @@ class ElementByElement(LayerSpec):
             got=" and ".join(str(list(shape)) for shape in shapes) + " per sample",
         )
         return [net.floating(x) for x in inputs]
+
+    def mask(self, net: Builder, *inputs: Value) -> Value | None:
+        """Where any of the inputs counts, if all of them have masks."""
+        masks = [mask for mask in net.masks if mask is not None]
+        return reduce(Or(), masks) if len(masks) == len(inputs) else None
 
 
 class Merging(ElementByElement):
@@ -190,3 +197,14 @@ class Concatenate(LayerSpec):
             got=sizes,
         )
         return Concat(axis)(*map(net.floating, inputs))
+
+    def mask(self, net: Builder, *inputs: Value) -> Value | None:
+        """The masks one after another where their places are; along another axis, where any of the inputs counts."""
+        known = [mask for mask in net.masks if mask is not None]
+        if not known:
+            return None
+        axis, rank = self.axis % len(inputs[0].shape), len(known[0].shape)
+        if axis >= rank:
+            return reduce(Or(), known) if len(known) == len(inputs) else None
+        shapes = [TensorType(x.shape[:rank], DType.BOOL) for x in inputs]
+        return Concat(axis)(*(mask or Fill(1, shape)() for mask, shape in zip(net.masks, shapes, strict=True)))

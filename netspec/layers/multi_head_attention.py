@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from math import prod, sqrt
 from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
-from netspec.graph.ops.elementwise import Greater, elementwise
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Transpose
-from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.attention import need_sequences, weighted_mean
+from netspec.layers.attention import need_sequences, queries_mask, values_mask, weighted_mean
 from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
 from netspec.layers.initializers import GlorotUniform, Initializer, OfMatrix, Zeros
+from netspec.layers.masking import as_mask, both
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
 
@@ -27,6 +27,7 @@ class HeadsSpec(LayerSpec):
     """Base of attentions in several heads: learned projections before and behind them."""
 
     one_way: ClassVar = "it is written as products and a softmax, which are not put together again"
+    passes_mask: ClassVar = True
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """share of the weights that become 0 in training"""
     use_bias: bool = True
@@ -115,6 +116,8 @@ class MultiHeadAttention(HeadsSpec):
             (3, 2, 4), (3, 3, 2), (3, 3, 2), (3, 2, 3), dtypes=("float32", "float32", "float32", "int32"), high=5,
             num_heads=2, key_dim=2, kernel_regularizer={"type": "L2", "l2": 0.1},
         ),
+        Sample.of((2, 3, 4), num_heads=2, key_dim=2, dropout=0.3, use_causal_mask=True, masks=[(2, 3)]),
+        Sample.of((3, 2, 3), (3, 3, 3), num_heads=1, key_dim=2, masks=[None, (3, 3)]),
     )  # fmt: skip
 
     def build(
@@ -154,6 +157,10 @@ class GroupQueryAttention(HeadsSpec):
             (3, 2, 4), (3, 3, 2), (3, 3, 2), (3, 2, 3), dtypes=("float32", "float32", "float32", "int32"), high=6,
             head_dim=2, num_query_heads=2, num_key_value_heads=1, use_bias=False,
         ),
+        Sample.of(
+            (3, 2, 3), (3, 4, 3), (3, 4, 3), head_dim=2, num_query_heads=2, num_key_value_heads=2,
+            dropout=0.3, masks=[(3, 2), (3, 4), (3, 4)],
+        ),
     )  # fmt: skip
 
     def build(
@@ -178,11 +185,15 @@ class GroupQueryAttention(HeadsSpec):
 
 def _inputs(net: Builder, query: Value, value: Value | None, key: Value | None, mask: Value | None) -> Inputs:
     """Query, value and key as floats, what is left out being the one before, and the mask as bool."""
+    given = sum(one is not None for one in (value, key))  # the number of the last input among these three
     query = net.floating(query)
     value = query if value is None else net.floating(value)
     key = value if key is None else net.floating(key)
     need_sequences(query, value, key)
-    return query, value, key, None if mask is None else _mask(mask, (*query.shape[:2], key.shape[1]))
+    seen = None if mask is None else _mask(mask, (*query.shape[:2], key.shape[1]))
+    masks = [queries_mask(net, query)]
+    masks += [values_mask(net, min(index, given), x) for index, x in ((1, value), (2, key)) if index <= max(1, given)]
+    return query, value, key, reduce(both, masks, seen)
 
 
 def _mask(given: Value, shape: tuple[int, ...]) -> Value:
@@ -195,4 +206,4 @@ def _mask(given: Value, shape: tuple[int, ...]) -> Value:
         got=given.type,
         hint=f"Reshape with `target_shape: [1, {s}]` before it" if given.shape == (n, s) else None,
     )
-    return given if given.dtype == DType.BOOL else elementwise(Greater(), given, 0.5 if given.dtype.is_float else 0)
+    return as_mask(given)

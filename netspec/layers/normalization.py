@@ -107,6 +107,7 @@ class LayerNormalization(LayerSpec):
     gamma_regularizer: Regularizer | None = None
     """penalty on `gamma`, added to the loss"""
 
+    passes_mask: ClassVar = True
     samples: ClassVar = (
         Sample.of((3, 4, 5)),
         Sample.of((2, 6), center=False, epsilon=0.1),

@@ -39,6 +39,7 @@ class PositionEmbedding(LayerSpec):
     """first values of `embeddings` (sequence_length, C)"""
 
     one_way: ClassVar = "ONNX has no such operator: the vectors are written as a constant"
+    passes_mask: ClassVar = True
     samples: ClassVar = (
         Sample.of((2, 3, 4), sequence_length=3),
         Sample.of((2, 2, 3, 4), sequence_length=5),
@@ -72,6 +73,7 @@ class SinePositionEncoding(LayerSpec):
     """the longest wavelength, divided by 2π"""
 
     one_way: ClassVar = "ONNX has no such operator: the vectors are written as a constant"
+    passes_mask: ClassVar = True
     samples: ClassVar = (Sample.of((2, 5, 4)), Sample.of((2, 2, 3, 5), max_wavelength=50.0))
 
     def build(self, net: Builder, x: Value) -> Value:
@@ -105,6 +107,7 @@ class RotaryEmbedding(LayerSpec):
     """the axis of features, of which there must be an even number"""
 
     one_way: ClassVar = "it is written as products and slices, which are not put together again"
+    passes_mask: ClassVar = True
     samples: ClassVar = (
         Sample.of((2, 3, 4)),
         Sample.of((2, 3, 2, 4), sequence_axis=2, max_wavelength=100.0, scaling_factor=2.0),

@@ -28,6 +28,7 @@ class PReLU(LayerSpec):
     shared_axes: Axes | None = None
     """axes along which one slope serves all places; default: none"""
 
+    passes_mask: ClassVar = True
     samples: ClassVar = (
         Sample.of((2, 3, 4)),
         Sample.of((2, 3, 2, 2), shared_axes=[2, 3]),
