@@ -115,7 +115,7 @@ def test_problems_of_python_data():
 <python>:10:1: error: `Dense` has no field `unit`
   10 | layers.0.unit='${1/0}'
      | ^
-  expected: one of activation, from, learning_rate_multiplier, name, share, trainable, type, units, \
+  expected: one of activation, activity_regularizer, from, learning_rate_multiplier, name, share, trainable, type, units, \
 weight_decay_multiplier
   hint: did you mean `units`?
 <python>:10:18: error: division by zero: 1/0
@@ -209,7 +209,7 @@ net.yaml:8:25: error: unknown layer 'InnerProduct'
 net.yaml:9:29: error: `Dense` has no field `num_output`
   9 |   - {name: fc, type: Dense, num_output: 3, from: conv3}
     |                             ^
-  expected: one of activation, from, learning_rate_multiplier, name, share, trainable, type, units, \
+  expected: one of activation, activity_regularizer, from, learning_rate_multiplier, name, share, trainable, type, units, \
 weight_decay_multiplier
   hint: `num_output` is Caffe's name: here it is `filters` (Conv2D) or `units` (Dense)
 net.yaml:9:50: error: `conv3` is no layer or input
