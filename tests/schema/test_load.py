@@ -115,8 +115,8 @@ def test_problems_of_python_data():
 <python>:10:1: error: `Dense` has no field `unit`
   10 | layers.0.unit='${1/0}'
      | ^
-  expected: one of activation, activity_regularizer, from, learning_rate_multiplier, name, share, trainable, type, units, \
-weight_decay_multiplier
+  expected: one of activation, activity_regularizer, from, learning_rate_multiplier, name, share, trainable, type, \
+units, weight_decay_multiplier
   hint: did you mean `units`?
 <python>:10:18: error: division by zero: 1/0
   10 | layers.0.unit='${1/0}'
@@ -188,8 +188,8 @@ net.yaml:5:29: error: `dtype` has an unknown value
 net.yaml:7:33: error: `Conv2D` has no field `filter`
   7 |   - {name: conv1, type: Conv2D, filter: "20", kernel_size: [5, 5, 5]}
     |                                 ^
-  expected: one of filters, from, kernel_initializer, kernel_size, learning_rate_multiplier, name, padding, share, \
-strides, trainable, type, use_bias, weight_decay_multiplier
+  expected: one of activity_regularizer, filters, from, kernel_initializer, kernel_size, learning_rate_multiplier, name, padding, \
+share, strides, trainable, type, use_bias, weight_decay_multiplier
   hint: did you mean `filters`?
 net.yaml:7:60: error: `kernel_size` is too long
   7 |   - {name: conv1, type: Conv2D, filter: "20", kernel_size: [5, 5, 5]}
@@ -209,8 +209,8 @@ net.yaml:8:25: error: unknown layer 'InnerProduct'
 net.yaml:9:29: error: `Dense` has no field `num_output`
   9 |   - {name: fc, type: Dense, num_output: 3, from: conv3}
     |                             ^
-  expected: one of activation, activity_regularizer, from, learning_rate_multiplier, name, share, trainable, type, units, \
-weight_decay_multiplier
+  expected: one of activation, activity_regularizer, from, learning_rate_multiplier, name, share, trainable, type, \
+units, weight_decay_multiplier
   hint: `num_output` is Caffe's name: here it is `filters` (Conv2D) or `units` (Dense)
 net.yaml:9:50: error: `conv3` is no layer or input
   9 |   - {name: fc, type: Dense, num_output: 3, from: conv3}
