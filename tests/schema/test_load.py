@@ -188,8 +188,8 @@ net.yaml:5:29: error: `dtype` has an unknown value
 net.yaml:7:33: error: `Conv2D` has no field `filter`
   7 |   - {name: conv1, type: Conv2D, filter: "20", kernel_size: [5, 5, 5]}
     |                                 ^
-  expected: one of activity_regularizer, filters, from, kernel_initializer, kernel_size, learning_rate_multiplier, name, padding, \
-share, strides, trainable, type, use_bias, weight_decay_multiplier
+  expected: one of activity_regularizer, filters, from, kernel_initializer, kernel_size, learning_rate_multiplier, \
+name, padding, share, strides, trainable, type, use_bias, weight_decay_multiplier
   hint: did you mean `filters`?
 net.yaml:7:60: error: `kernel_size` is too long
   7 |   - {name: conv1, type: Conv2D, filter: "20", kernel_size: [5, 5, 5]}
