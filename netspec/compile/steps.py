@@ -59,7 +59,14 @@ def train_graph(spec: NetSpec, built: Built, solver: SolverSpec, dtype: DType) -
     loss = forward.outputs[LOSS]
     found = gradients(loss, [info.value for info in trained.values()])
     params = [
-        Param(name, info.value, gradient, info.learning_rate_multiplier, info.weight_decay_multiplier)
+        Param(
+            name,
+            info.value,
+            gradient,
+            info.learning_rate_multiplier,
+            info.weight_decay_multiplier,
+            info.constraint.project if info.constraint is not None else None,
+        )
         for (name, info), gradient in zip(trained.items(), found, strict=True)
     ]
     scalar = TensorType((), dtype)

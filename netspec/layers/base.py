@@ -30,9 +30,13 @@ class Initial(Protocol):
         """A NumPy array, the same for the same (seed, name, shape)."""
         ...
 
+    def why_not(self, shape: tuple[int, ...]) -> str | None:
+        """Why there are no values of this shape, where there are none."""
+        return None
+
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(Initial):
     """A state that starts as one repeated number."""
 
     value: float = 0.0
@@ -55,6 +59,7 @@ class StateInfo:
     trainable: bool = False
     learning_rate_multiplier: float = 1.0
     weight_decay_multiplier: float = 1.0
+    constraint: ConstraintSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -109,10 +114,18 @@ class Builder:
         return self.training and (self._layer is None or self._layer.trainable)
 
     def parameter(
-        self, name: str, shape: tuple[int, ...], initial: Initial, penalty: RegularizerSpec | None = None
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        initial: Initial,
+        penalty: RegularizerSpec | None = None,
+        constraint: ConstraintSpec | None = None,
     ) -> Value:
-        """The layer's parameter `name`; with `share`, that of the owner, which must have the same shape."""
-        made = self._state(name, shape, initial, "parameter")
+        """The layer's parameter `name`; with `share`, that of the owner, which must have the same shape.
+
+        The loss grows by the penalty; after each step the parameter is projected on what the constraint allows.
+        """
+        made = self._state(name, shape, initial, "parameter", constraint)
         if penalty is not None and self.learning and not (self._layer and self._layer.share):
             self.penalties.append(penalty.penalty(made))
         return made
@@ -121,7 +134,14 @@ class Builder:
         """A state of the layer that no gradient changes; give it its next value with `update`."""
         return self._state(name, shape, initial, "statistic")
 
-    def _state(self, name: str, shape: tuple[int, ...], initial: Initial, role: str) -> Value:
+    def _state(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        initial: Initial,
+        role: str,
+        constraint: ConstraintSpec | None = None,
+    ) -> Value:
         layer = self._layer
         owner = (layer.share if layer else None) or self._name
         full, kind = f"{owner}/{name}", TensorType(shape, self.dtype)
@@ -131,6 +151,9 @@ class Builder:
             expected=f"at most 2 ** {MAX_BYTES.bit_length() - 1} bytes, which is all that a process can address",
             got=f"{kind}: {kind.nbytes:,} bytes",
         )
+        for one, can in ((initial, "start so"), (constraint, "be constrained so")):
+            why = one.why_not(shape) if one is not None else None
+            need(why is None, f"the parameter `{name}` can't {can}: {why}", got=kind)
         known = self.states.get(full)
         if known is not None:
             if known.value.type != kind:
@@ -143,7 +166,7 @@ class Builder:
         rate = _multiplier(layer, "learning_rate_multiplier", name)
         trainable = role == "parameter" and (layer is None or layer.trainable) and rate > 0
         decay = _multiplier(layer, "weight_decay_multiplier", name)
-        self.states[full] = StateInfo(value, initial, role, trainable, rate, decay)
+        self.states[full] = StateInfo(value, initial, role, trainable, rate, decay, constraint)
         return value
 
     def penalize_activity(self, penalty: RegularizerSpec, *outputs: Value) -> None:
@@ -353,6 +376,18 @@ class RegularizerSpec(Protocol):
 
     def penalty(self, weight: Value) -> Value:
         """The scalar penalty."""
+        ...
+
+
+class ConstraintSpec(Protocol):
+    """What a parameter is projected on after each step."""
+
+    def project(self, weight: Value) -> Value:
+        """The nearest allowed value, of the same type."""
+        ...
+
+    def why_not(self, shape: tuple[int, ...]) -> str | None:
+        """Why a parameter of this shape cannot be constrained so, where it cannot."""
         ...
 
 

@@ -16,6 +16,7 @@ from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.activations import Activation, activate
 from netspec.layers.base import Builder, LayerSpec, Pair, PositiveInt, Sample, Single, Triple, need, need_spatial
+from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.layers.window import CausalPadding, Explicit, Padding, Padding3D, Window
@@ -162,6 +163,8 @@ class Convolving(LayerSpec):
     """first values of `bias` (channels of the result)"""
     bias_regularizer: Regularizer | None = None
     """penalty on `bias`, added to the loss"""
+    bias_constraint: Constraint | None = None
+    """what `bias` is projected on after each step"""
 
     def data(self, net: Builder, x: Value) -> Value:
         """The input as floats: (N, C, …) with `rank` spatial axes."""
@@ -178,7 +181,9 @@ class Convolving(LayerSpec):
         """`y` (N, channels, …) with its bias, and through the activation function."""
         if self.use_bias:
             channels = y.shape[1]
-            bias = net.parameter("bias", (channels,), self.bias_initializer, self.bias_regularizer)
+            bias = net.parameter(
+                "bias", (channels,), self.bias_initializer, self.bias_regularizer, self.bias_constraint
+            )
             y = y + reshape_to(bias, (channels, *(1 for _ in y.shape[2:])))
         return activate(self.activation, y, axis=1)
 
@@ -192,6 +197,8 @@ class Convolution(Convolving, Filtered):
     """first values of `kernel` (filters, channels / groups, sizes of the kernel)"""
     kernel_regularizer: Regularizer | None = None
     """penalty on `kernel`, added to the loss"""
+    kernel_constraint: Constraint | None = None
+    """what `kernel` is projected on after each step"""
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:
@@ -212,7 +219,9 @@ class Convolution(Convolving, Filtered):
         )  # fmt: skip
         window = self.window(x)
         shape = (self.filters, channels // self.groups, *self.kernel_size)
-        kernel = net.parameter("kernel", shape, self.kernel_initializer, self.kernel_regularizer)
+        kernel = net.parameter(
+            "kernel", shape, self.kernel_initializer, self.kernel_regularizer, self.kernel_constraint
+        )
         return self.finished(net, Conv(window, self.groups)(x, kernel))
 
 

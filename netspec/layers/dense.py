@@ -8,6 +8,7 @@ from netspec.graph.ops.linear import MatMul
 from netspec.graph.value import Value
 from netspec.layers.activations import Activation, activate
 from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
@@ -34,8 +35,12 @@ class Dense(LayerSpec):
     """first values of `bias` (units)"""
     kernel_regularizer: Regularizer | None = None
     """penalty on `kernel`, added to the loss"""
+    kernel_constraint: Constraint | None = None
+    """what `kernel` is projected on after each step"""
     bias_regularizer: Regularizer | None = None
     """penalty on `bias`, added to the loss"""
+    bias_constraint: Constraint | None = None
+    """what `bias` is projected on after each step"""
 
     passes_mask: ClassVar = True
     samples: ClassVar = (
@@ -54,8 +59,16 @@ class Dense(LayerSpec):
             hint="an input of shape [] holds one number per sample: declare it as [1]",
         )
         x = net.floating(x)
-        kernel = net.parameter("kernel", (x.shape[-1], self.units), self.kernel_initializer, self.kernel_regularizer)
+        kernel = net.parameter(
+            "kernel",
+            (x.shape[-1], self.units),
+            self.kernel_initializer,
+            self.kernel_regularizer,
+            self.kernel_constraint,
+        )
         y = MatMul()(x, kernel)
         if self.use_bias:
-            y = y + net.parameter("bias", (self.units,), self.bias_initializer, self.bias_regularizer)
+            y = y + net.parameter(
+                "bias", (self.units,), self.bias_initializer, self.bias_regularizer, self.bias_constraint
+            )
         return activate(self.activation, y)

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Pair, PositiveInt, Sample, Single
+from netspec.layers.constraints import Constraint
 from netspec.layers.convolution import Conv, Convolving, Filtered
 from netspec.layers.initializers import GlorotUniform, Initializer
 from netspec.layers.regularizers import Regularizer
@@ -22,12 +23,16 @@ class Depthwise(Convolving):
     """first values of the depthwise kernel (channels · depth_multiplier, 1, sizes of the kernel)"""
     depthwise_regularizer: Regularizer | None = None
     """penalty on the depthwise kernel, added to the loss"""
+    depthwise_constraint: Constraint | None = None
+    """what the depthwise kernel is projected on after each step"""
 
     def apart(self, net: Builder, x: Value, name: str) -> Value:
         """Each channel of `x` convolved with its kernels, of the parameter called `name`."""
         channels, window = x.shape[1], self.window(x)
         shape = (channels * self.depth_multiplier, 1, *self.kernel_size)
-        kernel = net.parameter(name, shape, self.depthwise_initializer, self.depthwise_regularizer)
+        kernel = net.parameter(
+            name, shape, self.depthwise_initializer, self.depthwise_regularizer, self.depthwise_constraint
+        )
         return Conv(window, channels)(x, kernel)
 
 
@@ -46,13 +51,17 @@ class SeparableConvolution(Depthwise, Filtered):
     """first values of `pointwise_kernel` (filters, channels · depth_multiplier, 1…)"""
     pointwise_regularizer: Regularizer | None = None
     """penalty on `pointwise_kernel`, added to the loss"""
+    pointwise_constraint: Constraint | None = None
+    """what `pointwise_kernel` is projected on after each step"""
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, filters, …)."""
         y = self.apart(net, self.data(net, x), "depthwise_kernel")
         ones = (1,) * self.rank
         shape = (self.filters, y.shape[1], *ones)
-        kernel = net.parameter("pointwise_kernel", shape, self.pointwise_initializer, self.pointwise_regularizer)
+        kernel = net.parameter(
+            "pointwise_kernel", shape, self.pointwise_initializer, self.pointwise_regularizer, self.pointwise_constraint
+        )
         return self.finished(net, Conv(Window.of(y.shape[2:], ones, ones, "valid"))(y, kernel))
 
 

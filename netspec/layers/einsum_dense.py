@@ -15,6 +15,7 @@ from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
 from netspec.layers.activations import Activation, activate
 from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import GlorotUniform, Initializer, OfMatrix, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
@@ -97,8 +98,12 @@ class EinsumDense(LayerSpec):
     """first values of `bias`"""
     kernel_regularizer: Regularizer | None = None
     """penalty on `kernel`, added to the loss"""
+    kernel_constraint: Constraint | None = None
+    """what `kernel` is projected on after each step"""
     bias_regularizer: Regularizer | None = None
     """penalty on `bias`, added to the loss"""
+    bias_constraint: Constraint | None = None
+    """what `bias` is projected on after each step"""
 
     one_way: ClassVar = "it is written as a product of matrices, of which the equation is not made again"
     samples: ClassVar = (
@@ -190,9 +195,9 @@ class EinsumDense(LayerSpec):
         )
         shape = tuple(size[axis] for axis in one.kernel)
         initial = OfMatrix(self.kernel_initializer, (inputs, outputs))
-        y = one(x, net.parameter("kernel", shape, initial, self.kernel_regularizer))
+        y = one(x, net.parameter("kernel", shape, initial, self.kernel_regularizer, self.kernel_constraint))
         if self.bias_axes is not None:
             behind = one.y[min(one.y.index(axis) for axis in self.bias_axes) :]
             along = tuple(size[axis] if axis in self.bias_axes else 1 for axis in behind)
-            y = y + net.parameter("bias", along, self.bias_initializer, self.bias_regularizer)
+            y = y + net.parameter("bias", along, self.bias_initializer, self.bias_regularizer, self.bias_constraint)
         return activate(self.activation, y)

@@ -11,6 +11,7 @@ from netspec.graph.ops.functions import Tanh
 from netspec.graph.ops.linear import Gather, MatMul
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import Initializer, RandomUniform
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
@@ -27,13 +28,17 @@ class EmbeddingSpec(LayerSpec):
     """first values of `embeddings` (input_dim, output_dim)"""
     embeddings_regularizer: Regularizer | None = None
     """penalty on `embeddings`, added to the loss"""
+    embeddings_constraint: Constraint | None = None
+    """what `embeddings` is projected on after each step"""
     mask_zero: bool = False
     """true: the number 0 fills up: its places do not count, which layers behind that know masks heed"""
 
     def table(self, net: Builder) -> Value:
         """The vectors, one a row."""
         shape = (self.input_dim, self.output_dim)
-        return net.parameter("embeddings", shape, self.embeddings_initializer, self.embeddings_regularizer)
+        return net.parameter(
+            "embeddings", shape, self.embeddings_initializer, self.embeddings_regularizer, self.embeddings_constraint
+        )
 
     def looked_up(self, net: Builder, table: Value, index: Value) -> Value:
         """index: (N, …) → (N, …, output_dim)."""

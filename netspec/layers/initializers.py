@@ -37,8 +37,23 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     return shape[1] * window, shape[0] * window
 
 
+def outputs(shape: tuple[int, ...]) -> int:
+    """Number of outputs that a weight leads to: dense kernels are (in, out), others (out, in, window…)."""
+    return shape[1] if len(shape) == 2 else shape[0] if shape else 1
+
+
+PositiveInt = Annotated[int, Field(gt=0)]
+
+
 class InitializerSpec(Spec):
     """Base of initializers."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "seed": "not needed: values follow from the run's seed and the parameter's name",
+        "std": "here it is `stddev`",
+        "min": "here it is `minval`",
+        "max": "here it is `maxval`",
+    }
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)
 
@@ -49,6 +64,10 @@ class InitializerSpec(Spec):
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
         """The values in float64, from a NumPy generator."""
         raise NotImplementedError
+
+    def why_not(self, shape: tuple[int, ...]) -> str | None:
+        """Why there are no values of this shape, where there are none."""
+        return None
 
 
 Initializer = Annotated[InitializerSpec, Member(INITIALIZERS)]
@@ -64,6 +83,10 @@ class OfMatrix:
     def sample(self, seed: int, name: str, shape: tuple[int, ...], dtype: str) -> Any:
         """An array of the kernel's shape."""
         return self.initial.sample(seed, name, self.matrix, dtype).reshape(shape)
+
+    def why_not(self, shape: tuple[int, ...]) -> str | None:
+        """As of the matrix."""
+        return self.initial.why_not(self.matrix)
 
 
 @INITIALIZERS.register
@@ -116,10 +139,15 @@ class RandomNormal(InitializerSpec):
     """mean of the distribution"""
     stddev: float = Field(default=0.05, ge=0)
     """standard deviation of the distribution"""
+    sparse: PositiveInt | None = None
+    """to how many outputs an input has weights that are not 0, in the mean: Caffe's sparse gaussian. Default: to all"""
+
+    samples: ClassVar = ({}, {"mean": 1.0, "sparse": 2})
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
-        """Normal numbers."""
-        return random.normal(self.mean, self.stddev, shape)
+        """Normal numbers; with `sparse` each is kept with probability sparse / outputs."""
+        made = random.normal(self.mean, self.stddev, shape)
+        return made if self.sparse is None else made * (random.random(shape) * outputs(shape) < self.sparse)
 
 
 @INITIALIZERS.register
@@ -238,7 +266,14 @@ class LecunNormal(VarianceScalingBase):
 
 @INITIALIZERS.register
 class VarianceScaling(InitializerSpec):
-    """Variance scale / fan, with the fan and the distribution chosen."""
+    """Variance scale / fan, with the fan and the distribution chosen.
+
+    Caffe's `xavier` is `distribution: uniform`, its `msra` is `scale: 2, distribution: untruncated_normal`.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = InitializerSpec.foreign_fields | {
+        "variance_norm": "`variance_norm` is Caffe's name: here it is `mode`, fan_in, fan_out or fan_avg (AVERAGE)",
+    }
 
     type: Literal["VarianceScaling"] = "VarianceScaling"
     scale: float = Field(default=1.0, gt=0)
@@ -274,3 +309,72 @@ class Orthogonal(InitializerSpec):
         q, r = np.linalg.qr(random.standard_normal((max(rows, columns), min(rows, columns))))
         q = q * np.sign(np.diagonal(r))
         return self.gain * (q.T if rows < columns else q).reshape(shape)
+
+
+@INITIALIZERS.register
+class Identity(InitializerSpec):
+    """A matrix, or a convolution, that passes on what comes in: `gain` on the diagonal, 0 elsewhere.
+
+    Of a convolution kernel (out, in, window…) the middle of the window holds the diagonal (PyTorch's `dirac_`); Keras
+    knows matrices alone.
+    """
+
+    type: Literal["Identity"] = "Identity"
+    gain: float = 1.0
+    """the numbers on the diagonal"""
+
+    samples: ClassVar = ({}, {"gain": 0.5})
+
+    def why_not(self, shape: tuple[int, ...]) -> str | None:
+        """A vector has no diagonal."""
+        return None if len(shape) >= 2 else "`Identity` is for matrices and kernels"
+
+    def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
+        """The diagonal."""
+        import numpy as np
+
+        rows, columns, *window = shape
+        place = int(np.ravel_multi_index([size // 2 for size in window], window)) if window else 0
+        made = np.zeros((rows, columns, prod(window)))
+        made[:, :, place] = self.gain * np.eye(rows, columns)
+        return made.reshape(shape)
+
+
+@INITIALIZERS.register
+class Bilinear(InitializerSpec):
+    """Caffe's filler of kernels that enlarge: each window interpolates linearly along all of its axes.
+
+    For a Conv2DTranspose with `filters` and `groups` as many as channels, `kernel_size: 2k - k % 2`, `strides: k` and
+    `padding: (k - 1) / 2`, rounded up, which enlarges k times.
+    """
+
+    type: Literal["Bilinear"] = "Bilinear"
+
+    def why_not(self, shape: tuple[int, ...]) -> str | None:
+        """There must be a window."""
+        return None if len(shape) >= 3 else "`Bilinear` is for kernels of convolutions"
+
+    def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
+        """Products of triangles of height 1, Caffe's formula for each axis of the window."""
+        import numpy as np
+
+        made = np.ones(shape)
+        for axis, size in enumerate(shape[2:], 2):
+            half = (size + 1) // 2
+            middle = (2 * half - 1 - half % 2) / (2 * half)
+            triangle = 1 - abs(np.arange(size) / half - middle)
+            made *= triangle.reshape(-1, *(1,) * (len(shape) - 1 - axis))
+        return made
+
+
+@INITIALIZERS.register
+class PositiveUnitball(InitializerSpec):
+    """Caffe's filler of positive weights that sum to 1 for each output: uniform numbers, divided by their sum."""
+
+    type: Literal["PositiveUnitball"] = "PositiveUnitball"
+
+    def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
+        """Uniform numbers over their sum for each output: dense kernels are (in, out), others (out, in, window…)."""
+        made = random.random(shape)
+        axes = tuple(range(1, len(shape))) if len(shape) > 2 else tuple(range(len(shape)))[:1]
+        return made / made.sum(axis=axes, keepdims=True)

@@ -14,6 +14,7 @@ from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
 from netspec.layers.attention import need_sequences, queries_mask, values_mask, weighted_mean
 from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import GlorotUniform, Initializer, OfMatrix, Zeros
 from netspec.layers.masking import as_mask, both
 from netspec.layers.regularizers import Regularizer
@@ -41,8 +42,12 @@ class HeadsSpec(LayerSpec):
     """first values of `query/bias`, `key/bias` and `value/bias` (heads, size), and `attention_output/bias` (outputs)"""
     kernel_regularizer: Regularizer | None = None
     """penalty on each kernel, added to the loss"""
+    kernel_constraint: Constraint | None = None
+    """what each kernel is projected on after each step"""
     bias_regularizer: Regularizer | None = None
     """penalty on each bias, added to the loss"""
+    bias_constraint: Constraint | None = None
+    """what each bias is projected on after each step"""
 
     def attended(
         self, net: Builder, inputs: Inputs, heads: int, groups: int, sizes: tuple[int, int], outputs: int
@@ -66,7 +71,9 @@ class HeadsSpec(LayerSpec):
         y = MatMul()(joined, self._kernel(net, "attention_output", (heads, value_size, outputs), inputs=2))
         if not self.use_bias:
             return y
-        return y + net.parameter("attention_output/bias", (outputs,), self.bias_initializer, self.bias_regularizer)
+        return y + net.parameter(
+            "attention_output/bias", (outputs,), self.bias_initializer, self.bias_regularizer, self.bias_constraint
+        )
 
     def _heads(
         self, net: Builder, name: str, x: Value, heads: tuple[int, ...], size: int, factor: float = 1.0
@@ -75,7 +82,9 @@ class HeadsSpec(LayerSpec):
         count = prod(heads)
         y = MatMul()(x, self._kernel(net, name, (x.shape[-1], count, size), inputs=1))
         if self.use_bias:
-            bias = net.parameter(f"{name}/bias", (count, size), self.bias_initializer, self.bias_regularizer)
+            bias = net.parameter(
+                f"{name}/bias", (count, size), self.bias_initializer, self.bias_regularizer, self.bias_constraint
+            )
             y = y + reshape_to(bias, (count * size,))
         y = reshape_to(y if factor == 1 else y * factor, (*x.shape[:2], *heads, size))
         last = len(y.shape) - 1
@@ -86,7 +95,9 @@ class HeadsSpec(LayerSpec):
         first, second, third = shape
         matrix = (first * second, third) if inputs == 2 else (first, second * third)
         initial = OfMatrix(self.kernel_initializer, matrix)
-        return reshape_to(net.parameter(f"{name}/kernel", shape, initial, self.kernel_regularizer), matrix)
+        return reshape_to(
+            net.parameter(f"{name}/kernel", shape, initial, self.kernel_regularizer, self.kernel_constraint), matrix
+        )
 
 
 @LAYERS.register

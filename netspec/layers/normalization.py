@@ -15,6 +15,7 @@ from netspec.graph.ops.shape import Transpose
 from netspec.graph.ops.source import Fill
 from netspec.graph.value import Value
 from netspec.layers.base import Axes, Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import Initializer, Ones, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
@@ -50,8 +51,12 @@ class BatchNormalization(LayerSpec):
     """first values of `moving_variance` (C)"""
     beta_regularizer: Regularizer | None = None
     """penalty on `beta`, added to the loss"""
+    beta_constraint: Constraint | None = None
+    """what `beta` is projected on after each step"""
     gamma_regularizer: Regularizer | None = None
     """penalty on `gamma`, added to the loss"""
+    gamma_constraint: Constraint | None = None
+    """what `gamma` is projected on after each step"""
 
     samples: ClassVar = (
         Sample.of((4, 3, 2, 3)),
@@ -67,9 +72,9 @@ class BatchNormalization(LayerSpec):
         shape = (x.shape[axis],)
         gamma, beta = Fill(1.0, x.type.with_shape(*shape))(), Fill(0.0, x.type.with_shape(*shape))()
         if self.scale:
-            gamma = net.parameter("gamma", shape, self.gamma_initializer, self.gamma_regularizer)
+            gamma = net.parameter("gamma", shape, self.gamma_initializer, self.gamma_regularizer, self.gamma_constraint)
         if self.center:
-            beta = net.parameter("beta", shape, self.beta_initializer, self.beta_regularizer)
+            beta = net.parameter("beta", shape, self.beta_initializer, self.beta_regularizer, self.beta_constraint)
         moving_mean = net.statistic("moving_mean", shape, self.moving_mean_initializer)
         moving_variance = net.statistic("moving_variance", shape, self.moving_variance_initializer)
         if not net.learning:
@@ -104,8 +109,12 @@ class LayerNormalization(LayerSpec):
     """first values of `gamma` (sizes of the axes)"""
     beta_regularizer: Regularizer | None = None
     """penalty on `beta`, added to the loss"""
+    beta_constraint: Constraint | None = None
+    """what `beta` is projected on after each step"""
     gamma_regularizer: Regularizer | None = None
     """penalty on `gamma`, added to the loss"""
+    gamma_constraint: Constraint | None = None
+    """what `gamma` is projected on after each step"""
 
     passes_mask: ClassVar = True
     samples: ClassVar = (
@@ -124,9 +133,9 @@ class LayerNormalization(LayerSpec):
         shape = tuple(x.shape[axis] for axis in axes)
         gamma, beta = Fill(1.0, x.type.with_shape(*shape))(), Fill(0.0, x.type.with_shape(*shape))()
         if self.scale:
-            gamma = net.parameter("gamma", shape, self.gamma_initializer, self.gamma_regularizer)
+            gamma = net.parameter("gamma", shape, self.gamma_initializer, self.gamma_regularizer, self.gamma_constraint)
         if self.center:
-            beta = net.parameter("beta", shape, self.beta_initializer, self.beta_regularizer)
+            beta = net.parameter("beta", shape, self.beta_initializer, self.beta_regularizer, self.beta_constraint)
         rank = len(x.shape)
         normalized = rows.LayerNormalization(rank - len(axes), self.epsilon)
         order = (*(axis for axis in range(rank) if axis not in axes), *axes)

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from netspec.graph.ops.functions import PRelu
 from netspec.graph.value import Value
 from netspec.layers.base import Axes, Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import Initializer, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
@@ -25,6 +26,8 @@ class PReLU(LayerSpec):
     """first values of `alpha` (sizes of a sample, 1 along the shared axes)"""
     alpha_regularizer: Regularizer | None = None
     """penalty on `alpha`, added to the loss"""
+    alpha_constraint: Constraint | None = None
+    """what `alpha` is projected on after each step"""
     shared_axes: Axes | None = None
     """axes along which one slope serves all places; default: none"""
 
@@ -41,5 +44,5 @@ class PReLU(LayerSpec):
         need(len(x.shape) >= 2, "the input has no features", expected="(batch, …, features)", got=x.type)
         x = net.floating(x)
         shape = tuple(1 if axis in shared else size for axis, size in enumerate(x.shape[1:], 1))
-        alpha = net.parameter("alpha", shape, self.alpha_initializer, self.alpha_regularizer)
+        alpha = net.parameter("alpha", shape, self.alpha_initializer, self.alpha_regularizer, self.alpha_constraint)
         return PRelu()(x, alpha)

@@ -15,6 +15,7 @@ from netspec.graph.value import Value
 from netspec.layers import cells
 from netspec.layers.activations import Activation, OverAxis
 from netspec.layers.base import Builder, Initial, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.constraints import Constraint
 from netspec.layers.dropout import dropped
 from netspec.layers.initializers import GlorotUniform, Initializer, Orthogonal, Zeros
 from netspec.layers.regularizers import Regularizer
@@ -44,10 +45,16 @@ class RecurrentSpec(LayerSpec):
     """first values of `bias`"""
     kernel_regularizer: Regularizer | None = None
     """penalty on `kernel`, added to the loss"""
+    kernel_constraint: Constraint | None = None
+    """what `kernel` is projected on after each step"""
     recurrent_regularizer: Regularizer | None = None
     """penalty on `recurrent_kernel`, added to the loss"""
+    recurrent_constraint: Constraint | None = None
+    """what `recurrent_kernel` is projected on after each step"""
     bias_regularizer: Regularizer | None = None
     """penalty on `bias`, added to the loss"""
+    bias_constraint: Constraint | None = None
+    """what `bias` is projected on after each step"""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """share of the inputs that become 0 in training, the same ones in all steps of a sequence"""
     recurrent_dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -97,13 +104,23 @@ class RecurrentSpec(LayerSpec):
         x, op = net.floating(x), self.cell(masked)
         (batch, steps, features), wide = x.shape, op.gates * self.units
         weights = [
-            net.parameter("kernel", (features, wide), self.kernel_initializer, self.kernel_regularizer),
             net.parameter(
-                "recurrent_kernel", (self.units, wide), self.recurrent_initializer, self.recurrent_regularizer
+                "kernel", (features, wide), self.kernel_initializer, self.kernel_regularizer, self.kernel_constraint
+            ),
+            net.parameter(
+                "recurrent_kernel",
+                (self.units, wide),
+                self.recurrent_initializer,
+                self.recurrent_regularizer,
+                self.recurrent_constraint,
             ),
         ]
         if self.use_bias:
-            weights.append(net.parameter("bias", op.bias_shape(self.units), self.first_bias(), self.bias_regularizer))
+            weights.append(
+                net.parameter(
+                    "bias", op.bias_shape(self.units), self.first_bias(), self.bias_regularizer, self.bias_constraint
+                )
+            )
         if net.training and self.dropout:
             x = x * reshape_to(_mask(net, x.type.with_shape(batch, features), self.dropout), (batch, 1, features))
         if masked:
@@ -175,7 +192,7 @@ class LSTM(GatedSpec):
 
 
 @dataclass(frozen=True)
-class ForgetBias:
+class ForgetBias(Initial):
     """An initializer's numbers, but 1 for the forget gate."""
 
     others: Initial

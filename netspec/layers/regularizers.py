@@ -6,11 +6,19 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from netspec.graph.ops.elementwise import Maximum, Pow, elementwise
 from netspec.graph.ops.functions import Abs
+from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.source import constant
+from netspec.graph.types import DType
 from netspec.graph.value import Value
+from netspec.layers.base import need
 from netspec.schema.kinds import REGULARIZERS
 from netspec.schema.spec import Member, Spec
+
+EPSILON = 1e-7
+"""Keras's: a row that is shorter is not made longer."""
 
 
 class RegularizerFields(Spec):
@@ -66,3 +74,33 @@ class L1L2(RegularizerFields):
     def penalty(self, weight: Value) -> Value:
         """Σ|w| · l1 + Σw² · l2"""
         return ReduceSum()(Abs()(weight)) * self.l1 + ReduceSum()(weight * weight) * self.l2
+
+
+@REGULARIZERS.register
+class OrthogonalRegularizer(RegularizerFields):
+    """factor · mean of |cos| of the angles between rows, or columns, of a matrix: 0 where all are at right angles."""
+
+    type: Literal["OrthogonalRegularizer"] = "OrthogonalRegularizer"
+    factor: float = Field(default=0.01, ge=0)
+    """factor"""
+    mode: Literal["rows", "columns"] = "rows"
+    """what is to be at right angles; of a dense kernel (in, out), the columns are the outputs"""
+    samples: ClassVar = ({}, {"mode": "columns"})
+
+    def penalty(self, weight: Value) -> Value:
+        """Σ|cos| over all pairs of different rows / number of such pairs · factor."""
+        need(len(weight.shape) == 2, "`OrthogonalRegularizer` is for matrices", expected="2 axes", got=weight.type)
+        along, count = (1, weight.shape[0]) if self.mode == "rows" else (0, weight.shape[1])
+        need(count > 1, f"one of {self.mode} alone makes no angle", expected=f"2 or more {self.mode}", got=weight.type)
+        squares = ReduceSum((along,), keepdims=True)(weight * weight)
+        unit = weight * Pow(-0.5)(elementwise(Maximum(), squares, EPSILON**2))
+        cosines = MatMul(transpose_a=along == 0, transpose_b=along == 1)(unit, unit)
+        total = ReduceSum()(Abs()(cosines * _off_diagonal(count, weight.dtype)))
+        return total * (self.factor / (count * (count - 1)))
+
+
+def _off_diagonal(count: int, dtype: DType) -> Value:
+    """A matrix of ones with zeros on its diagonal."""
+    import numpy as np
+
+    return constant(1 - np.eye(count, dtype=str(dtype)))

@@ -27,6 +27,7 @@ from netspec.layers.base import (
     TripleFrom0,
     need,
 )
+from netspec.layers.constraints import Constraint
 from netspec.layers.convolution import Conv, ConvInputGrad, Convolving, Filtered
 from netspec.layers.initializers import GlorotUniform, Initializer
 from netspec.layers.regularizers import Regularizer
@@ -78,6 +79,8 @@ class TransposedConvolution(Convolving, Filtered):
     """first values of `kernel` (channels, filters / groups, sizes of the kernel)"""
     kernel_regularizer: Regularizer | None = None
     """penalty on `kernel`, added to the loss"""
+    kernel_constraint: Constraint | None = None
+    """what `kernel` is projected on after each step"""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -110,7 +113,9 @@ class TransposedConvolution(Convolving, Filtered):
         window = Window(self.kernel_size, self.strides, tuple(sides for sides, _ in axes), self.dilation_rate)
         made = x.type.with_shape(x.shape[0], self.filters, *(size for _, size in axes))
         shape = (channels, self.filters // self.groups, *self.kernel_size)
-        kernel = net.parameter("kernel", shape, self.kernel_initializer, self.kernel_regularizer)
+        kernel = net.parameter(
+            "kernel", shape, self.kernel_initializer, self.kernel_regularizer, self.kernel_constraint
+        )
         return self.finished(net, ConvTranspose(Conv(window, self.groups), made)(x, kernel))
 
     def _axis(self, axis: int, size: int) -> tuple[tuple[int, int], int]:

@@ -157,10 +157,8 @@ _INITIALIZERS = {
         constant: Constant
         gaussian: RandomNormal
         uniform: RandomUniform
-        xavier: GlorotUniform
-        msra: HeNormal
-        positive_unitball: RandomUniform
-        bilinear: Bilinear
+        xavier: VarianceScaling | with `distribution: uniform`
+        msra: VarianceScaling | with `scale: 2, distribution: untruncated_normal`
     """,
     "PyTorch": """
         xavier_uniform, xavier_uniform_: GlorotUniform
@@ -173,6 +171,8 @@ _INITIALIZERS = {
         zeros_: Zeros
         ones_: Ones
         orthogonal_: Orthogonal
+        dirac_, eye_, dirac, eye: Identity
+        sparse_: RandomNormal | with `sparse: …`
     """,
 }
 _SOLVERS = {

@@ -135,6 +135,7 @@ LOSSES: Registry[LossFields] = Registry("loss")
 METRICS: Registry[MetricFields] = Registry("metric")
 ACTIVATIONS: Registry[Spec] = Registry("activation")
 INITIALIZERS: Registry[Spec] = Registry("initializer")
+CONSTRAINTS: Registry[Spec] = Registry("constraint")
 SOLVERS: Registry[Spec] = Registry("solver")
 SCHEDULES: Registry[Spec] = Registry("schedule")
 
@@ -152,6 +153,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
         ACTIVATIONS,
         INITIALIZERS,
         REGULARIZERS,
+        CONSTRAINTS,
         SOLVERS,
         SCHEDULES,
         SOURCES,

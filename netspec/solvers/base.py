@@ -118,7 +118,8 @@ class SolverSpec(Spec):
             solution = Solution(slots=[slot for own in slots for slot in own])
             for param, change in zip(params, changes, strict=True):
                 with in_scope(param.scope):
-                    solution.updates[param.name] = param.value + change
+                    moved = param.value + change
+                    solution.updates[param.name] = moved if param.project is None else param.project(moved)
         for own, new in zip(slots, following, strict=True):
             solution.slot_updates.update({slot.label: new[slot.name] for slot in own})
         return solution

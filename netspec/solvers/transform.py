@@ -24,6 +24,8 @@ class Param:
     gradient: Value
     learning_rate_multiplier: float = 1.0
     weight_decay_multiplier: float = 1.0
+    project: Callable[[Value], Value] | None = None
+    """What brings the updated value back to where the layer allows it, if anything does."""
 
     @property
     def scope(self) -> Scope:

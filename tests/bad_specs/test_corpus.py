@@ -95,7 +95,7 @@ def _kind(path: tuple[str | int, ...]) -> str | None:
     item = bool(path) and isinstance(path[-1], int)
     if item:
         return {"layers": "layer", "losses": "loss", "metrics": "metric", "transforms": "transform"}.get(last)
-    if last.endswith(("_initializer", "_regularizer", "activation")):
+    if last.endswith(("_initializer", "_regularizer", "_constraint", "activation")):
         return last.rpartition("_")[2]
     if last in ("learning_rate", "then"):
         return "schedule"

@@ -32,6 +32,8 @@ NORMAL = {
     "VarianceScaling": sqrt(1 / FAN_IN),
 }
 REPEATED = {"Zeros": 0.0, "Ones": 1.0, "Constant": 0.0}
+OTHERS = {"Orthogonal", "Identity", "Bilinear", "PositiveUnitball"}
+FIXED = {*REPEATED, "Identity", "Bilinear"}
 UNBOUNDED = {"RandomNormal"}
 
 
@@ -43,7 +45,7 @@ def draw(fields: str | dict[str, Any], shape: tuple[int, ...] = SHAPE, seed: int
 
 
 def test_every_initializer_is_tested_here():
-    assert set(INITIALIZERS.names()) == {*UNIFORM, *NORMAL, *REPEATED, "Orthogonal"}
+    assert set(INITIALIZERS.names()) == {*UNIFORM, *NORMAL, *REPEATED, *OTHERS}
 
 
 @pytest.mark.parametrize("name", INITIALIZERS.names())
@@ -53,7 +55,7 @@ def test_is_documented_and_depends_on_seed_and_name_alone(name):
     assert fields_by_name(cls).keys() - field_docs(cls).keys() <= {"type"}
     first = draw(name)
     np.testing.assert_array_equal(first, draw(name))
-    if name not in REPEATED:
+    if name not in FIXED:
         assert (first != draw(name, seed=2)).mean() > 0.99
         assert (first != draw(name, name="v")).mean() > 0.99
 
@@ -139,3 +141,76 @@ def test_orthogonal_matrices_prefer_no_sign():
     diagonals = np.concatenate([np.diagonal(draw("Orthogonal", (8, 8), seed=seed)) for seed in range(50)])
     # 400 signs: the standard deviation of their mean is 0.05; five of them.
     assert abs(np.sign(diagonals).mean()) < 0.25
+
+
+@pytest.mark.parametrize(("shape", "inputs"), [((300, 40), 300), ((40, 30, 5, 5), 30 * 25), ((70,), 70)])
+def test_positive_weights_of_an_output_sum_to_one(shape, inputs):
+    """Caffe's positive_unitball: uniform numbers over their sum, so of mean 1 / inputs and up to 2 / inputs or so."""
+    numbers = draw("PositiveUnitball", shape)
+    by_output = numbers.T if len(shape) == 2 else numbers.reshape(-1, inputs)
+    np.testing.assert_allclose(by_output.sum(axis=1), 1, rtol=1e-12)
+    assert numbers.min() >= 0
+    # A uniform number has deviation 1/√12 and mean ½; the sums of 70 or more of them differ by a few percent.
+    assert numbers.std() * inputs == pytest.approx(1 / sqrt(3), rel=0.2)
+
+
+def test_sparse_gaussian_leaves_each_input_so_many_outputs():
+    numbers = draw({"type": "RandomNormal", "stddev": 0.5, "sparse": 8}, (2000, 40))
+    kept = numbers != 0
+    # 80000 coins of probability 1/5: the deviation of their mean is 0.0014; five of them.
+    assert kept.mean() == pytest.approx(8 / 40, abs=0.007)
+    assert numbers[kept].std() == pytest.approx(0.5, rel=0.03)
+    assert (draw({"type": "RandomNormal", "sparse": 3}, (40, 200, 3, 3)) != 0).mean() == pytest.approx(
+        3 / 40, abs=0.007
+    )
+
+
+def test_identity_passes_on_what_comes_in():
+    np.testing.assert_array_equal(draw({"type": "Identity", "gain": 2.0}, (3, 5)), 2 * np.eye(3, 5))
+    x = np.random.default_rng(0).normal(size=(2, 3, 5, 6))
+    conv = {"type": "Conv2D", "filters": 3, "kernel_size": [3, 5], "padding": "same"}
+    made = layer({**conv, "kernel_initializer": "identity"}, x)
+    np.testing.assert_allclose(made.y, x, rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_bilinear_is_caffes_formula(size):
+    """BilinearFiller of filler.hpp, number by number."""
+    f = -(-size // 2)
+    c = (2 * f - 1 - f % 2) / (2.0 * f)
+    expected = [[(1 - abs(x / f - c)) * (1 - abs(y / f - c)) for x in range(size)] for y in range(size)]
+    np.testing.assert_allclose(draw("Bilinear", (2, 1, size, size)), np.broadcast_to(expected, (2, 1, size, size)))
+
+
+def test_bilinear_enlarges_a_plane_to_a_plane():
+    """A transposed convolution with these weights continues a linear function; its border apart."""
+    factor = 2
+    fields = {"type": "Conv2DTranspose", "filters": 2, "groups": 2, "kernel_size": 4, "strides": 2, "padding": 1}
+    plane = np.add.outer(np.arange(5.0), 3 * np.arange(6.0))
+    y = layer({**fields, "kernel_initializer": "bilinear", "use_bias": False}, np.stack([plane, -plane])[None]).y[0]
+    inner = y[0, 2:-2, 2:-2]
+    np.testing.assert_allclose(np.diff(inner, axis=0), 1 / factor, rtol=1e-12)
+    np.testing.assert_allclose(np.diff(inner, axis=1), 3 / factor, rtol=1e-12)
+
+
+def test_caffes_xavier_and_msra_are_scaled_variances():
+    xavier = draw({"type": "VarianceScaling", "distribution": "uniform"})
+    assert abs(xavier).max() <= sqrt(3 / FAN_IN)
+    assert xavier.std() == pytest.approx(sqrt(1 / FAN_IN), rel=0.015)
+    msra = draw({"type": "VarianceScaling", "scale": 2.0, "distribution": "untruncated_normal", "mode": "fan_avg"})
+    assert msra.std() == pytest.approx(sqrt(2 / ((FAN_IN + FAN_OUT) / 2)), rel=0.025)
+    assert abs(msra).max() > 2.5 * msra.std()
+
+
+@pytest.mark.parametrize("mode", ["rows", "columns"])
+def test_orthogonal_regularizer_is_the_mean_cosine(mode):
+    matrix = np.random.default_rng(1).normal(size=(4, 3))
+    penalty = {"type": "OrthogonalRegularizer", "factor": 0.5, "mode": mode}
+    made = layer(
+        {"type": "Dense", "units": 3, "kernel_regularizer": penalty}, np.zeros((1, 4)), training=True, kernel=matrix
+    )
+    made.outputs = tuple(made.net.penalties)
+    vectors = matrix if mode == "rows" else matrix.T
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = abs(unit @ unit.T)[np.triu_indices(len(unit), 1)]
+    assert made.y == pytest.approx(0.5 * cosines.mean(), rel=1e-12)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.peers.fitting import fitted
 from tests.registry.cases import Case, built, cases
 
 ANSWERS = Path(__file__).parent / "answers"
@@ -251,10 +252,12 @@ def main() -> None:
     """Write one `.npz` for each class."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=ANSWERS)
-    parser.add_argument("classes", nargs="*", help="names of layers, losses and metrics; default: all")
+    parser.add_argument("classes", nargs="*", help="names of layers, losses and metrics, `fitting`; default: all")
     arguments = parser.parse_args()
     output: Path = arguments.output
     output.mkdir(parents=True, exist_ok=True)
+    if not arguments.classes or "fitting" in arguments.classes:
+        np.savez_compressed(output / "fitting.npz", **fitted(keras()))  # type: ignore[arg-type]  # names are no parameters of it
     for name, content in answers(*arguments.classes):
         np.savez_compressed(output / f"{name}.npz", **content)  # type: ignore[arg-type]  # names are no parameters of it
 

@@ -131,12 +131,12 @@ LINES = [
     (CONV + "strides: [2, x]}", "11:70", "`strides.1` is not an integer", "an integer", "'x' (text)", None),
     (CONV + "stride: 2}", "11:57", "`Conv2D` has no field `stride`", None, None, "here it is `strides`"),
     (
-        CONV + "kernel_initializer: xavier}",
+        CONV + "kernel_initializer: xavier_uniform}",
         "11:77",
-        "unknown initializer 'xavier'",
+        "unknown initializer 'xavier_uniform'",
         "one of GlorotUniform",
-        "'xavier' (text)",
-        "xavier is Caffe's name: here it is GlorotUniform",
+        "'xavier_uniform' (text)",
+        "xavier_uniform is PyTorch's name: here it is GlorotUniform",
     ),
     (
         CONV + "kernel_initializer: 3}",
