@@ -9,7 +9,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from netspec.graph.kernel import Choice, choose, kernels_for
+from netspec.graph.kernel import Candidates, Offer, candidates, kernels_for
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Op, Xp
 from netspec.graph.types import DType, TensorType
@@ -50,7 +50,7 @@ class Device:
     runs: ClassVar[bool] = True
     """False for a device that only plans."""
     tuner: Tuner | None = None
-    """Who chooses where several kernels can serve; without one, ranks do."""
+    """Who measures where several kernels can serve; without one, they rate themselves."""
     narrow: ClassVar[tuple[DType, ...]] = ()
     """Types of fewer bits than float32 that values may lie in."""
 
@@ -107,9 +107,21 @@ class Device:
             "missing": missing_backends(self.backends),
         }
 
-    def choose(self, node: Node) -> Choice:
-        """The kernel for a node. Raises `NoKernelError` where there is none."""
-        return choose(node, self.kernels) if self.tuner is None else self.tuner.choose(node)
+    def candidates(self, node: Node) -> Candidates:
+        """The kernels that take a node. Raises `NoKernelError` where none does."""
+        key = node.op, tuple(value.type for value in node.inputs)
+        if key not in self._candidates:
+            self._candidates[key] = candidates(node, self.kernels)
+        return self._candidates[key]
+
+    @cached_property
+    def _candidates(self) -> dict[tuple[Op, tuple[TensorType, ...]], Candidates]:
+        """Those of the nodes that were asked for."""
+        return {}
+
+    def measured(self, node: Node, offers: Sequence[Offer]) -> Sequence[float] | None:
+        """Seconds that each offer takes, if there is a tuner and it has looked, now or before."""
+        return None if self.tuner is None else self.tuner.measured(node, offers)
 
     def accepts(self, op: Op, types: Sequence[TensorType]) -> bool:
         """Whether a kernel above the reference takes the op on operands of these types."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from math import isfinite
@@ -14,18 +14,12 @@ from netspec.backends.device import NullDevice
 from netspec.backends.failures import NonFiniteLoss, input_problems
 from netspec.backends.states import States
 from netspec.errors import InputError
-from netspec.graph.kernel import Buffers, Choice, Kernel, Thunk
+from netspec.graph.kernel import Buffers, Kernel, Thunk
 from netspec.graph.ops.source import Input, State
 from netspec.graph.plan import Plan, Storage, signature
 from netspec.graph.value import Node, Value
 
-__all__ = ["NonFiniteLoss", "Program", "choose_kernels"]
-
-
-def choose_kernels(order: Sequence[Node], device: Device) -> dict[Node, Choice]:
-    """The kernel for each node that computes something."""
-    computing = [node for node in order if not node.op.traits.source and not node.op.traits.view]
-    return {node: device.choose(node) for node in computing}
+__all__ = ["NonFiniteLoss", "Program"]
 
 
 class Program:

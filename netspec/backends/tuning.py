@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import version
@@ -23,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from netspec.backends.calls import Calls
 from netspec.backends.openmp import thread_count
 from netspec.backends.store import cache_store
-from netspec.graph.kernel import Buffers, Choice, Kernel, Thunk, accepting, choose
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.kernel import Buffers, Offer, Thunk
+from netspec.graph.layout import Layout
 from netspec.graph.plan import aligned
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
@@ -37,14 +36,10 @@ QUICK_BUDGET = 2.0
 ROUNDS = 5
 ROUND_SECONDS = {"quick": 0.002, "full": 0.02}
 """How long each kernel runs in a round, one call at least."""
-MARGIN = 0.95
-"""A kernel must take at most this share of the usual one's time: less is noise."""
-COPY_RATE = 1e10
-"""Bytes a second; what a kernel wants to lie otherwise than channels-last must be copied first."""
 
 
 class Tuner:
-    """Chooses kernels for a device by racing them, or by what earlier races have found."""
+    """Measures kernels of a device by racing them, or knows what earlier races have found."""
 
     def __init__(self, device: Device, level: str) -> None:
         """`level` is `quick` or `full`."""
@@ -62,35 +57,31 @@ class Tuner:
 
     @cached_property
     def _found(self) -> dict[str, dict[str, float]]:
-        """Seconds of each kernel, by node."""
+        """Seconds of each offer, by node."""
         content = self._store.read(self._file)
         return json.loads(content) if content is not None else {}
 
-    def choose(self, node: Node) -> Choice:
-        """The kernel for a node: the winner of its race, or the usual one where there is no race."""
-        usual = choose(node, self.device.kernels)
-        kernels = {one.label: one for one in accepting(node, self.device.kernels) if one.rank > 0}
-        if len(kernels) < 2:
-            return usual
-        key = _key(node)
-        times = self._found.get(key)
-        if times is None or times.keys() != kernels.keys():
+    def measured(self, node: Node, offers: Sequence[Offer]) -> Sequence[float] | None:
+        """Seconds of each offer in a race, of now or of before; None where there was none, and is no time for it."""
+        key, names = _key(node), [_name(one) for one in offers]
+        times = self._found.get(key, {})
+        if not times.keys() >= set(names):
             if not self.device.runs or self._left <= 0:
-                return usual
-            times = self._found[key] = self._race(node, kernels)
+                return None
+            times = self._found[key] = {**times, **dict(zip(names, self._race(node, offers), strict=True))}
             self._keep()
-        return _decided(usual, kernels, times)
+        return [times[name] for name in names]
 
-    def _race(self, node: Node, kernels: Mapping[str, Kernel]) -> dict[str, float]:
+    def _race(self, node: Node, offers: Sequence[Offer]) -> list[float]:
         began = perf_counter()
-        runs = {label: _Runner(self.device, node, kernel) for label, kernel in kernels.items()}
-        times = dict.fromkeys(runs, float("inf"))
+        runners = [_Runner(self.device, node, one) for one in offers]
+        times = [float("inf")] * len(runners)
         with self.device.running():
             for _ in range(ROUNDS):
-                for label, runner in runs.items():
-                    times[label] = min(times[label], runner.seconds(ROUND_SECONDS[self.level]))
+                for index, runner in enumerate(runners):
+                    times[index] = min(times[index], runner.seconds(ROUND_SECONDS[self.level]))
         self._left -= perf_counter() - began
-        return {label: time + runs[label].copies for label, time in times.items()}
+        return times
 
     def _keep(self) -> None:
         """Write what was found, beside what other processes have found meanwhile."""
@@ -99,21 +90,11 @@ class Tuner:
         self._store.write(self._file, json.dumps({**others, **self._found}, sort_keys=True).encode())
 
 
-def _decided(usual: Choice, kernels: Mapping[str, Kernel], times: Mapping[str, float]) -> Choice:
-    fastest = min(times, key=lambda label: (times[label], label))
-    if times[fastest] > MARGIN * times[usual.label]:
-        fastest = usual.label
-    lost = [(label, f"lost the race: {time * 1e6:,.1f} µs") for label, time in times.items() if label != fastest]
-    declined = [one for one in usual.declined if one[0] not in times]
-    return replace(usual, kernel=kernels[fastest], declined=(*declined, *lost), seconds=times[fastest])
-
-
 class _Runner:
-    """A kernel bound to made-up operands."""
+    """An offer bound to made-up operands."""
 
-    def __init__(self, device: Device, node: Node, kernel: Kernel) -> None:
-        given = [_usual_layout(value.type) for value in node.inputs]
-        lying = _signature(node, kernel, given)
+    def __init__(self, device: Device, node: Node, offer: Offer) -> None:
+        kernel, lying = offer.kernel, offer.layouts
         inputs = [_array(device, value.type, layout) for value, layout in zip(node.inputs, lying.inputs, strict=True)]
         for value, array in zip(node.inputs, inputs, strict=True):
             device.upload(array, _numbers(value.type.with_shape(*array.shape)))
@@ -125,16 +106,6 @@ class _Runner:
         calls.add(bound, node, kernel.threads(node))
         self._thunk: Thunk = calls.run
         self._kept = inputs, outputs, workspace
-        moved = [
-            kind.nbytes
-            for kind, layout in [
-                *((value.type, layout) for value, layout in zip(node.inputs, lying.inputs, strict=True)),
-                *zip(node.types, lying.outputs, strict=True),
-            ]
-            if layout != _usual_layout(kind) and not (layout.is_plain(kind) and _usual_layout(kind).is_plain(kind))
-        ]
-        self.copies = 2 * sum(moved) / COPY_RATE
-        """Seconds for the copies that the kernel makes necessary."""
         self._thunk()
 
     def seconds(self, least: float) -> float:
@@ -146,19 +117,6 @@ class _Runner:
             passed = perf_counter() - start
             if passed >= least:
                 return passed / calls
-
-
-def _usual_layout(kind: TensorType) -> Layout:
-    """How an operand lies in most nets: images channels-last."""
-    return Layout.channels_last(kind.rank) if kind.rank > 3 else PLAIN
-
-
-def _signature(node: Node, kernel: Kernel, given: Sequence[Layout]) -> Signature:
-    if not node.op.traits.elementwise:
-        return kernel.layouts(node, given)
-    shape = node.types[0].shape
-    own = tuple(layout if value.shape == shape else PLAIN for value, layout in zip(node.inputs, given, strict=True))
-    return Signature(own, (_usual_layout(node.types[0]),) * len(node.types))
 
 
 def _array(device: Device, kind: TensorType, layout: Layout) -> Any:
@@ -177,6 +135,12 @@ def _numbers(kind: TensorType) -> Any:
 def _key(node: Node) -> str:
     """The node as text: its op with all attributes, and the types of its operands."""
     return f"{node.op!r} of {', '.join(str(value.type) for value in node.inputs)}"
+
+
+def _name(offer: Offer) -> str:
+    """The offer as text: its kernel, and how it reads and writes."""
+    lying = (", ".join(map(str, layouts)) for layouts in (offer.layouts.inputs, offer.layouts.outputs))
+    return f"{offer.kernel.label} {' -> '.join(lying)}"
 
 
 def processor() -> str:

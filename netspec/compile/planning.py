@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import cache
 
 from netspec.backends.base import Device
-from netspec.backends.program import choose_kernels
 from netspec.errors import Problem, SpecError
 from netspec.graph.graph import Graph
 from netspec.graph.plan import Plan, signature
@@ -64,25 +63,23 @@ def make_plan(graph: Graph, device: Device, stored: DType = DType.FLOAT32, *, li
     fusing = epilogues, prologues, FuseElementwise(device.accepts), GroupAlike(device.accepts)
     graph = run_passes(graph, (*PASSES, *fusing))
     narrow = None if stored == stored.computed else Narrow(narrowable(graph), stored)
-    graph, layouts = assign_layouts(graph, lambda node: device.choose(node).kernel, narrow)
-    plain = Variant(graph, layouts)
-
-    @cache
-    def planned(variant: Variant) -> Plan:
-        return _planned(variant, device)
+    assigned = assign_layouts(graph, device, narrow)
+    plain = Variant(assigned.graph, assigned.layouts, assigned.choices)
+    planned = cache(_planned)
 
     chosen = plain if limit is None else recompute(plain, lambda one: planned(one).memory.nbytes, limit)
     spared = planned(plain).memory.arena_bytes - planned(chosen).memory.arena_bytes
     return replace(planned(chosen), again=chosen.again, spared_bytes=spared)
 
 
-def _planned(variant: Variant, device: Device) -> Plan:
-    """Order, kernels and memory."""
-    graph, layouts = variant.graph, variant.layouts
+def _planned(variant: Variant) -> Plan:
+    """Order and memory."""
+    graph, layouts, kernels = variant.graph, variant.layouts, variant.choices
     scheduled = schedule(graph)
-    choices = choose_kernels(scheduled.order, device)
-    workspace = {node: choice.kernel.workspace(node, signature(node, layouts)) for node, choice in choices.items()}
+    chosen = {node: kernels[node].kernel for node in scheduled.order if node in kernels}
+    workspace = {node: kernel.workspace(node, signature(node, layouts)) for node, kernel in chosen.items()}
     scheduled = lower_peak(graph, scheduled, workspace, layouts)
     order, steady, before_guard = scheduled.order, scheduled.steady, scheduled.before_guard
+    choices = {node: kernels[node] for node in order if node in kernels}
     memory = plan_memory(graph, order, workspace, before_guard, layouts, steady)
     return Plan(graph, order, steady, before_guard, choices, layouts, memory)

@@ -1,14 +1,15 @@
 """The kernel registry: which code can run an op, on which backend, and why a faster one declines.
 
 Kernels live in `backends/`, keyed by op class; nothing above them knows that they exist. A kernel for a base class
-serves its subclasses. Among the kernels that accept a node the highest `rank` wins.
+serves its subclasses. Among the kernels that accept a node the highest `rank` wins, unless the layouts that it wants
+cost more than it gains: the layout pass weighs the ways in which kernels offer to run a node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Op
@@ -17,6 +18,12 @@ from netspec.graph.value import Node
 
 Thunk: TypeAlias = Callable[[], None]
 """One bound kernel call of a step: reads and writes the buffers it was bound to."""
+
+FLOPS_PER_SECOND, BYTES_PER_SECOND, CACHED_BYTES_PER_SECOND = 1e11, 1e10, 1e11
+"""About what a core computes in float32, and what it moves from and to memory, and its own cache. Ratings are compared
+with one another, so that their ratios matter alone."""
+CACHE = 1 << 20
+"""Bytes that a core's own cache holds."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +70,13 @@ class Kernel:
         """
         return None
 
-    def steady_layouts(self, node: Node, given: Sequence[Layout], steady: Collection[int]) -> Signature:
-        """As `layouts`, where the operands of these numbers change so seldom that copies of them cost nothing."""
-        return self.layouts(node, given)
+    def alternatives(self, node: Node, given: Sequence[Layout]) -> Sequence[Signature]:
+        """Other layouts that it could read and write: which cost less depends on the copies that they need."""
+        return ()
+
+    def seconds(self, node: Node, lying: Signature) -> float:
+        """About what a call takes that reads and writes so, to be compared with other ways to run the node."""
+        return roofline(node, lying)
 
     def threads(self, node: Node) -> int | None:
         """The number of threads that must be set when it is bound and called; None if that does not matter to it."""
@@ -80,6 +91,19 @@ class Kernel:
         raise NotImplementedError
 
 
+def roofline(node: Node, lying: Signature, flops_per_second: float = FLOPS_PER_SECOND) -> float:
+    """Seconds that the arithmetic of a node takes, or the memory that it reads and writes, whichever is more."""
+    values, layouts = (*node.inputs, *node.outputs), (*lying.inputs, *lying.outputs)
+    nbytes = sum(layout.nbytes(value.type) for value, layout in zip(values, layouts, strict=True))
+    flops = node.op.flops(*(value.type for value in node.inputs))
+    return max(flops / flops_per_second, moving(nbytes))
+
+
+def moving(nbytes: int) -> float:
+    """Seconds that it takes to read or write so many bytes."""
+    return nbytes / (CACHED_BYTES_PER_SECOND if nbytes <= CACHE else BYTES_PER_SECOND)
+
+
 def large_narrowed(node: Node, wanted: Signature) -> Signature:
     """The signature with fewer bits for values of the first operand's shape alone: not for the vectors beside them."""
     shape = node.inputs[0].shape
@@ -91,18 +115,48 @@ def large_narrowed(node: Node, wanted: Signature) -> Signature:
 
 
 @dataclass(frozen=True)
+class Offer:
+    """One way to run a node: a kernel, and how it reads and writes then."""
+
+    kernel: Kernel
+    layouts: Signature
+    seconds: float
+    """What a call takes, as the kernel rates itself, or as it was measured."""
+    raced: bool = False
+    """Whether it was measured, beside the others."""
+
+
+@dataclass(frozen=True)
 class Choice:
-    """The kernel chosen for a node, and the faster ones that declined, with their reasons."""
+    """The kernel chosen for a node, and the others that were considered, with the reasons against them."""
 
     kernel: Kernel
     declined: tuple[tuple[str, str], ...] = ()
     seconds: float | None = None
-    """What it took in a race, if there was one; those who lost are among the declined."""
+    """What it took in a race, if there was one."""
 
     @property
     def label(self) -> str:
         """The kernel's."""
         return self.kernel.label
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The kernels that take a node, the highest rank first, and those that do not, with their reasons."""
+
+    kernels: tuple[Kernel, ...]
+    declined: tuple[tuple[Kernel, str], ...]
+
+
+class Kernels(Protocol):
+    """Who knows kernels, and how fast they are: a device."""
+
+    def candidates(self, node: Node) -> Candidates:
+        """Those that take a node. Raises `NoKernelError` where none does."""
+
+    def measured(self, node: Node, offers: Sequence[Offer]) -> Sequence[float] | None:
+        """Seconds that each takes, operands lying as it wants them; None where nobody looks or has looked."""
 
 
 _kernels: dict[type[Op], list[Kernel]] = {}
@@ -128,24 +182,27 @@ def kernels_for(op: type[Op], backends: Iterable[str]) -> list[Kernel]:
     return sorted(dict.fromkeys(found), key=lambda one: -one.rank)
 
 
-def accepting(node: Node, backends: Iterable[str]) -> list[Kernel]:
-    """The kernels of these backends that take the node, the highest rank first."""
-    types = [value.type for value in node.inputs]
-    return [one for one in kernels_for(type(node.op), backends) if one.why_not(node.op, *types) is None]
-
-
 class NoKernelError(Exception):
     """No kernel of the device takes a node."""
 
 
-def choose(node: Node, backends: Sequence[str]) -> Choice:
-    """The best kernel of these backends that takes the node. Raises `NoKernelError` with all reasons."""
+def candidates(node: Node, backends: Sequence[str]) -> Candidates:
+    """The kernels of these backends that take the node; the reference's alone where there is no other.
+
+    Raises `NoKernelError` with all reasons.
+    """
     types = [value.type for value in node.inputs]
-    declined: list[tuple[str, str]] = []
+    accepting: list[Kernel] = []
+    declined: list[tuple[Kernel, str]] = []
     for one in kernels_for(type(node.op), backends):
+        if accepting and one.rank <= 0:
+            break
         reason = one.why_not(node.op, *types)
         if reason is None:
-            return Choice(one, tuple(declined))
-        declined.append((one.label, reason))
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in declined) or "none is registered"
-    raise NoKernelError(f"no kernel of {', '.join(backends)} runs {node.op.name}: {reasons}")
+            accepting.append(one)
+        else:
+            declined.append((one, reason))
+    if not accepting:
+        reasons = "; ".join(f"{one.label}: {reason}" for one, reason in declined) or "none is registered"
+        raise NoKernelError(f"no kernel of {', '.join(backends)} runs {node.op.name}: {reasons}")
+    return Candidates(tuple(accepting), tuple(declined))

@@ -27,12 +27,11 @@ MAX_OPERANDS = 16
 
 @dataclass
 class _Group:
-    """Nodes to be fused, with the ancestors of each as bit sets over positions in the graph."""
+    """Nodes to be fused."""
 
     members: list[Node]
     bits: int
-    above: int
-    """Everything that a member depends on, members included."""
+    """Their positions in the graph, as a bit set."""
     inputs: set[Value] = field(default_factory=set)
 
 
@@ -66,28 +65,40 @@ def _fusible(node: Node) -> bool:
 
 def _grouped(nodes: Sequence[Node], graph: Graph) -> list[_Group]:
     position = {node: index for index, node in enumerate(nodes)}
-    above: dict[Node, int] = {}
+    above: dict[Node, int] = {}  # what each node depends on, itself included, as a bit set over positions
     group_of: dict[Node, _Group] = {}
     guarded = _before_guard(graph)
-    for node in nodes:
-        bits = 1 << position[node]
+    for index, node in enumerate(nodes):
+        above[node] = 1 << index
         for value in node.inputs:
-            bits |= above[value.node]
-        above[node] = bits
+            above[node] |= above[value.node]
         if not _fusible(node):
             continue
-        group = _Group([node], 1 << position[node], bits, _external(node, ()))
+        group = _Group([node], 1 << index, _external(node, ()))
         for value in node.inputs:
             other = group_of.get(value.node)
             if other is None or other is group or other.members[0].types[0].shape != node.types[0].shape:
                 continue
             if (node in guarded) != (other.members[0] in guarded):
                 continue  # what the guard needs runs before it, the rest after
-            if _separable(group, other, above):
+            if _separable(group, other, above, position):
                 group = _joined(other, group)
         for member in group.members:
             group_of[member] = group
+        if len(group.members) > 1:
+            _depend(nodes[: index + 1], group, above)
     return list({id(group): group for group in group_of.values()}.values())
+
+
+def _depend(nodes: Sequence[Node], group: _Group, above: dict[Node, int]) -> None:
+    """Whatever depends on a member of a group depends on all that the group depends on: it is made at once."""
+    whole = 0
+    for member in group.members:
+        whole |= above[member]
+    first = (group.bits & -group.bits).bit_length() - 1
+    for node in nodes[first:]:
+        if above[node] & group.bits:
+            above[node] |= whole
 
 
 def _before_guard(graph: Graph) -> set[Node]:
@@ -99,7 +110,7 @@ def _external(node: Node, members: Sequence[Node]) -> set[Value]:
     return {value for value in node.inputs if value.node not in inside and not _literal(value.node)}
 
 
-def _separable(one: _Group, other: _Group, above: dict[Node, int]) -> bool:
+def _separable(one: _Group, other: _Group, above: dict[Node, int], position: dict[Node, int]) -> bool:
     """Whether the groups may become one: none is reached from the other by a path through outside nodes."""
     if len(one.members) + len(other.members) > MAX_STEPS:
         return False
@@ -109,20 +120,16 @@ def _separable(one: _Group, other: _Group, above: dict[Node, int]) -> bool:
     inside = one.bits | other.bits
     for group in (one, other):
         for value in group.inputs:
-            if not inside >> _place(value.node, above) & 1 and above[value.node] & inside:
+            if not inside >> position[value.node] & 1 and above[value.node] & inside:
                 return False
     return True
-
-
-def _place(node: Node, above: dict[Node, int]) -> int:
-    return above[node].bit_length() - 1
 
 
 def _joined(one: _Group, other: _Group) -> _Group:
     members = one.members + [node for node in other.members if node not in one.members]
     inside = set(members)
     inputs = {value for value in one.inputs | other.inputs if value.node not in inside}
-    return _Group(members, one.bits | other.bits, one.above | other.above, inputs)
+    return _Group(members, one.bits | other.bits, inputs)
 
 
 def _replaced(graph: Graph, nodes: Sequence[Node], groups: Sequence[Made]) -> Graph:

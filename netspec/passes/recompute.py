@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netspec.graph.graph import Graph, rebuild, topological
+from netspec.graph.kernel import Choice
 from netspec.graph.layout import Layout
 from netspec.graph.value import Node, Value, apply, in_scope
 from netspec.passes.steady import steady_nodes
@@ -29,6 +30,7 @@ STRETCHES = (2, 3, 4, 6, 8, 12, 16, 24)
 """Numbers of stretches between checkpoints that are tried."""
 
 Layouts = Mapping[Value, Layout]
+Choices = Mapping[Node, Choice]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,8 @@ class Variant:
 
     graph: Graph
     layouts: Layouts
+    choices: Choices
+    """The kernel of every node that needs one."""
     again: tuple[Node, ...] = ()
     """The nodes that make them for the second time."""
 
@@ -55,7 +59,7 @@ def recompute(plain: Variant, peak_of: Callable[[Variant], int], limit: int) -> 
     best, lowest = plain, peak_of(plain)
     if lowest <= limit:
         return best
-    halves = _Halves(plain.graph, plain.layouts)
+    halves = _Halves(plain)
     cheap = halves.cheap()
     families = halves.apart(cheap), cheap
     for family in families:
@@ -82,8 +86,9 @@ def _shortest(values: list[Value], fits: Callable[[list[Value]], bool]) -> list[
 class _Halves:
     """The half of a graph that runs before the guard, the half after it, and what lives from one into the other."""
 
-    def __init__(self, graph: Graph, layouts: Layouts) -> None:
-        self.graph, self.layouts = graph, layouts
+    def __init__(self, plain: Variant) -> None:
+        self.plain, self.layouts = plain, plain.layouts
+        graph = plain.graph
         self.early = topological([graph.guard]) if graph.guard is not None else []
         known = set(self.early)
         self.late = [node for node in graph.nodes() if node not in known]
@@ -147,14 +152,16 @@ class _Halves:
         """The graph whose second half makes the values itself."""
         chain = self._chain(dropped)
         if not chain:
-            return Variant(self.graph, self.layouts)
-        layouts = dict(self.layouts)
+            return self.plain
+        graph, layouts, choices = self.plain.graph, dict(self.layouts), dict(self.plain.choices)
         new: dict[Value, Value] = {}
         again: list[Node] = []
 
         def image(node: Node, made: tuple[Value, ...]) -> None:
             new.update(zip(node.outputs, made, strict=True))
             layouts.update((one, layouts[old]) for one, old in zip(made, node.outputs, strict=True))
+            if node in choices:
+                choices[made[0].node] = choices[node]
 
         for node in self.early:
             inputs = tuple(new.get(value, value) for value in node.inputs)
@@ -164,13 +171,13 @@ class _Halves:
                 again += [new[node.outputs[0]].node] if node in chain else []
         gone = set(dropped)
         new = {value: made for value, made in new.items() if value.base in gone}  # what is kept is read where it is
-        ends: dict[Value, Value] = {value: value for value in self.graph.roots()}
+        ends: dict[Value, Value] = {value: value for value in graph.roots()}
         for node in self.late:
             inputs = tuple(new.get(value, value) for value in node.inputs)
             if inputs != node.inputs:
                 image(node, rebuild(node, inputs))
                 ends.update((value, new[value]) for value in node.outputs)
-        return Variant(self.graph.mapped(ends), layouts, tuple(again))
+        return Variant(graph.mapped(ends), layouts, choices, tuple(again))
 
     def _chain(self, dropped: Collection[Value]) -> set[Node] | None:
         """The nodes that run again if these values are dropped; None if one of them must not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,15 @@ import numpy as np
 import pytest
 
 from netspec.backends import tuning
+from netspec.backends.base import Device
 from netspec.backends.device import CpuDevice, NullDevice, open_device
 from netspec.backends.tuning import Tuner
 from netspec.cli.specs import load_spec
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose, make_plan
 from netspec.errors import InputError
-from netspec.graph.kernel import Buffers, Choice, Kernel, Thunk, kernel, kernels_for
+from netspec.graph.graph import Graph
+from netspec.graph.kernel import Buffers, Choice, Kernel, Offer, Thunk, kernel
+from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Array, Op, Xp
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
@@ -37,12 +41,17 @@ class Double(Op):
         return x * self.times
 
 
+SEEN: set[tuple[tuple[int, ...], str]] = set()
+"""Steps and element types of the operands that kernels were bound to."""
+
+
 class Doubling(Kernel):
     pause = 0.0
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x,), (y,) = buffers.inputs, buffers.outputs
         assert y is not None
+        SEEN.add((tuple(step // x.itemsize for step in x.strides), str(x.dtype)))
 
         def run() -> None:
             if self.pause:
@@ -75,59 +84,77 @@ def winners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "netspec" / "tuning"
 
 
-def double(*shape: int) -> Node:
-    return Double()(Input("x", TensorType(shape, DType.FLOAT32))()).node
+def tuned(kind: type[Device] = CpuDevice, level: str = "quick") -> Device:
+    device = kind()
+    device.tuner = Tuner(device, level)
+    return device
+
+
+def chosen(device: Device, *shape: int) -> Choice:
+    """The kernel that doubles an array."""
+    y = Double()(Input("x", TensorType(shape, DType.FLOAT32))())
+    return make_plan(Graph({"y": y}), device).choices[y.node]
 
 
 def test_the_faster_kernel_wins_and_the_loser_is_told_with_its_time() -> None:
-    choice = open_device("cpu", "quick").choose(double(3, 4))
+    choice = chosen(open_device("cpu", "quick"), 3, 4)
     assert choice.label == "numba:Awake"
     assert choice.seconds is not None
     assert choice.seconds < 0.001
     reasons = dict(choice.declined)
     assert reasons["numba:Choosy"] == "only threefold"
     assert reasons["numba:Sleepy"].startswith("lost the race: ")
-    assert open_device("cpu").choose(double(3, 4)).label == "numba:Sleepy"  # by rank, where nobody asked for a race
+    assert chosen(open_device("cpu"), 3, 4).label == "numba:Sleepy"  # by rank, where nobody asked for a race
 
 
 def test_winners_are_remembered_for_the_node_and_by_whoever_only_plans(winners: Path) -> None:
-    Tuner(CpuDevice(), "quick").choose(double(3, 4))
+    chosen(tuned(), 3, 4)
     assert [path.suffix for path in winners.iterdir()] == [".json"]
-    planning = Tuner(NullDevice(), "quick")
-    assert planning.choose(double(3, 4)).label == "numba:Awake"
-    assert planning.choose(double(3, 5)).label == "numba:Sleepy"  # never raced: planning runs nothing
+    planning = tuned(NullDevice)
+    assert chosen(planning, 3, 4).label == "numba:Awake"
+    assert chosen(planning, 3, 5).label == "numba:Sleepy"  # never raced: planning runs nothing
 
 
 def test_each_process_keeps_what_others_found() -> None:
-    one, other = Tuner(CpuDevice(), "quick"), Tuner(CpuDevice(), "quick")
-    one.choose(double(2))
-    other.choose(double(3))
-    one.choose(double(4))
-    planning = Tuner(NullDevice(), "quick")
-    assert {planning.choose(double(size)).label for size in (2, 3, 4)} == {"numba:Awake"}
+    one, other = tuned(), tuned()
+    chosen(one, 2)
+    chosen(other, 3)
+    chosen(one, 4)
+    planning = tuned(NullDevice)
+    assert {chosen(planning, size).label for size in (2, 3, 4)} == {"numba:Awake"}
 
 
 def test_a_damaged_file_is_no_file(winners: Path) -> None:
-    Tuner(CpuDevice(), "quick").choose(double(3))
+    chosen(tuned(), 3)
     (path,) = winners.iterdir()
     path.write_bytes(path.read_bytes()[:-3])
-    assert Tuner(NullDevice(), "quick").choose(double(3)).label == "numba:Sleepy"
-    assert Tuner(CpuDevice(), "quick").choose(double(3)).label == "numba:Awake"
+    assert chosen(tuned(NullDevice), 3).label == "numba:Sleepy"
+    assert chosen(tuned(), 3).label == "numba:Awake"
 
 
 def test_quick_stops_when_its_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "QUICK_BUDGET", 1e-9)
-    quick = Tuner(CpuDevice(), "quick")
-    assert [quick.choose(double(size)).label for size in (2, 3)] == ["numba:Awake", "numba:Sleepy"]
-    assert Tuner(CpuDevice(), "full").choose(double(3)).label == "numba:Awake"
+    quick = tuned()
+    assert [chosen(quick, size).label for size in (2, 3)] == ["numba:Awake", "numba:Sleepy"]
+    assert chosen(tuned(level="full"), 3).label == "numba:Awake"
 
 
-def test_a_small_lead_is_no_victory() -> None:
-    usual, other = (one for one in kernels_for(Double, ["numba"]) if isinstance(one, (Sleepy, Awake)))
-    kernels = {one.label: one for one in (usual, other)}
-    decided = tuning._decided(Choice(usual), kernels, {usual.label: 1.00, other.label: 0.97})
-    assert decided.kernel is usual
-    assert tuning._decided(Choice(usual), kernels, {usual.label: 1.00, other.label: 0.90}).kernel is other
+def test_kernels_race_on_operands_that_lie_as_they_will_and_each_way_has_a_time_of_its_own() -> None:
+    """The winner for plain float32 is none for other orders or element types: these are raced when they occur."""
+    device, node = tuned(), Double()(Input("x", TensorType((2, 3, 4, 5), DType.FLOAT32))()).node
+    last, narrow = Layout.channels_last(4), PLAIN.as_stored(DType.BFLOAT16)
+    for lying in (PLAIN, last, narrow):
+        SEEN.clear()
+        offers = [Offer(one, Signature((lying,), (lying,)), 1.0) for one in device.candidates(node).kernels]
+        times = device.measured(node, offers)
+        assert times is not None
+        assert {(lying.strides(node.types[0]), str(lying.stored(node.types[0])))} == SEEN
+        assert tuned(NullDevice).measured(node, offers) == times
+    assert device.tuner is not None
+    content = device.tuner._store.read(device.tuner._file)
+    assert content is not None
+    (found,) = json.loads(content).values()
+    assert len(found) == 2 * 3
 
 
 def test_a_net_trains_the_same_with_winners_remembered(tmp_path: Path) -> None:

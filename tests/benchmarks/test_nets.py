@@ -9,7 +9,7 @@ from benchmarks.catalogue import NETS, made_up_batch, made_up_weights
 from benchmarks.render import geometric_mean
 from netspec.cli.specs import load_spec
 from netspec.compile import Compiler, Purpose, build
-from netspec.graph.verify import verify
+from netspec.graph.verify import verify, verify_layouts
 from netspec.schema.net import NetSpec
 from netspec.solvers.sgd import SGD
 
@@ -71,5 +71,5 @@ def test_every_program_can_be_planned(name):
     compiler = Compiler(spec, solver=solver, device="null")
     for purpose in (Purpose.TRAIN, Purpose.TEST, Purpose.PREDICT):
         plan = compiler.plan(purpose, 2)
-        verify(plan.graph)
+        verify_layouts(verify(plan.graph), plan.layouts)
         assert plan.memory.arena_bytes >= plan.memory.lower_bound > 0

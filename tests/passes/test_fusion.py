@@ -1,31 +1,27 @@
-"""Simplification, epilogues, elementwise groups and layouts: before and after, and on random graphs."""
+"""Simplification, epilogues and elementwise groups: before and after, and on random graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from hypothesis import given
 
 from netspec.graph.autodiff import gradients
 from netspec.graph.fused import Anchored, Fed, ForEach, Fused, Step
 from netspec.graph.graph import Graph
-from netspec.graph.kernel import Kernel
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.layout import Layout
 from netspec.graph.op import Op
 from netspec.graph.ops.elementwise import Add, Cast, Mul, Neg, Pow
 from netspec.graph.ops.functions import Exp, Relu, Tanh
-from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.normalization import BatchNormalizationTraining
 from netspec.graph.ops.reduce import Broadcast, ReduceSum
-from netspec.graph.ops.shape import Reorder, Reshape, Transpose
+from netspec.graph.ops.shape import Reshape, Transpose
 from netspec.graph.ops.source import Fill, Input, State
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node, Scope, Value, in_scope
-from netspec.graph.verify import InvalidGraphError, verify, verify_layouts
-from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
+from netspec.graph.verify import verify
+from netspec.layers.convolution import Conv
 from netspec.layers.window import Window
 from netspec.passes.base import run_passes
 from netspec.passes.cse import CommonSubexpressions
@@ -33,7 +29,6 @@ from netspec.passes.epilogue import FuseEpilogues
 from netspec.passes.fold import Fold
 from netspec.passes.fuse import FuseElementwise
 from netspec.passes.group import MAX_BYTES, MAX_GROUP_BYTES, GroupAlike
-from netspec.passes.layout import assign_layouts
 from netspec.passes.prologue import FusePrologues
 from netspec.passes.schedule import schedule
 from netspec.passes.simplify import Simplify
@@ -280,127 +275,3 @@ def test_a_group_is_written_over_nothing_that_another_set_reads() -> None:
     group = ForEach(Fused(3, (Step(Mul(), (0, 2)), Step(Add(), (3, 1))), (3, 4)), 2)
     inputs = (a, b, rate, c, a, rate)
     assert [group.overwritable(result, inputs) for result in range(4)] == [[b], [b], [c], [c]]
-
-
-class ChannelsLast(Kernel):
-    """Wants every operand with four axes channels-last, and gives such results."""
-
-    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
-        def wanted(value: Value) -> Layout:
-            return LAST if len(value.shape) == 4 else PLAIN
-
-        return Signature(tuple(map(wanted, node.inputs)), tuple(map(wanted, node.outputs)))
-
-
-class Plain(Kernel):
-    """Wants everything plain."""
-
-
-def test_values_lie_as_their_kernels_like_and_are_copied_once_for_those_who_want_them_otherwise() -> None:
-    a = Input("a", typed((2, 4, 5, 6)))()
-    first = conv(a)
-    second = conv(Relu()(first), name="w2")
-    flat = Reshape((2, 120))(second)
-    graph, layouts = assign_layouts(
-        Graph({"y": MatMul()(flat, x(120, 3, name="m")), "z": ReduceSum((1,))(second)}),
-        lambda node: ChannelsLast() if isinstance(node.op, Conv) else Plain(),
-    )
-    verify(graph)
-    assert names(graph).count("Reorder") == 1  # for the flattening and the sum together
-    for node in graph.nodes():
-        for value in node.outputs:
-            lies = len(value.shape) == 4 and not isinstance(node.op, Reorder)  # inputs lie as their first reader wants
-            assert layouts[value] == (LAST if lies else PLAIN), node
-
-
-def test_a_layout_that_makes_no_difference_is_not_copied() -> None:
-    graph, _ = assign_layouts(
-        Graph({"y": Reshape((2, 4))(conv(x(2, 1, 1, 1)))}),
-        lambda node: ChannelsLast(),
-    )
-    assert "Reorder" not in names(graph)
-
-
-def test_states_stay_plain() -> None:
-    state = State("s", typed((2, 4, 5, 6)))()
-    graph, layouts = assign_layouts(Graph({}, {"s": conv(state)}), lambda node: ChannelsLast())
-    assert isinstance(graph.updates["s"].op, Reorder)
-    assert layouts[graph.updates["s"]] == PLAIN
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """A form that nobody here understands."""
-
-    size: int
-    nbytes: int = 4096
-
-
-class OwnWeights(ChannelsLast):
-    """Reads its second operand in a form of its own, and makes gradients by it so."""
-
-    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
-        assert all(layout.form is None for layout in given), "only its maker could read that"
-        inputs, outputs = super().layouts(node, given).inputs, super().layouts(node, given).outputs
-        if isinstance(node.op, ConvWeightGrad):
-            return Signature(inputs, (Layout(form=Blocks(8)),))
-        own = Layout(form=Blocks(8 if isinstance(node.op, Conv) else 16))
-        return Signature((inputs[0], own), outputs)
-
-
-def convolving(node: Node) -> Kernel:
-    return OwnWeights() if isinstance(node.op, (Conv, ConvInputGrad, ConvWeightGrad)) else Plain()
-
-
-def test_a_form_of_a_kernel_s_own_is_made_once_for_all_that_want_it_and_shown_to_nobody_else() -> None:
-    a, w, v = x(2, 4, 5, 6), State("w", typed((4, 4, 3, 3)))(), State("v", typed((4, 4, 3, 3)))()
-    window = Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
-    y = Conv(window)(a, w)
-    z = Conv(window)(Relu()(y), w)
-    dw, da = ConvWeightGrad(Conv(window), w.type)(z, a), ConvInputGrad(Conv(window), a.type)(z, w)
-    graph, layouts = assign_layouts(
-        Graph({"da": da, "dw": dw, "w": Relu()(w)}, {"w": w - dw * 0.1, "v": v + dw}, guard=ReduceSum()(dw)), convolving
-    )
-    verify_layouts(verify(graph), layouts)
-    made = [node.op for node in graph.nodes() if isinstance(node.op, Reorder) and node.op.opaque]
-    assert [(str(op.source), str(op.target)) for op in made] == [
-        ("plain", str(Blocks(8))),  # for both convolutions
-        ("plain", str(Blocks(16))),
-        (str(Blocks(8)), "plain"),  # the gradient, for all that read it
-    ]
-
-
-def test_inputs_and_results_are_plain_whatever_a_kernel_likes() -> None:
-    a, w = x(2, 4, 5, 6), x(4, 4, 3, 3, name="w")
-    conv = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
-    graph, layouts = assign_layouts(Graph({"dw": ConvWeightGrad(conv, w.type)(conv(a, w), a)}), convolving)
-    verify_layouts(graph, layouts)
-    assert layouts[graph.outputs["dw"]] == PLAIN
-    assert layouts[graph.inputs()["w"]] == PLAIN
-
-
-def test_the_verifier_sees_layouts_that_cannot_be() -> None:
-    own = Layout(form=Blocks(8))
-    state = State("s", typed((2, 3)))()
-    packed = Reorder(PLAIN, own)(state)
-    back = Reorder(own, PLAIN)(packed)
-    verify_layouts(Graph({"y": back}), {state: PLAIN, packed: own, back: PLAIN})
-    for graph, layouts, said in (
-        (Graph({"y": packed}), {state: PLAIN, packed: own}, "is a result in an opaque layout"),
-        (Graph({"y": Relu()(packed)}), {state: PLAIN, packed: own}, "meets an opaque layout"),
-        (Graph({"y": packed}), {state: own, packed: own}, "must be plain"),
-        (Graph({"y": packed}), {state: PLAIN, packed: PLAIN}, "it says plain to"),
-        (Graph({}, {"s": state}), {state: Layout((1, 0))}, "the update of 's' lies as 1-0"),
-    ):
-        known = {value: PLAIN for node in graph.nodes() for value in node.outputs} | layouts
-        with pytest.raises(InvalidGraphError, match=said):
-            verify_layouts(graph, known)
-
-
-@pytest.mark.parametrize("order", [None, (0, 2, 3, 1), (3, 2, 1, 0)])
-def test_strides_of_a_layout_are_those_of_numpy(order: tuple[int, ...] | None) -> None:
-    shape = (2, 3, 4, 5)
-    axes = order or (0, 1, 2, 3)
-    seen = np.zeros([shape[axis] for axis in axes]).transpose([axes.index(axis) for axis in range(4)])
-    assert seen.shape == shape
-    assert Layout(order).strides(typed(shape)) == tuple(step // 8 for step in seen.strides)

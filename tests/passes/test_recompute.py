@@ -50,7 +50,7 @@ def planned(variant: Variant) -> Plan:
 
 def plain(graph: Graph) -> Variant:
     graph = run_passes(graph, PASSES)
-    return Variant(graph, {value: PLAIN for node in graph.nodes() for value in node.outputs})
+    return Variant(graph, {value: PLAIN for node in graph.nodes() for value in node.outputs}, {})
 
 
 def within(graph: Graph, limit: int) -> Variant:

@@ -18,7 +18,7 @@ from netspec.backends.base import Device
 from netspec.backends.calls import Calls
 from netspec.backends.device import DEVICES, open_device
 from netspec.errors import NetspecError
-from netspec.graph.kernel import Buffers, Kernel, Thunk, choose, kernels_for
+from netspec.graph.kernel import Buffers, Kernel, Thunk, candidates, kernels_for
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.ops.shape import Reorder
 from netspec.graph.ops.source import Input
@@ -98,7 +98,7 @@ def repack(device: Device, kind: TensorType, source: Any, lies: Layout, target: 
     """Copy a value from one layout into another."""
     node = Reorder(lies, wanted)(Input("x", kind)()).node
     lying = Signature((lies,), (wanted,))
-    one = choose(node, device.kernels).kernel
+    one = candidates(node, device.kernels).kernels[0]
     called(device, one, node, one.bind(node, Buffers((source,), (target,), lying)))()
 
 
@@ -122,7 +122,7 @@ def signatures(device: Device, one: Kernel, made: Call) -> list[Signature]:
             found.append(Signature(tuple(given), tuple(layout_of(value.type) for value in made.node.outputs)))
         else:
             found.append(one.layouts(made.node, given))
-            found.append(one.steady_layouts(made.node, given, range(len(given))))
+            found += one.alternatives(made.node, given)
     for lying in found[:]:
         for dtype in device.narrow:
             narrow = one.narrowed(made.node, in_type(made, lying, dtype))
@@ -287,4 +287,4 @@ def test_each_call_of_each_op_finds_a_kernel(label: str) -> None:
     for dtype in DTYPES:
         for made in calls(dtype, 2):
             if not (made.op.traits.source or made.op.traits.view):
-                choose(made.node, devices()[label].kernels)  # raises with the reasons of all
+                candidates(made.node, devices()[label].kernels)  # raises with the reasons of all

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import yaml
 
+from netspec.backends.base import Device
+from netspec.backends.device import open_device
+from netspec.compile import make_plan
 from netspec.graph.graph import Graph
 from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.types import DType
-from netspec.graph.verify import verify
+from netspec.graph.verify import verify, verify_layouts
 from netspec.layers.base import arity
 from netspec.schema.annotations import fields_by_name
 from netspec.schema.docs import field_docs
@@ -71,6 +74,20 @@ def test_infers_the_types_it_computes_and_passes_the_verifier(case: Case, traini
     if case.kind == "layer":
         assert {y.shape[0] for y in one.outputs} == {case.sample.shapes[0][0]}, "the batch axis was lost"
         assert len(one.outputs) == max(1, len(case.spec().output_names()))
+
+
+@pytest.fixture(scope="module")
+def planning() -> Device:
+    return open_device("null")
+
+
+@every
+@pytest.mark.parametrize("stored", [DType.FLOAT32, DType.BFLOAT16], ids=str)
+def test_passes_and_layouts_leave_a_graph_that_the_verifier_takes(case: Case, stored: DType, planning: Device) -> None:
+    """With gradients, and gradients of gradients: the kernels of the processor say how all of it is to lie."""
+    plan = make_plan(built(case, True, DType.FLOAT32).graph(), planning, stored)
+    verify_layouts(verify(plan.graph), plan.layouts)
+    assert plan.choices.keys() == {one for one in plan.order if not (one.op.traits.source or one.op.traits.view)}
 
 
 @every_differentiable

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from netspec.backends.device import CpuDevice
-from netspec.graph.kernel import Buffers, choose
+from netspec.graph.kernel import Buffers, candidates
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Op
 from netspec.graph.ops.source import Input
@@ -38,7 +38,7 @@ def by_numba(
     """The results; `over`: the first is written over an operand."""
     arrays = [np.asarray(x) for x in operands]
     node = node_of(op, *arrays)
-    kernel = choose(node, ["numba"]).kernel
+    kernel = candidates(node, ["numba"]).kernels[0]
     given = given or [PLAIN] * len(arrays)
     if op.traits.elementwise:
         whole = next(one for one, x in zip(given, arrays, strict=True) if x.shape == node.types[0].shape)

@@ -8,7 +8,7 @@ import pytest
 from netspec.backends.numba import convolution
 from netspec.backends.numba.convolution import BATCH_LAST, why_not
 from netspec.graph.fused import Anchored, Step
-from netspec.graph.kernel import choose
+from netspec.graph.kernel import candidates
 from netspec.graph.op import Op
 from netspec.graph.ops.elementwise import Add
 from netspec.graph.ops.functions import Relu
@@ -61,7 +61,7 @@ def test_agrees_with_the_reference(shape: tuple[int, int, int, int, int, tuple[i
     if channels > 1:
         calls.append((ConvInputGrad(conv, TensorType(x.shape, DType.FLOAT32)), (dy, w)))
     for op, operands in calls:
-        assert choose(node_of(op, *operands), ["numba"]).kernel.rank == 20
+        assert candidates(node_of(op, *operands), ["numba"]).kernels[0].rank == 20
         (exact,) = by_reference(op, *(one.astype(np.float64) for one in operands))
         (got,), (again,) = by_numba(op, *operands), by_numba(op, *operands)
         # Sums of up to 10,000 products of normal numbers in float32: some 1e-6 of their size of 100.
@@ -133,7 +133,7 @@ PLACES = {one: by_reference(MaxPool(one), IMAGES) for one in (APART, OVERLAPPING
 )
 def test_poolings_run_along_the_batch_where_it_is_innermost(op: Op, operands: tuple[np.ndarray, ...]) -> None:
     node = node_of(op, *operands)
-    lying = choose(node, ["numba"]).kernel.layouts(node, [BATCH_LAST] * len(operands))
+    lying = candidates(node, ["numba"]).kernels[0].layouts(node, [BATCH_LAST] * len(operands))
     assert {*lying.inputs, *lying.outputs} == {BATCH_LAST}
     made = by_numba(op, *operands, given=[BATCH_LAST] * len(operands))
     for got, expected in zip(made, by_reference(op, *operands), strict=True):

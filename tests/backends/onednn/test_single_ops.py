@@ -13,7 +13,7 @@ from netspec.backends.onednn.constants import Algorithm, Arg
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.native import Engine
 from netspec.graph.fused import Fused, Step
-from netspec.graph.kernel import Buffers, Kernel, choose, kernels_for
+from netspec.graph.kernel import Buffers, Kernel, candidates, kernels_for
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Array, Op
 from netspec.graph.ops.elementwise import Add, Div, Greater, Mul, Neg, Pow, Sub
@@ -177,7 +177,7 @@ def test_is_chosen_where_it_was_faster(engine: object, op: Op, shape: tuple[int,
     device = open_device("cpu")
     if "numba" not in device.kernels:
         pytest.skip("without numba there is no choice")
-    assert choose(node_of(op, shape), device.kernels).label == label
+    assert candidates(node_of(op, shape), device.kernels).kernels[0].label == label
 
 
 def test_leaves_groups_to_those_who_fuse(engine: object) -> None:

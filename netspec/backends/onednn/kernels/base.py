@@ -17,13 +17,13 @@ from netspec.backends.onednn.memory import DTYPES, Memory, MemoryDesc
 from netspec.backends.onednn.native import Engine, OneDnnError, open_engine
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.backends.openmp import thread_count
-from netspec.graph.kernel import Buffers, Kernel, Thunk
+from netspec.graph.kernel import FLOPS_PER_SECOND, Buffers, Kernel, Thunk, roofline
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
-FLOPS_PER_SECOND, BYTES_PER_SECOND = 1e11, 5e10
-"""About what one core does."""
+SHARED_BYTES_PER_SECOND = 5e10
+"""About what one core moves from and to the caches of all."""
 SERIAL_SECONDS = 5e-6
 """What takes one thread less is done by one. A second thread that spins costs 1.5 µs, one that sleeps 25 µs or more."""
 
@@ -118,6 +118,13 @@ class Computation:
         return Signature(tuple(inputs), tuple(outputs))
 
 
+def products_per_second(lying: Signature) -> float:
+    """Floating-point operations of a core that multiplies the first operand, as it lies."""
+    if lying.inputs[0].dtype is not DType.BFLOAT16:
+        return FLOPS_PER_SECOND
+    return FLOPS_PER_SECOND * (2 if engine().library.multiplies_bfloat16 else 0.5)  # else it is emulated
+
+
 def why_slow(make: Callable[[], PrimitiveDesc]) -> str | None:
     """Why not to run a computation: the library has no code for it, or only code for any processor."""
     try:
@@ -162,8 +169,15 @@ class OneDnnKernel(Kernel):
         """One for a call that is done before a second thread has begun."""
         values = (*node.inputs, *node.outputs)
         flops, nbytes = node.op.flops(*(value.type for value in node.inputs)), sum(one.type.nbytes for one in values)
-        small = max(flops / FLOPS_PER_SECOND, nbytes / BYTES_PER_SECOND) < SERIAL_SECONDS
+        small = max(flops / FLOPS_PER_SECOND, nbytes / SHARED_BYTES_PER_SECOND) < SERIAL_SECONDS
         return 1 if small else thread_count()
+
+    def seconds(self, node: Node, lying: Signature) -> float:
+        return roofline(node, lying, self.flops_per_second(node, lying))
+
+    def flops_per_second(self, node: Node, lying: Signature) -> float:
+        """What a core computes of the node's arithmetic."""
+        return FLOPS_PER_SECOND
 
     def narrowed(self, node: Node, wanted: Signature) -> Signature | None:
         """The signature as `stored` has it, where the library has fast code for it."""

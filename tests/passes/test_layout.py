@@ -1,0 +1,311 @@
+"""Layouts and kernels are chosen by cost: what lies how, what is copied, and what that is weighed against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from netspec.graph.graph import Graph
+from netspec.graph.kernel import Candidates, Kernel, Offer
+from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.op import Op
+from netspec.graph.ops.elementwise import Add
+from netspec.graph.ops.functions import Relu
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.shape import Reorder, Reshape
+from netspec.graph.ops.source import Input, State
+from netspec.graph.types import DType
+from netspec.graph.value import Node, Value
+from netspec.graph.verify import InvalidGraphError, verify, verify_layouts
+from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
+from netspec.layers.window import Window
+from netspec.passes.layout import Assigned, Narrow, assign_layouts
+from tests.passes.graphs import typed
+
+LAST = Layout.channels_last(4)
+MILLISECOND = 1e-3
+
+
+class Known:
+    """Made-up kernels by the class of op; `Plain` for all others. Times are those that somebody measured."""
+
+    def __init__(self, kernels: dict[type[Op], Sequence[Kernel]], times: dict[Kernel, float] | None = None) -> None:
+        self.kernels, self.times = kernels, times
+
+    def candidates(self, node: Node) -> Candidates:
+        return Candidates(tuple(self.kernels.get(type(node.op), (Plain(),))), ())
+
+    def measured(self, node: Node, offers: Sequence[Offer]) -> Sequence[float] | None:
+        return None if self.times is None else [self.times[one.kernel] for one in offers]
+
+
+def assigned(graph: Graph, known: Known, narrow: Narrow | None = None) -> Assigned:
+    found = assign_layouts(graph, known, narrow)
+    verify_layouts(verify(found.graph), found.layouts)
+    assert found.choices.keys() == {
+        node for node in found.graph.nodes() if not (node.op.traits.source or node.op.traits.view)
+    }
+    return found
+
+
+def x(*shape: int, name: str = "x") -> Value:
+    return Input(name, typed(shape))()
+
+
+def names(graph: Graph) -> list[str]:
+    return [node.op.name for node in graph.nodes() if not node.op.traits.source]
+
+
+def conv(a: Value, filters: int = 4, name: str = "w") -> Value:
+    w = x(filters, a.shape[1], 3, 3, name=name)
+    return Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))(a, w)
+
+
+class MadeUp(Kernel):
+    """Base of the kernels here."""
+
+    backend, rank = "made up", 5
+
+
+class ChannelsLast(MadeUp):
+    """Wants every operand with four axes channels-last, and gives such results."""
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        def wanted(value: Value) -> Layout:
+            return LAST if len(value.shape) == 4 else PLAIN
+
+        return Signature(tuple(map(wanted, node.inputs)), tuple(map(wanted, node.outputs)))
+
+
+class Plain(MadeUp):
+    """Wants everything plain."""
+
+
+def test_values_lie_as_their_kernels_like_and_are_copied_once_for_those_who_want_them_otherwise() -> None:
+    a = Input("a", typed((2, 4, 5, 6)))()
+    first = conv(a)
+    second = conv(Relu()(first), name="w2")
+    flat = Reshape((2, 120))(second)
+    found = assigned(
+        Graph({"y": MatMul()(flat, x(120, 3, name="m")), "z": ReduceSum((1,))(second)}),
+        Known({Conv: [ChannelsLast()]}),
+    )
+    graph, layouts = found.graph, found.layouts
+    assert names(graph).count("Reorder") == 1  # for the flattening and the sum together
+    for node in graph.nodes():
+        for value in node.outputs:
+            lies = len(value.shape) == 4 and not isinstance(node.op, Reorder)  # inputs lie as their first reader wants
+            assert layouts[value] == (LAST if lies else PLAIN), node
+
+
+def test_a_layout_that_makes_no_difference_is_not_copied() -> None:
+    found = assigned(Graph({"y": Reshape((2, 4))(conv(x(2, 1, 1, 1)))}), Known({Conv: [ChannelsLast()]}))
+    assert "Reorder" not in names(found.graph)
+
+
+def test_states_stay_plain() -> None:
+    state = State("s", typed((2, 4, 5, 6)))()
+    found = assigned(Graph({}, {"s": conv(state)}), Known({Conv: [ChannelsLast()]}))
+    assert isinstance(found.graph.updates["s"].op, Reorder)
+    assert found.layouts[found.graph.updates["s"]] == PLAIN
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A form that nobody here understands."""
+
+    size: int
+    nbytes: int = 4096
+
+
+class OwnWeights(ChannelsLast):
+    """Reads its second operand in a form of its own, and makes gradients by it so."""
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        assert all(layout.form is None for layout in given), "only its maker could read that"
+        inputs, outputs = super().layouts(node, given).inputs, super().layouts(node, given).outputs
+        if isinstance(node.op, ConvWeightGrad):
+            return Signature(inputs, (Layout(form=Blocks(8)),))
+        own = Layout(form=Blocks(8 if isinstance(node.op, Conv) else 16))
+        return Signature((inputs[0], own), outputs)
+
+
+OWN = OwnWeights()
+CONVOLVING = Known({Conv: [OWN], ConvInputGrad: [OWN], ConvWeightGrad: [OWN]})
+
+
+def test_a_form_of_a_kernel_s_own_is_made_once_for_all_that_want_it_and_shown_to_nobody_else() -> None:
+    a, w, v = x(2, 4, 5, 6), State("w", typed((4, 4, 3, 3)))(), State("v", typed((4, 4, 3, 3)))()
+    window = Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
+    y = Conv(window)(a, w)
+    z = Conv(window)(Relu()(y), w)
+    dw, da = ConvWeightGrad(Conv(window), w.type)(z, a), ConvInputGrad(Conv(window), a.type)(z, w)
+    ends = Graph({"da": da, "dw": dw, "w": Relu()(w)}, {"w": w - dw * 0.1, "v": v + dw}, guard=ReduceSum()(dw))
+    found = assigned(ends, CONVOLVING)
+    made = [node.op for node in found.graph.nodes() if isinstance(node.op, Reorder) and node.op.opaque]
+    assert [(str(op.source), str(op.target)) for op in made] == [
+        ("plain", str(Blocks(8))),  # for both convolutions
+        ("plain", str(Blocks(16))),
+        (str(Blocks(8)), "plain"),  # the gradient, for all that read it
+    ]
+
+
+def test_inputs_and_results_are_plain_whatever_a_kernel_likes() -> None:
+    a, w = x(2, 4, 5, 6), x(4, 4, 3, 3, name="w")
+    conv = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
+    found = assigned(Graph({"dw": ConvWeightGrad(conv, w.type)(conv(a, w), a)}), CONVOLVING)
+    assert found.layouts[found.graph.outputs["dw"]] == PLAIN
+    assert found.layouts[found.graph.inputs()["w"]] == PLAIN
+
+
+class Rated(MadeUp):
+    """Reads its operands as it is told, and says how long it takes."""
+
+    def __init__(self, seconds: float, first: Layout = PLAIN, second: Layout = PLAIN, result: Layout = PLAIN) -> None:
+        self.lying, self.taken = Signature((first, second), (result,)), seconds
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        return self.lying
+
+    def seconds(self, node: Node, lying: Signature) -> float:
+        return self.taken
+
+
+def chosen(found: Assigned, kind: type[Op]) -> list[Kernel]:
+    return [choice.kernel for node, choice in found.choices.items() if isinstance(node.op, kind)]
+
+
+def test_an_order_is_taken_where_it_gains_more_than_its_copies_cost() -> None:
+    """A million numbers are copied in about a millisecond."""
+    a = Relu()(x(16, 64, 32, 32))
+    for gain, wins in ((0.2 * MILLISECOND, False), (5 * MILLISECOND, True)):
+        usual, other = Rated(8 * MILLISECOND), Rated(8 * MILLISECOND - gain, LAST, PLAIN, PLAIN)
+        assert chosen(assigned(Graph({"y": conv(a, 64)}), Known({Conv: [usual, other]})), Conv) == [
+            other if wins else usual
+        ]
+
+
+def test_what_readers_want_copied_afterwards_counts() -> None:
+    usual, other = Rated(8 * MILLISECOND), Rated(7 * MILLISECOND, PLAIN, PLAIN, LAST)
+    y = conv(Relu()(x(16, 64, 32, 32)), 64)
+    assert chosen(assigned(Graph({"y": Relu()(y)}), Known({Conv: [usual, other]})), Conv) == [other]
+    assert chosen(assigned(Graph({"y": ReduceSum((1,))(y)}), Known({Conv: [usual, other]})), Conv) == [usual]
+
+
+def test_a_small_lead_by_rating_is_no_victory() -> None:
+    usual, other = Rated(1.00 * MILLISECOND), Rated(0.97 * MILLISECOND)
+    assert chosen(assigned(Graph({"y": conv(x(2, 4, 5, 6))}), Known({Conv: [usual, other]})), Conv) == [usual]
+
+
+def test_measured_times_stand_for_ratings() -> None:
+    usual, other = Rated(MILLISECOND), Rated(2 * MILLISECOND)
+    found = assigned(Graph({"y": conv(x(2, 4, 5, 6))}), Known({Conv: [usual, other]}, {usual: 3e-6, other: 2e-6}))
+    (choice,) = (choice for node, choice in found.choices.items() if isinstance(node.op, Conv))
+    assert choice.kernel is other
+    assert choice.seconds == 2e-6
+    assert choice.declined == (("made up:Rated", "lost the race: 3.0 µs to 2.0 µs"),)
+
+
+class Packing(Rated):
+    """Reads its second operand plainly or, sooner, in a form of its own."""
+
+    def __init__(self, form: int, packed: float, plain: float, usual: Layout = PLAIN) -> None:
+        super().__init__(plain, PLAIN, usual)
+        self.own, self.packed = Layout(form=Blocks(form, 1 << 22)), packed
+
+    def alternatives(self, node: Node, given: Sequence[Layout]) -> Sequence[Signature]:
+        return (Signature((PLAIN, self.own), (PLAIN,)),)
+
+    def seconds(self, node: Node, lying: Signature) -> float:
+        return self.taken if lying.inputs[1].form is None else self.packed
+
+
+def test_of_what_is_steady_a_copy_costs_nothing() -> None:
+    w = State("w", typed((1024, 1024)))()
+    y = MatMul()(x(4, 1024), w)
+    known = Known({MatMul: [Packing(1, 1 * MILLISECOND, 1.2 * MILLISECOND)]})
+    still = assigned(Graph({"y": y}), known)
+    assert names(still.graph) == ["Reorder", "MatMul"]
+    ((_, reason),) = next(choice.declined for node, choice in still.choices.items() if isinstance(node.op, MatMul))
+    assert reason == "is rated slower: 1,200.0 µs to 1,000.0 µs"
+    trained = assigned(Graph({"y": y}, {"w": w + 1.0}), known)
+    assert "Reorder" not in names(trained.graph)
+
+
+def test_a_copy_that_others_share_is_weighed_over_the_whole_graph() -> None:
+    """Each reader by itself would have the weights in a form of its own, as dear a copy as one that both can read."""
+    turned = Layout((1, 0))
+    w, a = State("w", typed((1024, 1024)))(), x(4, 1024)
+    one, other = MatMul()(a, w), MatMul(transpose_b=True)(a, w)
+    ends = Graph({"y": one, "z": other}, {"w": w + 1.0})
+
+    class Either(Packing):
+        """Has another form for transposed weights."""
+
+        def alternatives(self, node: Node, given: Sequence[Layout]) -> Sequence[Signature]:
+            transposed = node.op == MatMul(transpose_b=True)
+            return (Signature((PLAIN, Layout(form=Blocks(2 if transposed else 1, 1 << 22))), (PLAIN,)),)
+
+    found = assigned(ends, Known({MatMul: [Either(1, 1.0 * MILLISECOND, 1.4 * MILLISECOND, turned)]}))
+    assert [str(node.op.target) for node in found.graph.nodes() if isinstance(node.op, Reorder)] == [str(turned)]
+
+
+def test_elementwise_ops_take_the_order_that_needs_least_copied() -> None:
+    known = Known({Conv: [ChannelsLast()]})
+    left, right = conv(x(2, 4, 5, 6)), Reshape((2, 4, 5, 6))(x(240, name="flat"))
+    found = assigned(Graph({"y": conv(Add()(left, right), name="v")}), known)
+    assert names(found.graph).count("Reorder") == 1  # of the plain operand, not of the other and of the sum
+    found = assigned(Graph({"y": Reshape((240,))(Add()(left, right))}), known)
+    assert names(found.graph).count("Reorder") == 1  # of one operand, or of the sum
+
+
+class Narrowing(Rated):
+    """Takes its operands and results in fewer bits too."""
+
+    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+        return wanted
+
+    def seconds(self, node: Node, lying: Signature) -> float:
+        return self.taken * (0.5 if lying.inputs[0].dtype else 1)
+
+
+def test_a_kernel_that_takes_no_fewer_bits_is_weighed_against_one_that_does() -> None:
+    first = conv(x(2, 4, 5, 6))
+    second = conv(first, name="v")
+    wide, narrow = Rated(1.0 * MILLISECOND), Narrowing(1.2 * MILLISECOND)
+    known = Known({Conv: [wide, narrow]})
+    graph = Graph({"y": second})
+    assert set(chosen(assigned(graph, known), Conv)) == {wide}
+    rounded = assigned(graph, known, Narrow(frozenset([first, second.inputs[0]]), DType.BFLOAT16))
+    assert set(chosen(rounded, Conv)) == {narrow}
+
+
+def test_the_verifier_sees_layouts_that_cannot_be() -> None:
+    own = Layout(form=Blocks(8))
+    state = State("s", typed((2, 3)))()
+    packed = Reorder(PLAIN, own)(state)
+    back = Reorder(own, PLAIN)(packed)
+    verify_layouts(Graph({"y": back}), {state: PLAIN, packed: own, back: PLAIN})
+    for graph, layouts, said in (
+        (Graph({"y": packed}), {state: PLAIN, packed: own}, "is a result in an opaque layout"),
+        (Graph({"y": Relu()(packed)}), {state: PLAIN, packed: own}, "meets an opaque layout"),
+        (Graph({"y": packed}), {state: own, packed: own}, "must be plain"),
+        (Graph({"y": packed}), {state: PLAIN, packed: PLAIN}, "it says plain to"),
+        (Graph({}, {"s": state}), {state: Layout((1, 0))}, "the update of 's' lies as 1-0"),
+    ):
+        known = {value: PLAIN for node in graph.nodes() for value in node.outputs} | layouts
+        with pytest.raises(InvalidGraphError, match=said):
+            verify_layouts(graph, known)
+
+
+@pytest.mark.parametrize("order", [None, (0, 2, 3, 1), (3, 2, 1, 0)])
+def test_strides_of_a_layout_are_those_of_numpy(order: tuple[int, ...] | None) -> None:
+    shape = (2, 3, 4, 5)
+    axes = order or (0, 1, 2, 3)
+    seen = np.zeros([shape[axis] for axis in axes]).transpose([axes.index(axis) for axis in range(4)])
+    assert seen.shape == shape
+    assert Layout(order).strides(typed(shape)) == tuple(step // 8 for step in seen.strides)
