@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Overrides, Threads, Training, Weights
 from netspec.cli.output import count, print_json, table
+
+if TYPE_CHECKING:
+    from netspec.layers.judging import Row
 
 app = command_app()
 
@@ -29,7 +34,8 @@ def evaluate(
 ) -> None:
     """Evaluate weights on the test data of a training file.
 
-    Each sample counts exactly once. With --json: one object with samples, loss and metrics.
+    Each sample counts exactly once. With --json: one object with samples, loss, metrics, and `tables` where a metric is
+    not one number.
     """
     from netspec.train.evaluation import test
 
@@ -43,3 +49,21 @@ def evaluate(
     metrics = [[name, f"{value:.6f}"] for name, value in found.metrics.items()]
     rows = [["samples", count(found.samples)], *loss, *metrics]
     table(["", ""], rows, right=(1,))
+    for name, figure in found.tables.items():
+        print()
+        _print_figure(name, figure)
+
+
+def _print_figure(name: str, figure: Row | Mapping[str, Row]) -> None:
+    """Numbers by their names, or a table."""
+    rows: dict[str, dict[str, float]] = {}
+    for row, value in figure.items():
+        rows[row] = dict(value) if isinstance(value, Mapping) else {"": value}
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    lines = [[row, *(_number(cells[one]) if one in cells else "" for one in columns)] for row, cells in rows.items()]
+    table([name, *columns], lines, right=range(1, len(columns) + 1))
+
+
+def _number(value: float) -> str:
+    """Counts as they are, else six digits behind the point."""
+    return count(value) if isinstance(value, int) else f"{value:.6f}"

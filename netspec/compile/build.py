@@ -9,7 +9,8 @@ from typing import Any
 from netspec.errors import Problem, SpecError, did_you_mean, listing
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, ShapeMismatch, Value, explain, in_scope
-from netspec.layers.base import Builder, MetricSpec, arity
+from netspec.layers.base import Builder, arity
+from netspec.layers.judging import MetricSpec
 from netspec.schema.links import LayerLink, LossLink, MetricLink, resolve_names
 from netspec.schema.net import InputSpec, NetSpec
 
@@ -58,9 +59,12 @@ def build(
         thing: Any = link.fields
         found = [values[source] for source in link.sources]
         inputs = [value for value in found if value is not None]
-        if len(inputs) < len(found):
+        weighed_by = None if isinstance(link, LayerLink) else link.fields.sample_weight
+        weight = values[weighed_by] if weighed_by is not None else None
+        if len(inputs) < len(found) or (weighed_by is not None and weight is None):
             return None
-        with in_scope(builder.enter(thing, link.name, [masks.get(source) for source in link.sources])) as scope:
+        masked = [masks.get(source) for source in link.sources]
+        with in_scope(builder.enter(thing, link.name, masked, weight)) as scope:
             try:
                 _check_arity(thing, inputs, scope)
                 if isinstance(link, LayerLink):

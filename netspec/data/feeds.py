@@ -27,6 +27,18 @@ class ValueRange(NamedTuple):
     high: float
     why: str
     """What follows from it for the reader, e.g. "`logits` has 10 classes"."""
+    also: tuple[float, ...] = ()
+    """Values outside of that range that are taken too."""
+
+    def __str__(self) -> str:
+        return " or ".join([f"{self.low} to {self.high}", *map(str, self.also)])
+
+    def takes(self, values: Array) -> Array:
+        """Which of the values are among them."""
+        within = (values >= self.low) & (values <= self.high)
+        for one in self.also:
+            within |= values == one
+        return within
 
 
 @dataclass(frozen=True)
@@ -50,8 +62,7 @@ class Feed:
         if converted.dtype.kind == "f":
             self._check(np.isfinite(converted), values, indices, describe, self._not_finite)
         if self.range is not None:
-            within = (values >= self.range.low) & (values <= self.range.high)
-            self._check(within, values, indices, describe, self._out_of_range)
+            self._check(self.range.takes(values), values, indices, describe, self._out_of_range)
         return converted
 
     def _check(
@@ -84,10 +95,9 @@ class Feed:
         )
 
     def _out_of_range(self, value: object, sample: str) -> Problem:
-        low, high, why = self.range or ValueRange(0, 0, "")
-        return Problem(
-            f"`{self.name}` is {value}, out of range", expected=f"{low} to {high}: {why}", got=f"{value} in {sample}"
-        )
+        allowed = self.range or ValueRange(0, 0, "")
+        expected = f"{allowed}: {allowed.why}"
+        return Problem(f"`{self.name}` is {value}, out of range", expected=expected, got=f"{value} in {sample}")
 
 
 def _exact_range(target: np.dtype[np.generic]) -> tuple[int, int]:

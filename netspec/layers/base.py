@@ -1,9 +1,9 @@
-"""What layers, losses and metrics are built on: `LayerSpec`, `LossSpec`, `MetricSpec`, and the `Builder` they use."""
+"""What layers are built on: `LayerSpec`, and the `Builder` that losses and metrics use too."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Protocol
 from zlib import crc32
@@ -68,7 +68,19 @@ class Domain:
 
     low: int
     high: int
+    """The first number above."""
     why: str
+    also: frozenset[int] = frozenset()
+    """Numbers outside of that range that are taken too."""
+
+    def within(self, other: Domain) -> Domain:
+        """The numbers that are in both."""
+        also = {one for one in self.also | other.also if self.takes(one) and other.takes(one)}
+        return Domain(max(self.low, other.low), min(self.high, other.high), self.why, frozenset(also))
+
+    def takes(self, number: int) -> bool:
+        """Whether the number is one of them."""
+        return self.low <= number < self.high or number in self.also
 
 
 @dataclass
@@ -87,6 +99,8 @@ class Builder:
     inputs: dict[str, Value] = field(default_factory=dict)
     masks: tuple[Value | None, ...] = ()
     """For each input of what is being built which of its places count, as bool (N, …); None where all do."""
+    sample_weight: Value | None = None
+    """Of the loss or metric being built: how much each sample, or each place of it, counts; None where all do alike."""
     _layer: LayerFields | None = None
     _name: str = ""
     _streams: int = 0
@@ -99,10 +113,17 @@ class Builder:
         return self.inputs[name]
 
     def enter(
-        self, layer: LayerFields | LossFields | MetricFields, name: str, masks: Sequence[Value | None] = ()
+        self,
+        layer: LayerFields | LossFields | MetricFields,
+        name: str,
+        masks: Sequence[Value | None] = (),
+        sample_weight: Value | None = None,
     ) -> Scope:
-        """Start building the layer; parameters and random streams made next belong to it. `masks`: of its inputs."""
-        self.masks = tuple(masks)
+        """Start building the layer, loss or metric; parameters and random streams made next belong to it.
+
+        `masks` are those of its inputs, `sample_weight` what the field of that name says.
+        """
+        self.masks, self.sample_weight = tuple(masks), sample_weight
         self._layer = layer if isinstance(layer, LayerFields) else None
         self._name, self._streams = name, 0
         what = "loss" if isinstance(layer, LossFields) else "metric" if isinstance(layer, MetricFields) else "layer"
@@ -198,13 +219,11 @@ class Builder:
         """`x` as a float of this graph's precision (uint8 images, integer features)."""
         return x if x.dtype.is_float else cast(x, self.dtype)
 
-    def require_range(self, x: Value, low: int, high: int, why: str) -> None:
-        """Declare that the whole numbers `x` must lie in low … high - 1, if they are an input of the net."""
+    def require_range(self, x: Value, low: int, high: int, why: str, also: Collection[int] = ()) -> None:
+        """Declare that the whole numbers `x` must lie in low … high - 1, or be one of `also`, if they are an input."""
         if isinstance(x.op, Input):
-            known = self.domains.get(x.op.label)
-            self.domains[x.op.label] = (
-                Domain(max(low, known.low), min(high, known.high), why) if known else Domain(low, high, why)
-            )
+            made, known = Domain(low, high, why, frozenset(also)), self.domains.get(x.op.label)
+            self.domains[x.op.label] = made.within(known) if known else made
 
 
 def _multiplier(layer: LayerFields | None, field_: str, name: str) -> float:
@@ -294,6 +313,8 @@ class Sample:
     """Whether the layer with these fields does not come back from an ONNX file."""
     masks: tuple[tuple[int, ...] | None, ...] = ()
     """Shapes of the masks of the inputs; None, or no entry, for an input without one."""
+    weight: tuple[int, ...] | None = None
+    """Shape of the weights of the samples, where a loss or metric is given some."""
 
     @classmethod
     def of(
@@ -304,11 +325,12 @@ class Sample:
         ranges: Sequence[tuple[float, float] | None] = (),
         one_way: bool = False,
         masks: Sequence[tuple[int, ...] | None] = (),
+        weight: tuple[int, ...] | None = None,
         **fields: Any,
     ) -> Sample:
         """A sample from shapes (batch axis included) and fields."""
         dtypes = tuple(dtypes) or ("float32",) * len(shapes)
-        return cls(fields, shapes, dtypes, high, tuple(ranges), one_way, tuple(masks))
+        return cls(fields, shapes, dtypes, high, tuple(ranges), one_way, tuple(masks), weight)
 
 
 class LayerSpec(LayerFields):
@@ -340,35 +362,6 @@ class LayerSpec(LayerFields):
         A layer with several outputs gives a tuple of them, in the order of `output_names`.
         """
         raise NotImplementedError
-
-
-class LossSpec(LossFields):
-    """Base of losses: `build` gives the mean loss of the batch, a scalar."""
-
-    samples: ClassVar[tuple[Sample, ...]] = ()
-
-    def build(self, net: Builder, *inputs: Any, **_: Any) -> Value:
-        """The scalar loss from prediction and target."""
-        raise NotImplementedError
-
-
-class MetricSpec(MetricFields):
-    """Base of metrics: batches are summed up in the graph, the result is read off the sums.
-
-    `build` gives arrays that are added over all batches (and workers); `result` turns the totals into the figure, so
-    that it is exact over the whole set whatever the batch size.
-    """
-
-    samples: ClassVar[tuple[Sample, ...]] = ()
-
-    def build(self, net: Builder, *inputs: Any, **_: Any) -> tuple[Value, ...]:
-        """Totals of one batch, from prediction and target."""
-        raise NotImplementedError
-
-    def result(self, *totals: Any) -> float:
-        """The figure from the totals of all batches; by default total / count."""
-        total, count = totals
-        return float(total) / float(count) if float(count) else 0.0
 
 
 class RegularizerSpec(Protocol):

@@ -187,6 +187,8 @@ class Builder:
         key, place = self._value(event, depth + 1)
         if isinstance(key, str):
             return key, place
+        if isinstance(event, ScalarEvent) and type(key) is int and str(key) == event.value:
+            return event.value, place  # the number of a class: `{0: 1.0, 3: 5.0}`
         if isinstance(event, ScalarEvent) and event.value:
             kind = {bool: "a truth value", type(None): "null"}.get(type(key), "a number")
             self._add(event, f"the key `{event.value}` is {kind}", expected="text", hint=f'write it as "{event.value}"')

@@ -48,8 +48,8 @@ _LAYERS = {
         HDF5Output: !`netspec predict` writes the outputs of a net
         SoftmaxWithLoss: !a loss goes under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
         SigmoidCrossEntropyLoss: !a loss goes under `losses`: BinaryCrossentropy with `from_logits: true`
-        EuclideanLoss: !a loss goes under `losses`: MeanSquaredError
-        MultinomialLogisticLoss: !a loss goes under `losses`: SparseCategoricalCrossentropy
+        EuclideanLoss: !a loss goes under `losses`: Euclidean
+        MultinomialLogisticLoss: !a loss goes under `losses`: MultinomialLogistic
         HingeLoss, ContrastiveLoss, InfogainLoss: !a loss goes under `losses`
         Accuracy: !a metric goes under `metrics`: SparseCategoricalAccuracy
         Silence: !not needed: an output that nothing reads costs nothing
@@ -113,24 +113,32 @@ _LAYERS = {
 _LOSSES = {
     "Caffe": """
         SoftmaxWithLoss: SparseCategoricalCrossentropy | with `from_logits: true`
-        MultinomialLogisticLoss: SparseCategoricalCrossentropy
+        MultinomialLogisticLoss: MultinomialLogistic
         SigmoidCrossEntropyLoss: BinaryCrossentropy | with `from_logits: true`
-        EuclideanLoss: MeanSquaredError
+        EuclideanLoss: Euclidean
         HingeLoss: Hinge
     """,
     "PyTorch": """
         CrossEntropyLoss: SparseCategoricalCrossentropy | with `from_logits: true`
-        NLLLoss: SparseCategoricalCrossentropy
+        NLLLoss: SparseCategoricalCrossentropy | with `from_logits: true`: logarithms of probabilities are scores
         BCELoss: BinaryCrossentropy
         BCEWithLogitsLoss: BinaryCrossentropy | with `from_logits: true`
         MSELoss: MeanSquaredError
         L1Loss: MeanAbsoluteError
-        SmoothL1Loss, HuberLoss: Huber
-        KLDivLoss: KLDivergence
+        SmoothL1Loss: Huber | with `delta` for `beta`, by which PyTorch divides it
+        HuberLoss: Huber
+        KLDivLoss: KLDivergence | which takes the probabilities, not their logarithms
+        PoissonNLLLoss: Poisson | which takes the rate, not its logarithm
+        CosineEmbeddingLoss: CosineSimilarity
     """,
     "Keras's short": """
         mse, MSE: MeanSquaredError
         mae, MAE: MeanAbsoluteError
+        mape, MAPE: MeanAbsolutePercentageError
+        msle, MSLE: MeanSquaredLogarithmicError
+        kld, KLD, kullback_leibler_divergence: KLDivergence
+        bce, BCE: BinaryCrossentropy
+        logcosh: LogCosh
         crossentropy: SparseCategoricalCrossentropy
     """,
 }
@@ -140,6 +148,11 @@ _METRICS = {
         accuracy, acc: SparseCategoricalAccuracy
         mse, MSE: MeanSquaredError
         mae, MAE, L1: MeanAbsoluteError
+        rmse, RMSE: RootMeanSquaredError
+        mape, MAPE: MeanAbsolutePercentageError
+        msle, MSLE: MeanSquaredLogarithmicError
+        kld, KLD: KLDivergence
+        logcosh, LogCosh: LogCoshError
         top_k, top5, TopK: SparseTopKCategoricalAccuracy
     """,
 }

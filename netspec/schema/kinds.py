@@ -6,7 +6,7 @@ here.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
@@ -110,24 +110,67 @@ class LayerFields(Spec):
         return ()
 
 
-class LossFields(Spec):
+Reduction = Literal["sum_over_batch_size", "mean", "mean_with_sample_weight", "sum", "batch_size", "full"]
+
+
+def _reduced(value: Any) -> Any:
+    if value in (None, "none"):
+        raise problem(
+            "a loss is one number",
+            expected=f"one of {', '.join(get_args(Reduction))}",
+            got=describe(value),
+            hint="Keras has the gradient of the `sum` there",
+        )
+    return value
+
+
+class JudgeFields(Spec):
+    """What every loss and every metric has in YAML."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "bottom": "`bottom` is Caffe's name: here it is `from`",
+        "top": "the figure goes by its `name`; `top` is not needed",
+        "inputs": "here it is `from`",
+        "sample_weights": "here it is `sample_weight`: the name of an input or layer",
+        "ignore_label": "`ignore_label` is Caffe's name: here it is `ignore_class`",
+        "ignore_index": "`ignore_index` is PyTorch's name: here it is `ignore_class`",
+        "threshold": "here it is `thresholds`",
+        "top_k": "here it is `k`",
+        "eps": "here it is `epsilon`",
+        "num_labels": "not needed: it follows from the prediction",
+    }
+
+    name: Name = ""
+    """its name in logs; default: the type in snake case"""
+    from_: Names | None = Field(default=None, alias="from")
+    """what it compares: `[prediction, target]`"""
+    sample_weight: Name | None = None
+    """name of the input or layer that says how much each sample counts: one number per sample, or one for each place
+    of it"""
+
+
+class LossFields(JudgeFields):
     """What every loss has in YAML."""
 
-    name: Name = ""
-    """name of the loss in logs; default: the type in snake case"""
-    from_: Names | None = Field(default=None, alias="from")
-    """what the loss compares: `[prediction, target]`"""
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "loss_weight": "`loss_weight` is Caffe's name: here it is `weight`",
+        "loss_param": "not needed: what Caffe has inside it stands here beside `type`",
+        "normalization": "here it is `reduction`: VALID is `mean`, BATCH_SIZE `batch_size`, FULL `full`, NONE `sum`",
+        "normalize": "here it is `reduction`: `mean` for true, `batch_size` for false",
+        "size_average": "here it is `reduction`: `mean` for true, `sum` for false",
+        "pos_weight": "here it is `class_weight`: `{1: …}`",
+    }
+
     weight: float = 1.0
     """factor of this loss in the total"""
+    reduction: Annotated[Reduction, BeforeValidator(_reduced)] = "sum_over_batch_size"
+    """what is made of the losses of all places of a batch: their mean (`sum_over_batch_size`, or `mean`), their sum
+    divided by that of the weights (`mean_with_sample_weight`), their `sum`, that divided by the number of samples
+    (`batch_size`), or by the number of all places, those that are masked or ignored too (`full`)"""
 
 
-class MetricFields(Spec):
+class MetricFields(JudgeFields):
     """What every metric has in YAML."""
-
-    name: Name = ""
-    """name of the metric in logs; default: the type in snake case"""
-    from_: Names | None = Field(default=None, alias="from")
-    """what the metric compares: `[prediction, target]`"""
 
 
 LAYERS: Registry[LayerFields] = Registry("layer")

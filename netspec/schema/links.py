@@ -73,8 +73,8 @@ def resolve_names(net: NetSpec) -> Links:
         inputs=list(net.inputs),
         layers=[_of_layer(layer) for layer in net.layers],
         outputs=net.outputs,
-        losses=[_of_fields(loss) for loss in net.losses],
-        metrics=[_of_fields(metric) for metric in net.metrics],
+        losses=[_of_judge(loss) for loss in net.losses],
+        metrics=[_of_judge(metric) for metric in net.metrics],
         readable=True,
         place=place,
     )
@@ -109,6 +109,10 @@ def _of_fields(fields: LayerFields | LossFields | MetricFields) -> Entry:
 
 def _of_layer(fields: LayerFields) -> Entry:
     return replace(_of_fields(fields), share=fields.share, outputs=fields.output_names)
+
+
+def _of_judge(fields: LossFields | MetricFields) -> Entry:
+    return replace(_of_fields(fields), sample_weight=fields.sample_weight)
 
 
 def link_problems(tree: Map, root: Map, prefix: Path, unknown: set[Location]) -> list[Problem]:
@@ -168,7 +172,7 @@ class _Reader:
 
     def _entry(self, item: Any) -> Entry:
         if isinstance(item, (LossFields, MetricFields)):  # made in Python
-            return _of_fields(item)
+            return _of_judge(item)
         if isinstance(item, LayerFields):
             return _of_layer(item)
         if isinstance(item, str):  # a type's bare name
@@ -177,11 +181,11 @@ class _Reader:
             self.readable = False
             return Entry("", readable=False)
         before, self.readable = self.readable, True
-        type_, name, share = (self._text(item, key) for key in ("type", "name", "share"))
+        type_, name, share, weight = (self._text(item, key) for key in ("type", "name", "share", "sample_weight"))
         if not type_ and not name:
             self.readable = False
         sources, outputs = self.names(item, "from"), partial(_output_names, item)
-        entry = Entry(type_ or "", name or None, sources, share, self.readable, outputs)
+        entry = Entry(type_ or "", name or None, sources, share, weight, self.readable, outputs)
         self.readable = self.readable and before
         return entry
 

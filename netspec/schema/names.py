@@ -27,6 +27,8 @@ class Entry:
     name: str | None = None
     sources: tuple[str, ...] | None = None
     share: str | None = None
+    sample_weight: str | None = None
+    """What a loss or metric weighs samples by."""
     readable: bool = True
     """False where a name is not even text: that is reported elsewhere, and nothing is concluded from the entry."""
     outputs: Callable[[], tuple[str, ...] | None] = _one_output
@@ -198,9 +200,10 @@ class Names:
                     self._add(message, (section, index, "name"), notes=_at("the first is", there))
             if entry.sources is None and entry.readable and self.readable:
                 entry.sources = self._compared(section, index)
-                continue
-            for position, source in enumerate(entry.sources or ()):
-                path = _from_path((section, index), position, entry)
+            here: Path = (section, index)
+            reads = [(source, _from_path(here, place, entry)) for place, source in enumerate(entry.sources or ())]
+            reads += [(entry.sample_weight, (*here, "sample_weight"))] if entry.sample_weight is not None else []
+            for source, path in reads:
                 owner, output = self._owner(source)
                 if output is not None:
                     self._output(owner, output, path)
@@ -208,8 +211,9 @@ class Names:
                     self._unknown(source, path, known)
 
     def _compared(self, section: str, index: int) -> tuple[str, ...] | None:
-        """The last output and the one input that no layer reads; None, and a problem, where that isn't one."""
+        """The last output and the one input that nothing reads; None, and a problem, where that isn't one."""
         read = {source for layer in self.layers for source in layer.sources or ()}
+        read |= {judge.sample_weight for judge in (*self.losses, *self.metrics) if judge.sample_weight is not None}
         unread = [name for name in self.inputs if name not in read]
         if len(unread) == 1 and self.outputs:
             return (self.outputs[-1], unread[0])

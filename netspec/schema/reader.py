@@ -1,8 +1,9 @@
 """The YAML reader: a file or a text → a tree of `Map` and `Seq` that knows where each value was written.
 
-One YAML 1.2 document of plain data: mappings with text keys, sequences and the core schema's scalars; anchors,
-aliases and merge keys (`<<`) are taken, tags of other types are refused. Nothing in a file is ever executed. Size,
-depth and the number of values after alias expansion are bounded, so that a small file can't fill the memory.
+One YAML 1.2 document of plain data: mappings with text keys (a whole number is its digits), sequences and the core
+schema's scalars; anchors, aliases and merge keys (`<<`) are taken, tags of other types are refused. Nothing in a file
+is ever executed. Size, depth and the number of values after alias expansion are bounded, so that a small file can't
+fill the memory.
 """
 
 from __future__ import annotations

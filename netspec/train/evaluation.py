@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Self
@@ -13,14 +13,15 @@ import numpy as np
 from netspec.backends.device import open_device
 from netspec.compile import LOSS, Compiler, Purpose
 from netspec.data.base import FieldType
-from netspec.data.feeds import ValueRange
 from netspec.data.loader import Loader, open_loader
 from netspec.data.pipeline import Learned
 from netspec.errors import InputError, Problem
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType
+from netspec.layers.judging import Row
 from netspec.schema.load import Overrides, Source, load_spec
 from netspec.schema.train import TrainSpec
+from netspec.train.inputs import ranges
 from netspec.train.model import load_weights
 from netspec.train.preparation import Preparation
 
@@ -34,7 +35,9 @@ class Evaluation:
     loss: float | None
     """Mean total loss; None for a net without losses."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Each metric by its name."""
+    """Each metric that is one number, by its name."""
+    tables: dict[str, Row | Mapping[str, Row]] = field(default_factory=dict)
+    """Each other metric by its name: numbers by their names, or a table, rows and columns by their names."""
 
     @property
     def non_finite(self) -> list[str]:
@@ -42,17 +45,22 @@ class Evaluation:
         named = {**({} if self.loss is None else {"loss": self.loss}), **self.metrics}
         return [name for name, value in named.items() if not isfinite(value)]
 
-    def as_json(self) -> dict[str, Any]:
-        """The same as plain data; `non_finite` is there where something is, since JSON has null for such numbers."""
+    def scalars(self) -> dict[str, Any]:
+        """What is one number, as plain data; `non_finite` is there where something is, for which JSON has null."""
         bad = self.non_finite
-        return {**asdict(self), **({"non_finite": bad} if bad else {})}
+        data = {"samples": self.samples, "loss": self.loss, "metrics": dict(self.metrics)}
+        return {**data, **({"non_finite": bad} if bad else {})}
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain data; `tables` is there where there are some."""
+        return {**self.scalars(), **({"tables": dict(self.tables)} if self.tables else {})}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of `as_json`, also of one that went through JSON."""
-        bad, metrics = data.get("non_finite", ()), data["metrics"]
+        bad, metrics, tables = data.get("non_finite", ()), data["metrics"], data.get("tables", {})
         loss = nan if data["loss"] is None and "loss" in bad else data["loss"]
-        return cls(data["samples"], loss, {name: nan if one is None else one for name, one in metrics.items()})
+        return cls(data["samples"], loss, {name: nan if one is None else one for name, one in metrics.items()}, tables)
 
 
 def evaluate(compiler: Compiler, loader: Loader) -> Evaluation:
@@ -69,11 +77,15 @@ def evaluate(compiler: Compiler, loader: Loader) -> Evaluation:
         for name, value in results.items():
             if name != LOSS and not name.startswith(f"{LOSS}/"):
                 totals[name] = totals.get(name, 0.0) + value.astype(np.float64)
-    metrics = {}
+    found = Evaluation(samples, loss / samples if compiler.spec.losses else None)
     for name, metric in compiler.metrics.items():
         own = [totals[key] for key in sorted((key for key in totals if key.rpartition("/")[0] == name), key=_number)]
-        metrics[name] = metric.result(*own)
-    return Evaluation(samples, loss / samples if compiler.spec.losses else None, metrics)
+        figure = metric.result(*own)
+        if isinstance(figure, Mapping):
+            found.tables[name] = figure
+        else:
+            found.metrics[name] = figure
+    return found
 
 
 def _number(key: str) -> int:
@@ -89,11 +101,6 @@ def wanted_inputs(compiler: Compiler, purposes: Sequence[Purpose]) -> dict[str, 
             if name in compiler.spec.inputs:
                 found[name] = FieldType(value.shape[1:], str(value.dtype))
     return found
-
-
-def ranges(compiler: Compiler) -> dict[str, ValueRange]:
-    """The whole numbers that the net's layers can take from each input."""
-    return {name: ValueRange(one.low, one.high - 1, one.why) for name, one in compiler.domains.items()}
 
 
 def test(source: Source, weights: str | Path, overrides: Overrides = (), *, device: str = "auto") -> Evaluation:

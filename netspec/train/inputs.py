@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.compile import Compiler, input_type
+from netspec.data.feeds import ValueRange
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.types import TensorType
 from netspec.train.arguments import array_of
@@ -53,6 +54,14 @@ def checked_inputs(compiler: Compiler, given: object, wanted: Sequence[str]) -> 
     return arrays, next(iter(sizes.values()))
 
 
+def ranges(compiler: Compiler) -> dict[str, ValueRange]:
+    """The whole numbers that the net's layers can take from each input."""
+    return {
+        name: ValueRange(one.low, one.high - 1, one.why, tuple(sorted(one.also)))
+        for name, one in compiler.domains.items()
+    }
+
+
 def _problems(compiler: Compiler, name: str, array: Array, kind: TensorType) -> Iterator[Problem]:
     if array.ndim != kind.rank or array.shape[1:] != kind.shape[1:] or not len(array):
         yield Problem(f"the input `{name}` has another shape", expected=_described(kind), got=str(list(array.shape)))
@@ -61,9 +70,9 @@ def _problems(compiler: Compiler, name: str, array: Array, kind: TensorType) -> 
     if not into_float and not np.can_cast(array.dtype, str(kind.dtype), "same_kind"):
         yield Problem(f"the input `{name}` has another type", expected=_described(kind), got=str(array.dtype))
         return
-    domain = compiler.domains.get(name)
-    if domain and array.size and not (domain.low <= array.min() and array.max() < domain.high):
-        expected = f"{domain.low} to {domain.high - 1}: {domain.why}"
+    allowed = ranges(compiler).get(name)
+    if allowed is not None and not allowed.takes(array).all():
+        expected = f"{allowed}: {allowed.why}"
         yield Problem(f"`{name}` is out of range", expected=expected, got=f"{array.min()} to {array.max()}")
 
 

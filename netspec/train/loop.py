@@ -185,9 +185,9 @@ class Loop:
             return
         began = time.perf_counter()
         found = evaluate(self.compiler, self.test_loader)
-        progress.last_test, progress.tested_step = found.as_json(), progress.step
+        progress.last_test, progress.tested_step = found.scalars(), progress.step
         seconds = round(time.perf_counter() - began, 3)
-        tell(self.listeners, "test", step=progress.step, **found.as_json(), seconds=seconds)
+        tell(self.listeners, "test", step=progress.step, **found.scalars(), seconds=seconds)
         if found.non_finite:
             message = f"not finite (nan or infinite) on the test data: {', '.join(found.non_finite)}"
             tell(self.listeners, "warning", message=message, step=progress.step)

@@ -20,8 +20,9 @@ from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.train.arguments import device_of
 from netspec.train.environment import threads, versions
-from netspec.train.evaluation import Evaluation, open_test_loader, ranges, wanted_inputs
+from netspec.train.evaluation import Evaluation, open_test_loader, wanted_inputs
 from netspec.train.events import Event, Listener, LogFiles, tell
+from netspec.train.inputs import ranges
 from netspec.train.interrupt import Signals
 from netspec.train.loop import Loop, Progress
 from netspec.train.model import count_of, load_weights

@@ -45,8 +45,12 @@ class Applied:
         return {label.removeprefix("it/"): array for label, array in zip(self.net.updates, found, strict=True)}
 
     def result(self) -> float:
+        """The figure of a metric, which is one number."""
+        return float(self.figure())
+
+    def figure(self) -> Any:
         """The figure of a metric."""
-        return float(self.spec.result(*self.all))
+        return self.spec.result(*self.all)
 
     def gradient(self, dy: np.ndarray, *names: str) -> list[np.ndarray]:
         """Gradients by the inputs, or by the states called `names`, from the gradient `dy` of the output."""
@@ -58,15 +62,21 @@ class Applied:
 
 
 def _apply(registry: Registry[Any], fields: str | dict[str, Any], inputs: tuple[Any, ...], training: bool,
-           states: Mapping[str, Any], rng: tuple[int, int, int]) -> Applied:  # fmt: skip
+           states: Mapping[str, Any], rng: tuple[int, int, int], weight: Any = None,
+           mask: Any = None) -> Applied:  # fmt: skip
     arrays = [np.asarray(x) for x in inputs]
     single = any(x.dtype == np.float32 for x in arrays)
     net = Builder(training, DType.FLOAT32 if single else DType.FLOAT64)
     spec = registry.parse(fields)
     values = [net.input(f"x{i}", TensorType(x.shape, DType(str(x.dtype)))) for i, x in enumerate(arrays)]
-    with in_scope(net.enter(spec, "it")):
-        made = spec.call(net, *values) if isinstance(spec, LayerSpec) else spec.build(net, *values)
     feeds: dict[str, Any] = {f"x{i}": x for i, x in enumerate(arrays)}
+    beside: dict[str, Value | None] = {"weight": None, "mask": None}
+    for name, array in (("weight", weight), ("mask", mask)):
+        if array is not None:
+            feeds[name] = np.asarray(array)
+            beside[name] = net.input(name, TensorType(feeds[name].shape, DType(str(feeds[name].dtype))))
+    with in_scope(net.enter(spec, "it", (beside["mask"],), beside["weight"])):
+        made = spec.call(net, *values) if isinstance(spec, LayerSpec) else spec.build(net, *values)
     for name, state in net.states.items():
         given = states.get(name.removeprefix("it/"))
         if given is None:
@@ -83,11 +93,11 @@ def layer(fields: str | dict[str, Any], *inputs: Any, training: bool = False, rn
     return _apply(LAYERS, fields, inputs, training, states, rng)
 
 
-def loss(fields: str | dict[str, Any], prediction: Any, target: Any) -> Applied:
-    """The loss of a prediction."""
-    return _apply(LOSSES, fields, (prediction, target), True, {}, (1, 1, 0))
+def loss(fields: str | dict[str, Any], *operands: Any, weight: Any = None, mask: Any = None) -> Applied:
+    """The loss of a prediction and what it is compared with; weights of the samples, the mask of the prediction."""
+    return _apply(LOSSES, fields, operands, True, {}, (1, 1, 0), weight, mask)
 
 
-def metric(fields: str | dict[str, Any], prediction: Any, target: Any) -> Applied:
+def metric(fields: str | dict[str, Any], *operands: Any, weight: Any = None, mask: Any = None) -> Applied:
     """The totals of a metric over one batch."""
-    return _apply(METRICS, fields, (prediction, target), False, {}, (1, 1, 0))
+    return _apply(METRICS, fields, operands, False, {}, (1, 1, 0), weight, mask)

@@ -113,3 +113,139 @@ def test_labels_have_a_domain_that_the_loader_checks():
     domain = loss("SparseCategoricalCrossentropy", PROBABILITIES, LABELS).net.domains["x1"]
     assert (domain.low, domain.high) == (0, 3)
     assert domain.why == "`x0` has 3 scores, one for each class"
+
+
+VALUES = (RANDOM.normal(size=(4, 3)) - RANDOM.normal(size=(4, 3))) ** 2
+WEIGHTS = np.array([0.5, 2.0, 0.0, 1.5])
+
+
+def squares(reduction: str, weight: np.ndarray | None = None, mask: np.ndarray | None = None) -> np.ndarray:
+    """The loss whose single values are `VALUES`."""
+    fields = {"type": "MeanSquaredError", "reduction": reduction}
+    return loss(fields, np.sqrt(VALUES), np.zeros((4, 3)), weight=weight, mask=mask).y
+
+
+def test_reductions_of_weighted_losses():
+    losses = VALUES.mean(axis=1) * WEIGHTS
+    expected = {
+        "sum_over_batch_size": losses.sum() / 4,
+        "mean": losses.sum() / 4,
+        "full": losses.sum() / 4,
+        "batch_size": losses.sum() / 4,
+        "sum": losses.sum(),
+        "mean_with_sample_weight": losses.sum() / WEIGHTS.sum(),
+    }
+    for reduction, wanted in expected.items():
+        for weight in (WEIGHTS, WEIGHTS[:, None], np.repeat(WEIGHTS[:, None], 3, 1)):
+            assert squares(reduction, weight) == pytest.approx(wanted, rel=1e-12), reduction
+
+
+def test_masked_places_count_in_no_mean():
+    mask = np.array([True, False, True, True])
+    losses = VALUES.mean(axis=1) * mask
+    expected = {"sum_over_batch_size": losses.sum() / 3, "mean": losses.sum() / 3, "full": losses.sum() / 4,
+                "batch_size": losses.sum() / 4, "sum": losses.sum(),
+                "mean_with_sample_weight": losses.sum() / 3}  # fmt: skip
+    for reduction, wanted in expected.items():
+        assert squares(reduction, mask=mask) == pytest.approx(wanted, rel=1e-12), reduction
+    assert squares("mean", WEIGHTS, mask) == pytest.approx((losses * WEIGHTS).sum() / 3, rel=1e-12)
+    assert squares("mean_with_sample_weight", WEIGHTS, mask) == pytest.approx(
+        (losses * WEIGHTS).sum() / (WEIGHTS * mask).sum(), rel=1e-12
+    )
+
+
+def test_where_nothing_counts_the_loss_is_0_and_so_is_its_gradient():
+    nothing = {"mean": {"mask": np.zeros(4, bool)}, "mean_with_sample_weight": {"weight": np.zeros(4)}}
+    for reduction, more in nothing.items():
+        made = loss({"type": "MeanSquaredError", "reduction": reduction}, np.sqrt(VALUES), np.zeros((4, 3)), **more)
+        assert made.y == 0
+        assert not made.gradient(np.ones(()))[0].any()
+
+
+def test_a_mask_of_steps_is_one_of_their_losses():
+    scores, labels = RANDOM.normal(size=(2, 3, 4)), RANDOM.integers(0, 4, (2, 3)).astype(np.int32)
+    mask = np.array([[True, True, False], [True, False, False]])
+    values = -np.log(np.take_along_axis(softmax(scores), labels[..., None], -1))[..., 0]
+    made = loss({"type": "SparseCategoricalCrossentropy", "from_logits": True}, scores, labels, mask=mask)
+    assert made.y == pytest.approx(values[mask].mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("ignored", [-1, 1, 255])
+@pytest.mark.parametrize("from_logits", [False, True])
+def test_ignored_classes_count_in_no_mean_and_get_no_gradient(ignored, from_logits):
+    labels = np.array([0, ignored, 2, ignored, 0], np.int32)
+    fields = {"type": "SparseCategoricalCrossentropy", "from_logits": from_logits, "ignore_class": ignored}
+    made = loss(fields, SCORES if from_logits else PROBABILITIES, labels)
+    p = softmax(SCORES) if from_logits else PROBABILITIES / PROBABILITIES.sum(axis=1, keepdims=True)
+    assert made.y == pytest.approx(-np.mean([np.log(p[i, labels[i]]) for i in (0, 2, 4)]), rel=1e-12)
+    gradient = made.gradient(np.ones(()))[0]
+    assert not gradient[[1, 3]].any()
+    assert gradient[[0, 2, 4]].all()
+    full = loss({**fields, "reduction": "full"}, SCORES if from_logits else PROBABILITIES, labels)
+    assert full.y == pytest.approx(made.y * 3 / 5, rel=1e-12)
+
+
+def test_class_weights_are_weights_of_the_samples():
+    fields = {"type": "SparseCategoricalCrossentropy", "from_logits": True}
+    plain = -np.log(softmax(SCORES)[range(5), LABELS])
+    factors = np.array([2.0, 1.0, 0.5])[LABELS]
+    for given in ({0: 2.0, 2: 0.5}, {"0": 2.0, "2": 0.5}, [2.0, 1.0, 0.5]):
+        made = loss({**fields, "class_weight": given}, SCORES, LABELS)
+        assert made.y == pytest.approx((plain * factors).mean(), rel=1e-12)
+    fields |= {"class_weight": {0: 2.0, 2: 0.5}, "reduction": "mean_with_sample_weight"}
+    both = loss(fields, SCORES, LABELS, weight=WEIGHTS[[0, 1, 2, 3, 3]])
+    factors *= WEIGHTS[[0, 1, 2, 3, 3]]
+    assert both.y == pytest.approx((plain * factors).sum() / factors.sum(), rel=1e-12)
+    vectors = loss({**fields, "type": "CategoricalCrossentropy", "reduction": "mean"}, SCORES, np.eye(3)[LABELS])
+    assert vectors.y == pytest.approx((plain * np.array([2.0, 1.0, 0.5])[LABELS]).mean(), rel=1e-12)
+
+
+def test_smoothed_class_numbers_are_smoothed_vectors():
+    for from_logits, given in ((True, SCORES), (False, PROBABILITIES)):
+        fields = {"from_logits": from_logits, "label_smoothing": 0.3}
+        sparse = loss({"type": "SparseCategoricalCrossentropy", **fields}, given, LABELS)
+        dense = loss({"type": "CategoricalCrossentropy", **fields}, given, np.eye(3)[LABELS])
+        assert sparse.y == pytest.approx(dense.y, rel=1e-12)
+        first, second = (one.gradient(np.ones(()))[0] for one in (sparse, dense))
+        np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-15)
+
+
+def test_losses_of_caffe():
+    a, b = RANDOM.normal(size=(4, 3, 2)), RANDOM.normal(size=(4, 3, 2))
+    assert loss("Euclidean", a, b).y == pytest.approx(((a - b) ** 2).sum() / 8, rel=1e-12)
+    p = PROBABILITIES[range(5), LABELS]
+    assert loss("MultinomialLogistic", PROBABILITIES, LABELS).y == pytest.approx(-np.log(p).mean(), rel=1e-12)
+    q = loss({"type": "CategoricalGeneralizedCrossEntropy", "q": 0.7}, PROBABILITIES, LABELS)
+    assert q.y == pytest.approx(((1 - p**0.7) / 0.7).mean(), rel=1e-12)
+
+
+def test_focal_losses_of_scores_far_out_are_finite_and_so_are_their_gradients():
+    scores = np.array([[60.0, -60.0], [0.0, 200.0]], np.float32)
+    for fields in ({"type": "BinaryFocalCrossentropy"}, {"type": "CategoricalFocalCrossentropy", "gamma": 0.5}):
+        for target in (np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), np.array([[0.0, 1.0], [1.0, 0.0]], np.float32)):
+            made = loss({**fields, "from_logits": True}, scores, target)
+            assert np.isfinite(made.y)
+            assert np.isfinite(made.gradient(np.ones(()))[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("fields", "weight", "message"),
+    [
+        ("MeanSquaredError", np.ones(3), "the weights do not fit"),
+        ("MeanSquaredError", np.ones((4, 3, 2)), "the weights do not fit"),
+        ({"type": "SparseCategoricalCrossentropy", "class_weight": {3: 1.0}}, None, "`class_weight` has a class 3"),
+        ({"type": "BinaryCrossentropy", "class_weight": [1.0, 1.0, 1.0]}, None, "`class_weight` has a class 2"),
+    ],
+)  # fmt: skip
+def test_says_which_weights_do_not_fit(fields, weight, message):
+    target = np.zeros(4, int) if "Sparse" in str(fields) else np.zeros((4, 3))
+    with pytest.raises(ShapeMismatch, match=message):
+        loss(fields, np.full((4, 3), 0.5), target, weight=weight)
+
+
+def test_an_ignored_class_is_taken_from_data():
+    fields = {"type": "SparseCategoricalCrossentropy", "ignore_class": 255}
+    domain = loss(fields, PROBABILITIES, LABELS).net.domains["x1"]
+    assert [domain.takes(number) for number in (0, 2, 3, 255)] == [True, True, False, True]
+    both = domain.within(loss("SparseCategoricalCrossentropy", PROBABILITIES, LABELS).net.domains["x1"])
+    assert not both.takes(255)

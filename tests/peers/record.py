@@ -9,10 +9,12 @@ of the sum of the output times fixed numbers. Of netspec only the random numbers
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tests.peers.fitting import fitted
-from tests.registry.cases import Case, built, cases
+from tests.registry.cases import WEIGHT, Case, built, cases
 
 ANSWERS = Path(__file__).parent / "answers"
 
@@ -58,8 +60,9 @@ def keras() -> Any:
 def described(case: Case) -> str:
     """What a recording is of: it is out of date when this changes."""
     sample = case.sample
-    masks = [sample.masks] if sample.masks else []
-    return json.dumps([case.fields, sample.shapes, sample.dtypes, sample.high, sample.ranges, *masks], default=list)
+    told = [case.fields, sample.shapes, sample.dtypes, sample.high, sample.ranges]
+    more = [one for one in (sample.masks, sample.weight) if one]
+    return json.dumps([*told, *more], default=list)
 
 
 def tensor(array: np.ndarray) -> Any:
@@ -203,24 +206,67 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     return found
 
 
+OF_FIT = (WEIGHT, "class_weight")
+"""Fields of losses that are arguments of `fit` in Keras, which makes weights of samples of them."""
+
+
+def weights_of(case: Case, feeds: dict[str, np.ndarray]) -> np.ndarray | None:
+    """The weights of the samples that a loss is called with."""
+    given = case.sample.fields.get("class_weight")
+    if given is None:
+        return feeds.get(WEIGHT)
+    target = feeds["x1"]
+    classes = target.argmax(axis=-1) if target.ndim > 1 and target.shape[-1] > 1 else target.reshape(-1)
+    table = dict(enumerate(given)) if isinstance(given, list) else given
+    return np.array([table.get(int(one), 1.0) for one in classes])
+
+
+def judge(module: Any, case: Case, **more: Any) -> Any:
+    """Keras's loss or metric with these fields. Raises `Unlike` where it has none, or not with them."""
+    made = getattr(module, case.type, None)
+    if made is None:
+        raise Unlike("Keras has no such thing")
+    fields = {name: value for name, value in case.fields.items() if name not in OF_FIT}
+    known = inspect.signature(made.__init__).parameters
+    for name in fields:
+        if name not in known and name != "type":
+            raise Unlike(f"Keras has no `{name}` there")
+    if fields.get("reduction") in {"batch_size", "full"}:
+        raise Unlike("Keras has no such reduction")
+    return make(module, fields, **more)
+
+
 def loss(case: Case, training: bool) -> dict[str, np.ndarray]:
     one = built(case, training)
+    weight = weights_of(case, one.feeds)
+    if weight is not None and weight.ndim > 1 and weight.shape == case.sample.shapes[0] and weight.shape[-1] > 1:
+        raise Unlike("Keras has no weights of single numbers")
     prediction, target = tensor(one.feeds["x0"]), tensor(one.feeds["x1"])
-    value = make(keras().losses, case.fields)(target, prediction)
+    value = judge(keras().losses, case)(target, prediction, sample_weight=weight)
     value.backward()
     return {"output": value.detach().numpy(), "gradient/x0": prediction.grad.numpy()}
 
 
+LAST_AXIS_ALONE = ("Accuracy", "TopK")
+"""Metrics of Keras that look along the last axis; here they have an `axis`."""
+
+
 def metric(case: Case, training: bool) -> dict[str, np.ndarray]:
-    one, fields = built(case, training), dict(case.fields)
-    prediction, target = one.feeds["x0"], one.feeds["x1"]
-    axis = fields.pop("axis", -1)
-    if axis != -1:  # Keras's metrics know the last axis alone
-        prediction = np.moveaxis(prediction, axis, -1)
-        target = np.moveaxis(target, axis, -1) if target.ndim == prediction.ndim else target
-    made = make(keras().metrics, fields, dtype="float64")
-    made.update_state(target, prediction)
-    return {"output": np.asarray(float(made.result()))}
+    one = built(case, training)
+    operands = [one.feeds[name] for name in one.feeds if name.startswith("x")]
+    axis, rank = case.fields.get("axis", -1), operands[0].ndim
+    if axis != -1 and any(word in case.type for word in LAST_AXIS_ALONE):
+        operands = [np.moveaxis(x, axis, -1) if x.ndim == rank else x for x in operands]
+        fields = {name: value for name, value in case.sample.fields.items() if name != "axis"}
+        case = replace(case, sample=replace(case.sample, fields=fields))
+    made = judge(keras().metrics, case, dtype="float64")
+    if "ignore_class" in case.fields and WEIGHT not in case.fields:
+        raise Unlike("what is ignored counts as 0 there, unless samples are weighted")
+    try:
+        made.update_state(*operands[::-1], sample_weight=one.feeds.get(WEIGHT))
+    except ValueError as refused:
+        raise Unlike(str(refused)) from None
+    return {"output": np.asarray(made.result().detach(), "float64")}
 
 
 KINDS: dict[str, Callable[[Case, bool], dict[str, np.ndarray]]] = {"layer": layer, "loss": loss, "metric": metric}

@@ -27,6 +27,9 @@ from netspec.schema.spec import Registry
 
 KINDS: dict[str, Registry[Any]] = {"layer": LAYERS, "loss": LOSSES, "metric": METRICS}
 
+WEIGHT = "sample_weight"
+"""Name of the input that samples are weighted by."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -44,7 +47,8 @@ class Case:
     @property
     def fields(self) -> dict[str, Any]:
         """The sample as it would be written in YAML."""
-        return {"type": self.type, "name": "sample", **self.sample.fields}
+        weight = {} if self.sample.weight is None else {"sample_weight": WEIGHT}
+        return {"type": self.type, "name": "sample", **self.sample.fields, **weight}
 
     def spec(self) -> Any:
         return KINDS[self.kind].parse(self.fields)
@@ -120,7 +124,7 @@ def generator(name: str) -> np.random.Generator:
 
 
 def opened(case: Case, net: Builder, size: int | None = None) -> tuple[Scope, list[Value]]:
-    """The inputs `x0`, `x1`, … of a case and the masks `mask0`, … of those that have one; then its scope is entered.
+    """The inputs `x0`, `x1`, … of a case, the masks `mask0`, … of those that have one, weights; its scope is entered.
 
     With `size` the batch is another than the sample's.
     """
@@ -134,7 +138,8 @@ def opened(case: Case, net: Builder, size: int | None = None) -> tuple[Scope, li
         declared(f"x{i}", shape, dtype) for i, (shape, dtype) in enumerate(zip(sample.shapes, dtypes, strict=True))
     ]
     masks = [shape and declared(f"mask{i}", shape, DType.BOOL) for i, shape in enumerate(sample.masks)]
-    return net.enter(case.spec(), "sample", [mask or None for mask in masks]), inputs
+    weight = None if sample.weight is None else declared(WEIGHT, sample.weight, net.dtype)
+    return net.enter(case.spec(), "sample", [mask or None for mask in masks], weight), inputs
 
 
 @cache
@@ -153,6 +158,8 @@ def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> Built:
     for index, mask in enumerate(sample.masks):
         if mask is not None:
             feeds[f"mask{index}"] = drawn_mask(generator(f"{case.id}/mask{index}"), mask)
+    if sample.weight is not None:
+        feeds[WEIGHT] = spread(generator(f"{case.id}/{WEIGHT}"), sample.weight, 0.2, 2.0).astype(str(dtype))
     with in_scope(scope):
         made = made_of(spec, net, inputs)
     outputs = made if isinstance(made, tuple) else (made,)
@@ -160,6 +167,7 @@ def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> Built:
         low = 0.5 if state.role == "statistic" else -1.5  # variances are positive
         feeds[name] = spread(generator(f"{case.id}/{name}"), state.value.shape, low, 1.5).astype(str(dtype))
     feeds[RNG_INPUT] = np.array([7, 3, 0], str(RNG_TYPE.dtype))
+    inputs += [] if net.sample_weight is None else [net.sample_weight]
     wrt = {value.op.label: value for value in inputs if value.dtype.is_float}  # type: ignore[attr-defined]  # inputs
     wrt |= {name: state.value for name, state in net.states.items()}
     result = Built(case, net, outputs, feeds, outputs[0], wrt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,12 @@ from netspec.graph.graph import Graph
 from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.types import DType
 from netspec.graph.verify import verify, verify_layouts
-from netspec.layers.base import arity
+from netspec.layers.base import Builder, arity
 from netspec.schema.annotations import fields_by_name
 from netspec.schema.docs import field_docs
 from netspec.schema.reader import parse_yaml
 from tests.interpret import environment, evaluate
-from tests.registry.cases import KINDS, Case, built, cases, directional
+from tests.registry.cases import KINDS, Case, built, cases, directional, opened
 
 ALL = cases(*KINDS)
 DIFFERENTIABLE = cases("layer", "loss")
@@ -154,20 +155,27 @@ def test_starts_with_values_of_the_right_shape_that_depend_on_the_seed_alone(cas
 @pytest.mark.parametrize("case", cases("metric"), ids=ids)
 def test_metric_of_uneven_batches_is_that_of_the_whole(case: Case) -> None:
     """Totals of batches of 1 and the rest add up to the totals of all samples at once."""
-    from netspec.graph.types import TensorType
-    from netspec.layers.base import Builder
-
     whole = built(case, False)
     expected = evaluate(whole.outputs, whole.feeds)
-    names = [f"x{index}" for index in range(len(case.sample.shapes))]
     size = case.sample.shapes[0][0]
     totals = [np.zeros_like(total) for total in expected]
     for part in (slice(0, 1), slice(1, size)):
-        net, feeds = Builder(False, DType.FLOAT64), {name: whole.feeds[name][part] for name in names}
-        inputs = [net.input(name, TensorType(feeds[name].shape, DType(str(feeds[name].dtype)))) for name in names]
+        net = Builder(False, DType.FLOAT64)
+        _, inputs = opened(case, net, len(range(size)[part]))
+        feeds = {name: whole.feeds[name][part] for name in net.inputs}
         for total, more in zip(totals, evaluate(case.spec().build(net, *inputs), feeds), strict=True):
             total += more
     for total, value in zip(totals, expected, strict=True):
         np.testing.assert_allclose(total, value, rtol=1e-12)
-    assert case.spec().result(*totals) == pytest.approx(case.spec().result(*expected), rel=1e-12)
-    assert np.isfinite(case.spec().result(*(np.zeros_like(total) for total in totals)))
+    assert numbers_of(case.spec().result(*totals)) == pytest.approx(
+        numbers_of(case.spec().result(*expected)), rel=1e-12
+    )
+    nothing = numbers_of(case.spec().result(*(np.zeros_like(total) for total in totals)))
+    assert np.isfinite(list(nothing.values())).all()
+
+
+def numbers_of(figure: Any) -> dict[str, float]:
+    """The numbers of a figure by where they stand."""
+    if not isinstance(figure, Mapping):
+        return {"": figure}
+    return {f"{key}/{place}": one for key, below in figure.items() for place, one in numbers_of(below).items()}

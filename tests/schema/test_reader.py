@@ -78,7 +78,8 @@ def test_numbers_round_trip(value):
 REFUSED = {
     "duplicate key": ("a: 1\nb: 2\na: 3\n", "t:3:1", "the key `a` is given twice"),
     "duplicate merge": ("x: &x {a: 1}\ny:\n  <<: *x\n  <<: *x\n", "t:4:3", "the key `<<` is given twice"),
-    "number as key": ("1: 2\n", "t:1:1", "the key `1` is a number"),
+    "number as key": ("1.5: 2\n", "t:1:1", "the key `1.5` is a number"),
+    "number written otherwise as key": ("012: 2\n", "t:1:1", "the key `012` is a number"),
     "truth value as key": ("a: {true: 2}\n", "t:1:5", "the key `true` is a truth value"),
     "list as key": ("? [a]\n: 1\n", "t:1:3", "a key must be text"),
     "python tag": ("a: !!python/name:os.system x\n", "t:1:4", "the tag `!!python/name:os.system` is refused"),
@@ -141,7 +142,7 @@ def test_an_expression_in_braces_needs_quotes():
 
 def test_all_problems_of_a_file_at_once():
     with pytest.raises(SpecError) as caught:
-        parse_yaml("a: 1\na: 2\n3: x\nb: !foo 1\nc: *d\n", "t")
+        parse_yaml("a: 1\na: 2\n3.5: x\nb: !foo 1\nc: *d\n", "t")
     assert [str(problem.location) for problem in caught.value.problems] == ["t:2:1", "t:3:1", "t:4:4", "t:5:4"]
     assert caught.value.problems[0].hint == "it is first given at t:1:1"
 

@@ -20,7 +20,7 @@ from netspec.graph.ops.shape import OneHot
 from netspec.graph.ops.softmax import LogSoftmax, Softmax, SoftmaxGrad
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
-from netspec.layers.crossentropy import SoftmaxCrossEntropyLoss
+from netspec.layers.losses.crossentropy import SoftmaxCrossEntropyLoss
 
 WORK = 8
 """An exponential takes about as long as so many loads and stores."""

@@ -19,8 +19,8 @@ from netspec.graph.ops.reduce import ArgMax, ReduceMax, ReduceMean, ReduceSum
 from netspec.graph.ops.shape import Concat, PadAxis, Slice, Transpose
 from netspec.graph.ops.softmax import LogSoftmax, Softmax
 from netspec.graph.types import DType, TensorType
-from netspec.layers.crossentropy import SoftmaxCrossEntropyLoss
 from netspec.layers.local_response import LRN, LRNGrad
+from netspec.layers.losses.crossentropy import SoftmaxCrossEntropyLoss
 from netspec.layers.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGather, MaxPoolGrad
 from netspec.layers.window import Window
 from tests.backends.numba.run import by_numba, by_reference

@@ -1,0 +1,1 @@
+"""Losses: one file per family. Modules are found by scan, as those of `layers` are."""
