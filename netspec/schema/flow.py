@@ -23,10 +23,14 @@ def flow(value: Any) -> str:
         case int() | float():
             return repr(value)
         case Mapping():
-            return "{" + ", ".join(f"{plain(str(key))}: {flow(item)}" for key, item in value.items()) + "}"
+            return "{" + ", ".join(f"{_key(key)}: {flow(item)}" for key, item in value.items()) + "}"
         case Sequence() if not isinstance(value, str):
             return "[" + ", ".join(map(flow, value)) + "]"
     return plain(str(value))
+
+
+def _key(key: str | int) -> str:
+    return str(key) if isinstance(key, int) else plain(key)
 
 
 def plain(text: str) -> str:

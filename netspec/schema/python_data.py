@@ -41,6 +41,8 @@ def _tree(value: Any, path: str, at: Callable[[str, Any], Location]) -> Any:
         new = Map(at(path, value))
         for key, item in value.items():
             below = f"{path}.{key}" if path else str(key)
+            if type(key) is int:
+                key = str(key)
             if not isinstance(key, str):
                 raise SpecError(f"the key {key!r} is not text", location=at(below, item), expected="keys of type str")
             made = _tree(item, below, at)

@@ -12,13 +12,16 @@ from netspec.compile import Built, build
 from netspec.graph.graph import Graph
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import LayerSpec, LossSpec, MetricSpec, Sample
+from netspec.layers.base import LayerSpec, Sample
 from netspec.layers.dense import Dense
+from netspec.layers.judging import LossSpec, MetricSpec
 from netspec.schema.flow import flow, item, plain
 from netspec.schema.load import load_net
 
 WIDTH = 110
 LAYER = "example"
+WEIGHT = "importance"
+"""The input that samples are weighted by, where the sample of a loss or metric has weights."""
 SPLIT = {"source": "mnist", "split": "train", "batch_size": 64}
 """The split that a transform is shown in."""
 
@@ -39,6 +42,8 @@ class Case:
         for index, (shape, dtype) in enumerate(zip(self.sample.shapes, self.sample.dtypes, strict=True)):
             element = {} if dtype == "float32" else {"dtype": dtype}
             made[self._operand(index)] = {"shape": list(shape[1:]), **element}
+        if self.sample.weight is not None:
+            made[WEIGHT] = {"shape": list(self.sample.weight[1:])}
         return made
 
     def _operand(self, index: int) -> str:
@@ -49,13 +54,13 @@ class Case:
     @cached_property
     def net(self) -> dict[str, Any]:
         """The net as Python data."""
-        first, *rest = self.inputs
+        first, *rest = (name for name in self.inputs if name != WEIGHT)
         fields = {"type": self.cls.model_fields["type"].default, **self.sample.fields}
         made: dict[str, Any] = {"netspec": 1, "inputs": self.inputs}
         if issubclass(self.cls, LayerSpec):
             return {**made, "layers": [{"name": LAYER, **fields, **({"from": [first, *rest]} if rest else {})}]}
         layer = {"name": "output", "type": "Activation", "activation": "linear"}
-        sources = {"from": ["output", *rest]}
+        sources = {"from": ["output", *rest], **({"sample_weight": WEIGHT} if WEIGHT in self.inputs else {})}
         return {**made, "layers": [layer], "losses" if self._is_loss else "metrics": [{**fields, **sources}]}
 
     @property

@@ -10,7 +10,8 @@ from netspec.cli.reference.examples import Case, cases_of, example, onnx_operato
 from netspec.cli.reference.fields import Link, inherited, inner_tables, row, table
 from netspec.data.base import Source, Transform
 from netspec.graph.types import DType, TensorType
-from netspec.layers.base import LayerSpec, LossSpec, MetricSpec
+from netspec.layers.base import LayerSpec
+from netspec.layers.judging import LossSpec, MetricSpec
 from netspec.schema.flow import flow
 from netspec.schema.kinds import LAYERS, REGISTRIES, LayerFields, LossFields, MetricFields
 from netspec.schema.net import NetSpec
