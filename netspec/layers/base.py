@@ -310,7 +310,7 @@ class Sample:
     ranges: tuple[tuple[float, float] | None, ...] = ()
     """Intervals that the float inputs are drawn from; None, or no entry, for normal numbers."""
     one_way: bool = False
-    """Whether the layer with these fields does not come back from an ONNX file."""
+    """Whether the layer with these fields does not come back from an ONNX file as one layer."""
     masks: tuple[tuple[int, ...] | None, ...] = ()
     """Shapes of the masks of the inputs; None, or no entry, for an input without one."""
     weight: tuple[int, ...] | None = None
@@ -338,7 +338,7 @@ class LayerSpec(LayerFields):
 
     samples: ClassVar[tuple[Sample, ...]] = ()
     one_way: ClassVar[str | None] = None
-    """Why the layer does not come back from an ONNX file, where it does not."""
+    """Why the layer does not come back from an ONNX file as one layer, where it does not."""
     alike: ClassVar[tuple[str, ...]] = ()
     """Layers that are written the same in ONNX, and that it may come back as."""
     passes_mask: ClassVar[bool] = False

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import add, mul
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator
 
 from netspec.graph.ops import elementwise
 from netspec.graph.ops.logic import Or
@@ -15,6 +17,7 @@ from netspec.graph.types import DType, TensorType, broadcast_shapes
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample, need, sample_axis
 from netspec.schema.kinds import LAYERS
+from netspec.schema.spec import describe, problem
 
 
 class ElementByElement(LayerSpec):
@@ -158,6 +161,49 @@ class Minimum(Merging):
     def merged(self, inputs: Sequence[Value]) -> Value:
         """min(a, b, …)"""
         return reduce(elementwise.Minimum(), inputs)
+
+
+def _coefficients(value: Any) -> Any:
+    numbers = value if isinstance(value, (list, tuple)) else ()
+    if len(numbers) < 2 or any(isinstance(one, bool) or not isinstance(one, (int, float)) for one in numbers):
+        expected = "a number for each input, such as [1, -1]"
+        raise problem("not a list of factors", expected=expected, got=describe(value))
+    return tuple(map(float, numbers))
+
+
+Coefficients = Annotated[tuple[float, ...], BeforeValidator(_coefficients, json_schema_input_type=list[float])]
+"""A factor for each of two or more inputs."""
+
+
+@LAYERS.register
+class WeightedSum(ElementByElement):
+    """Add up two or more inputs, each times a number: what Caffe's Eltwise does with coefficients.
+
+    Inputs of one shape (N, …), output the same. An axis of size 1, except the batch, is repeated to fit the others.
+    """
+
+    done: ClassVar[str] = "added"
+    foreign_fields: ClassVar[dict[str, str]] = {"coeff": "`coeff` is Caffe's name: here it is `coefficients`"}
+    alike: ClassVar[tuple[str, ...]] = ("Add",)
+
+    type: Literal["WeightedSum"] = "WeightedSum"
+    coefficients: Coefficients
+    """the factor of each input"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3), (2, 3), coefficients=[1, -1]),
+        Sample.of((2, 3, 4), (2, 1, 4), (2, 3, 4), coefficients=[0.5, 1.0, 0.25]),
+    )
+
+    def build(self, net: Builder, first: Value, second: Value, *others: Value) -> Value:
+        """Inputs: (N, …) → (N, …)."""
+        inputs = self.fitting(net, first, second, *others)
+        count = len(self.coefficients)
+        need(
+            len(inputs) == count, "there is not one factor for each input", expected=f"{count} inputs", got=len(inputs)
+        )
+        parts = (x if factor == 1.0 else x * factor for x, factor in zip(inputs, self.coefficients, strict=True))
+        return reduce(add, parts)
 
 
 @LAYERS.register

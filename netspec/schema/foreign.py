@@ -19,26 +19,16 @@ _LAYERS = {
         Convolution: Conv2D
         Deconvolution: Conv2DTranspose
         Pooling: MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D
-        BatchNorm, Scale: BatchNormalization | which does the work of both, BatchNorm and Scale
-        Eltwise: Add, Multiply, Maximum
+        BatchNorm: BatchNormalization | which does the work of both, BatchNorm and Scale
+        Eltwise: Add, WeightedSum, Multiply, Maximum
         Concat: Concatenate
         Embed: Embedding
         Sigmoid: Activation | with `activation: sigmoid`
         TanH: Activation | with `activation: tanh`
-        AbsVal: Activation | with `activation: abs`
-        Exp: Activation | with `activation: exp`
+        AbsVal: Abs
         PReLU: PReLU
         LRN: LocalResponseNormalization
         MVN: LayerNormalization
-        Slice: Split
-        Crop: Cropping2D
-        Tile: RepeatVector, Tile
-        Reduction: Reduce
-        Power: Power
-        Log: Log
-        Clip: Clip
-        Bias: Bias
-        ArgMax: ArgMax
         Im2col: Unfold
         SPP: SpatialPyramidPooling
         RNN, Recurrent: SimpleRNN
@@ -53,7 +43,7 @@ _LAYERS = {
         HingeLoss, ContrastiveLoss, InfogainLoss: !a loss goes under `losses`
         Accuracy: !a metric goes under `metrics`: SparseCategoricalAccuracy
         Silence: !not needed: an output that nothing reads costs nothing
-        Parameter, Python, Filter, BatchReindex, Threshold: !Caffe's layer of this name has no counterpart here
+        Parameter, Python, Filter: !Caffe's layer of this name has no counterpart here
     """,
     "PyTorch": """
         Linear, LazyLinear: Dense
@@ -75,6 +65,17 @@ _LAYERS = {
         Upsample: UpSampling2D
         View, Unflatten: Reshape
         Cat: Concatenate
+        Chunk: Split
+        Narrow: Slice
+        IndexSelect, Take: Gather
+        PixelShuffle: DepthToSpace
+        PixelUnshuffle: SpaceToDepth
+        Unsqueeze: ExpandDims
+        Repeat: Tile
+        Bmm: MatMul
+        Clamp: Clip
+        Sum, Mean, Max, Min, Prod: Reduction | with `operation: …`
+        Pow: Power
         Tanh: Activation | with `activation: tanh`
         GELU: Activation | with `activation: gelu`
         SiLU: Activation | with `activation: swish`

@@ -87,6 +87,74 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
     "softmax before 13": (
         model([node("Softmax", "x")], ("N", 4), opset=11), "{name: y, type: Activation, activation: softmax}"
     ),
+    "arithmetic with numbers": (
+        model([node("Mul", "k x", "a"), node("Sub", "a k", "b"), node("Div", "b k", "c"), node("Pow", "c two")],
+              k=np.float32(4), two=np.float32(2)),
+        "{name: y, type: Power, shift: -1.0, power: 2.0}",
+    ),
+    "a number less x": (
+        model([node("Sub", "k x")], k=np.float32(3)), "{name: y, type: Power, scale: -1.0, shift: 3.0}"
+    ),
+    "a number over x": (
+        model([node("Abs", "x", "a"), node("Add", "a one", "b"), node("Div", "k b")], one=floats(1), k=np.float32(4)),
+        "{name: y, type: Power, scale: 0.25, power: -1.0}",
+    ),
+    "a power of a number": (model([node("Pow", "k x")], k=np.float32(2)), "{name: y, type: Exp, base: 2.0}"),
+    "factors of channels": (
+        model([node("Mul", "x k", "a"), node("Add", "a b")], k=floats(2, 1, 1), b=floats(1, 2, 1, 1)),
+        "{name: y, type: Scale, use_bias: true}",
+    ),
+    "quotients of rows": (
+        model([node("Div", "x k", "a"), node("Sub", "a k")], k=floats(6, 5)),
+        "{name: y, type: Scale, axis: 2, num_axes: 2, use_bias: true}",
+    ),
+    "numbers of columns": (model([node("Sub", "x k")], k=floats(5)), "{name: y, type: Bias, axis: 3}"),
+    "limits": (
+        model([node("Max", "k x", "a"), node("Min", "a l")], k=np.float32(-0.5), l=np.float32(1)),
+        "{name: y, type: Clip, min: -0.5, max: 1.0}",
+    ),
+    "clip": (
+        model([node("Clip", "x k l")], k=np.float32(-0.5), l=np.float32(2)),
+        "{name: y, type: Clip, min: -0.5, max: 2.0}",
+    ),
+    "clip below": (model([node("Clip", "x", min=0.5)], opset=7), "{name: y, type: Clip, min: 0.5}"),
+    "sum of 13": (
+        model([node("ReduceSum", "x a", keepdims=1)], a=ints(-1)), "{name: y, type: Reduction, axes: 3, keepdims: true}"
+    ),
+    "squares of all": (
+        model([node("ReduceSumSquare", "x", axes=[1, 2, 3], keepdims=0)]), "{name: y, type: Squeeze}"
+    ),
+    "magnitudes": (
+        model([node("ReduceL1", "x", axes=[2, 1], keepdims=0)]),
+        "{name: y, type: Reduction, operation: asum, axes: [1, 2]}",
+    ),
+    "channels cut off": (
+        model([node("Slice", "x s e a")], s=ints(1), e=ints(2), a=ints(1)), "{name: y, type: Slice, start: 1}"
+    ),
+    "every second of two axes": (
+        model([node("Slice", "x s e a t")], s=ints(0, 1), e=ints(9, -1), a=ints(2, 3), t=ints(2, 1)),
+        "{name: y, type: Slice, axis: 3, start: 1, stop: 4}",
+    ),
+    "nothing cut off": (
+        model([node("Slice", "x s e a")], s=ints(0), e=ints(99), a=ints(1)),
+        "{name: y, type: Activation, activation: linear}",
+    ),
+    "places": (
+        model([node("Gather", "x i", axis=3)], i=ints(4, 0)), "{name: y, type: Gather, indices: [4, 0], axis: 3}"
+    ),
+    "one place": (model([node("Gather", "x i", axis=1)], i=np.int64(1)), "{name: y, type: Squeeze, axis: 1}"),
+    "tiles": (
+        model([node("Tile", "x r")], r=ints(1, 2, 1, 3)), "{name: y, type: Tile, tiles: 3, axis: 3}"
+    ),
+    "blocks": (
+        model([node("SpaceToDepth", "x", "a", blocksize=2), node("DepthToSpace", "a", blocksize=2, mode="CRD")],
+              ("N", 1, 4, 2)),
+        "{name: y, type: DepthToSpace, block_size: 2}",
+    ),
+    "products in samples": (
+        model([node("Transpose", "x", "t", perm=[0, 1, 3, 2]), node("MatMul", "x t")]),
+        "{name: y, type: MatMul, from: [x, x], transpose_b: true}",
+    ),
     "equal parts": (
         model([node("Split", "x", "a, b", axis=3), node("Sub", "b a")], ("N", 2, 4, 6)),
         "{name: y, type: Subtract, from: [a.1, a.0]}",
@@ -354,13 +422,25 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "reflected": (
         model([node("Pad", "x p", mode="reflect")], p=ints(0, 0, 1, 0, 0, 0, 1, 0)), "something else than zeros"
     ),
-    "channels cut off": (
-        model([node("Slice", "x s e a")], s=ints(1), e=ints(2), a=ints(1)), "not the sides of 1 to 3 spatial axes"
+    "samples cut off": (model([node("Slice", "x s e a")], s=ints(1), e=ints(2), a=ints(0)), "a part of the batch"),
+    "backwards": (
+        model([node("Slice", "x s e a t")], s=ints(5), e=ints(0), a=ints(2), t=ints(-1)), "in the opposite order"
     ),
-    "every second": (
-        model([node("Slice", "x s e a t")], s=ints(0), e=ints(6), a=ints(2), t=ints(2)), "every so many elements"
-    ),
-    "a constant factor": (model([node("Mul", "x k")], k=floats(1)), "one of its operands is a constant"),
+    "a factor of 0": (model([node("Mul", "x k")], k=np.float32(0)), "a product with 0"),
+    "scattered factors": (model([node("Mul", "x k")], k=floats(2, 1, 5)), "does not lie along neighbouring axes"),
+    "factors of samples": (model([node("Mul", "x k")], (2, 3), k=floats(2, 1)), "does not lie along"),
+    "a constant over x": (model([node("Div", "k x")], k=floats(5)), "neither computed nor a number"),
+    "a quotient": (model([node("Div", "x x")]), "both operands are computed"),
+    "powers": (model([node("Pow", "x k")], k=floats(5)), "its exponent is not a number other than 0"),
+    "a root of x": (model([node("Pow", "k x")], k=np.float32(-2)), "its base is not a positive number"),
+    "greater of several": (model([node("Max", "x k")], k=floats(5)), "compared with a constant that is not a number"),
+    "many constants": (model([node("Max", "x k k")], k=np.float32(1)), "constants among its operands"),
+    "sum over samples": (model([node("ReduceSum", "x a")], a=ints(0)), "it runs over the samples of a batch"),
+    "place in the batch": (model([node("ArgMax", "x", axis=0)]), "it runs over the batch"),
+    "the last place": (model([node("ArgMax", "x", axis=1, select_last_index=1)]), "of equal numbers the last"),
+    "a repeated batch": (model([node("Tile", "x r")], r=ints(2, 1, 1, 1)), "it repeats the batch"),
+    "chosen samples": (model([node("Gather", "x i", axis=0)], i=ints(0, 1)), "samples by constant numbers"),
+    "a table of places": (model([node("Gather", "x i", axis=1)], i=np.zeros((1, 1), "int64")), "places of 2 axes"),
     "counted padding": (
         model([node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1)]),
         "an average that counts padding",
@@ -375,13 +455,13 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "over the batch": (model([node("Softmax", "x", axis=0)]), "it runs over the batch"),
     "mixed samples": (model([node("Reshape", "x s")], s=ints(-1, 30)), "mixes the samples of a batch: [N, 2, 6, 5] →"),
     "no such shape": (model([node("Reshape", "x s")], s=ints(0, 7)), "cannot take the shape [0, 7]"),
-    "a constant added": (model([node("Add", "x k")], k=floats(1)), "not the bias of the layer before it"),
+    "added samples": (model([node("Add", "x k")], (2, 3), k=floats(2, 1)), "does not lie along neighbouring axes"),
     "turned samples": (model([node("Transpose", "x", "t", perm=[1, 0, 2, 3]), node("Relu", "t")]), "of the samples"),
     "turned samples in the output": (
         model([node("Transpose", "x", perm=[1, 0, 2, 3])]), "the output `y` can't be imported: its operand"
     ),
     "nonsense axes": (model([node("Transpose", "x", "t", perm=[0, 9]), node("Relu", "t")]), "not an order of axes"),
-    "product": (model([node("MatMul", "x x")]), "a product of two computed tensors"),
+    "product from the left": (model([node("MatMul", "w x")], w=floats(6, 6)), "its first operand is a constant"),
     "training": (
         model([node("BatchNormalization", "x g b m v", training_mode=1)], opset=14, **BN), "the training form"
     ),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -18,6 +20,8 @@ from netspec.schema.load import load_net
 from tests.exchange.nets import LENET, Net, net_data
 from tests.registry.cases import Case, cases
 
+Ranges: TypeAlias = Sequence[tuple[float, float] | None]
+
 
 def again(net: Net, folder: Path) -> tuple[Net, str]:
     """The net after a round trip, and its YAML."""
@@ -27,19 +31,20 @@ def again(net: Net, folder: Path) -> tuple[Net, str]:
     return Net(load_net(folder / "net.yaml"), found.arrays), found.net
 
 
-def inputs_of(net: Net, size: int) -> dict[str, Any]:
-    random = np.random.default_rng(3)
-    return {
-        name: random.normal(size=(size, *one.shape)).astype("float32")
-        if one.dtype == "float32"
-        else random.integers(0, 2, (size, *one.shape)).astype(one.dtype)
-        for name, one in net.spec.inputs.items()
-    }
+def inputs_of(net: Net, size: int, ranges: Ranges) -> dict[str, Any]:
+    random, found = np.random.default_rng(3), {}
+    for name, one, given in zip_longest(net.spec.inputs, net.spec.inputs.values(), ranges):
+        shape = (size, *one.shape)
+        if one.dtype != "float32":
+            found[name] = random.integers(0, 2, shape).astype(one.dtype)
+        else:
+            found[name] = (random.uniform(*given, shape) if given else random.normal(size=shape)).astype("float32")
+    return found
 
 
-def agree(before: Net, after: Net) -> None:
+def agree(before: Net, after: Net, ranges: Ranges = ()) -> None:
     """The same numbers up to the order of additions: a constant folded in, a bias added elsewhere."""
-    inputs = inputs_of(before, 3)
+    inputs = inputs_of(before, 3, ranges)
     expected = before.predict(inputs)
     got = after.predict({name: array for name, array in inputs.items() if name in after.spec.inputs})
     assert list(got) == list(expected)
@@ -61,7 +66,7 @@ def test_what_does_not_come_back_is_refused_or_computes_the_same(case: Case, tmp
     except InputError as refused:
         assert re.search(r"netspec has no layer for the operator|can't be imported", str(refused))  # noqa: PT017  # one of two outcomes
     else:
-        agree(before, after)
+        agree(before, after, case.sample.ranges)
 
 
 def one_layer(case: Case) -> Net:
@@ -81,7 +86,7 @@ def one_layer(case: Case) -> Net:
 def test_every_layer_comes_back(case: Case, tmp_path: Path) -> None:
     before = one_layer(case)
     after, text = again(before, tmp_path)
-    agree(before, after)
+    agree(before, after, case.sample.ranges)
     types = {layer.name: getattr(layer, "type", "") for layer in after.spec.layers}
     if "sample" in to_onnx(before.graph, before.states).graph.tensors:  # else it is nothing in inference, as Dropout
         cls = LAYERS[case.type]

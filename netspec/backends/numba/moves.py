@@ -8,11 +8,11 @@ from typing import Any
 
 from netspec.backends.loops import Loops, collapsed
 from netspec.backends.numba import native
-from netspec.backends.numba.elementwise import copy, fill
+from netspec.backends.numba.elementwise import bound, copy, fill
 from netspec.backends.numba.native import Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
-from netspec.graph.ops.shape import Concat, Flip, PadAxis, Reorder, Slice, Split, Transpose
+from netspec.graph.ops.shape import Concat, Flip, PadAxis, Reorder, Slice, Split, Take, TakeGrad, Transpose
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
@@ -126,6 +126,61 @@ class SplitKernel(Following):
         ends = tuple(accumulate(op.sizes))
         parts = zip((0, *ends), ends, buffers.outputs, strict=False)
         return in_turn([copy(_part(x, op.axis, start, end), y) for start, end, y in parts if y is not None])
+
+
+RUNS = 64
+"""Most pieces that are copied one by one: with more, calling takes as long as copying."""
+
+
+def runs(index: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Places as pieces of neighbours: where each begins in `index`, its first place, and its length."""
+    found: list[tuple[int, int, int]] = []
+    for at, place in enumerate(index):
+        if found and place == found[-1][1] + found[-1][2]:
+            start, first, length = found[-1]
+            found[-1] = start, first, length + 1
+        else:
+            found.append((at, place, 1))
+    return found
+
+
+class ByPieces(Following):
+    """Base of kernels that move elements by their places, a piece of neighbours at a time."""
+
+    def why_not(self, op: Any, *types: TensorType) -> str | None:
+        count = len(runs(op.index))
+        return f"{count} pieces" if count > RUNS else None
+
+
+@kernel(Take, backend="numba", rank=5)
+class TakeKernel(ByPieces):
+    """Pieces copied out."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (x,), (y,) = node.op, buffers.inputs, buffers.outputs
+        assert isinstance(op, Take)
+        pieces = runs(op.index)
+        return in_turn([
+            copy(_part(x, op.axis, first, first + length), _part(y, op.axis, at, at + length))
+            for at, first, length in pieces
+        ])  # fmt: skip
+
+
+@kernel(TakeGrad, backend="numba", rank=5)
+class TakeGradKernel(ByPieces):
+    """Pieces added up in their order."""
+
+    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+        return Signature(wanted.inputs, tuple(one.as_stored(None) for one in wanted.outputs))
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (dy,), (dx,) = node.op, buffers.inputs, buffers.outputs
+        assert isinstance(op, TakeGrad)
+        calls = [fill(0, dx)]
+        for at, first, length in runs(op.index):
+            source, target = _part(dy, op.axis, at, at + length), _part(dx, op.axis, first, first + length)
+            calls.append(bound((("t = a0 + a1",), ("t",)), [target, source], [target]))
+        return in_turn(calls)
 
 
 @kernel(Flip, backend="numba", rank=5)

@@ -1,4 +1,4 @@
-"""Sums, means and maxima over any axes.
+"""Sums, means and extremes over any axes.
 
 An operand is seen as four nested loops, kept · reduced · kept · reduced, of which any may have size 1. Long reductions
 are cut into pieces by size alone, never by the number of threads; the pieces are reduced one by one, and then together
@@ -17,7 +17,7 @@ from netspec.backends.numba import native
 from netspec.backends.numba.native import Literal, Number, Size, pointer_to
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
-from netspec.graph.ops.reduce import ReduceMax, ReduceMean, ReduceSum, Reduction
+from netspec.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum, Reduction
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
@@ -50,7 +50,7 @@ def max_rows(
     first: int, last: int, x: Any, y: Any, factor: float, xr1: int, kept1: int, outer: int, length: int, pieces: int,
     piece: int, xk0: int, xr0: int, xk1: int, yk0: int, yp: int, yk1: int,
 ) -> None:  # fmt: skip
-    """As `sum_rows`, of maxima; NaN is greater than all."""
+    """As `sum_rows`, of the numbers that are greatest when multiplied by `factor`; NaN is greater than all."""
     for unit in range(first, last):
         p, rest = unit % pieces, unit // pieces
         k1, rest = rest % kept1, rest // kept1
@@ -60,7 +60,7 @@ def max_rows(
         best = x[at + start * xr1]
         for r in range(start + 1, stop):
             v = x[at + r * xr1]
-            best = v if v > best or v != v else best  # noqa: PLR0124  NaN alone is not itself
+            best = v if factor * v > factor * best or v != v else best  # noqa: PLR0124  NaN alone is not itself
         y[k0 * yk0 + (r0 * pieces + p) * yp + k1 * yk1] = best
 
 
@@ -97,7 +97,7 @@ def max_columns(
     first: int, last: int, x: Any, y: Any, factor: float, xk1: int, yk1: int, kept1: int, block: int, length: int,
     pieces: int, piece: int, xk0: int, xr0: int, yk0: int, yp: int,
 ) -> None:  # fmt: skip
-    """As `sum_columns`, of maxima; NaN is greater than all."""
+    """As `sum_columns`, of the numbers that are greatest when multiplied by `factor`; NaN is greater than all."""
     blocks = (kept1 + block - 1) // block
     for unit in range(first, last):
         left, rest = unit % blocks * block, unit // blocks
@@ -108,7 +108,8 @@ def max_columns(
             at = k0 * xk0 + r * xr0
             for k in range(left, right):
                 v, best = x[at + k * xk1], y[to + k * yk1]
-                y[to + k * yk1] = v if r == p * piece or v > best or v != v else best  # noqa: PLR0124  NaN alone is not itself
+                greater = factor * v > factor * best or v != v  # noqa: PLR0124  NaN alone is not itself
+                y[to + k * yk1] = v if r == p * piece or greater else best
 
 
 @dataclass(frozen=True)
@@ -151,12 +152,17 @@ class Nest:
         return count, piece, count
 
 
-BODIES = {ReduceSum: (sum_rows, sum_columns), ReduceMean: (sum_rows, sum_columns), ReduceMax: (max_rows, max_columns)}
+BODIES = {
+    ReduceSum: (sum_rows, sum_columns),
+    ReduceMean: (sum_rows, sum_columns),
+    ReduceMax: (max_rows, max_columns),
+    ReduceMin: (max_rows, max_columns),
+}
 
 
-@kernel(ReduceSum, ReduceMean, ReduceMax, backend="numba", rank=5)
+@kernel(ReduceSum, ReduceMean, ReduceMax, ReduceMin, backend="numba", rank=5)
 class Reduce(Kernel):
-    """Sums, means and maxima over axes that leave at most four loops."""
+    """Sums, means and extremes over axes that leave at most four loops."""
 
     def why_not(self, op: Reduction, *types: TensorType) -> str | None:
         (x,) = types
@@ -188,7 +194,8 @@ class Reduce(Kernel):
         assert found is not None
         rows, columns = BODIES[type(op)]
         count = prod(kind.shape[axis] for axis in op.over(kind))
-        factor = 1.0 / count if isinstance(op, ReduceMean) else 1.0
+        sign = -1.0 if isinstance(op, ReduceMin) else 1.0
+        factor = 1.0 / count if isinstance(op, ReduceMean) else sign
         k0, _, k1, _ = found.sizes
         _, _, parts = found.pieces()
         if parts == 1:
@@ -196,7 +203,7 @@ class Reduce(Kernel):
         assert buffers.workspace is not None
         partial = buffers.workspace[: parts * y.nbytes].view(str(kind.dtype))
         steps = (parts * k1, k1, 1)
-        first = _stage(found, (rows, columns), kind.dtype, x, partial, 1.0, steps)
+        first = _stage(found, (rows, columns), kind.dtype, x, partial, sign, steps)
         together = Nest((k0, parts, k1, 1), (steps[0], steps[1], 1, 0), (found.y[0], 0, found.y[2], 0))
         second = _columns(together, columns, kind.dtype, partial, y, factor, (found.y[0], 0, found.y[2]), 1, parts)
 

@@ -328,6 +328,15 @@ class Translator:
             self._keep_names(layer)
         return layer
 
+    def chain(self, node: Node, source: str, layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Write down layers of these types and fields, each behind the one before: the last makes the result."""
+        if not layers:
+            self.same(node, source)
+        for count, (type_, fields) in enumerate(layers, 1):
+            tensor = node.outputs[0] if count == len(layers) else f"{node.outputs[0]} {count} of {len(layers)}"
+            self.add(node, type_, [source], fields, outputs=[tensor])
+            source = tensor
+
     def _keep_names(self, layer: Layer) -> None:
         """Have outputs of the model that are outputs of a layer with several called as in the model."""
         for index, (tensor, name) in enumerate(layer.outputs):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import prod
 
 from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap
-from netspec.graph.op import Array, Grads, Op, Traits, Xp
+from netspec.graph.op import Array, Grads, NoGradient, Op, Traits, Xp
 from netspec.graph.ops.reduce import along, reshape_to, sum_to
 from netspec.graph.ops.shape import Reshape
-from netspec.graph.types import TensorType, broadcast_shapes
+from netspec.graph.types import DType, TensorType, broadcast_shapes
 from netspec.graph.value import Value
 
 
@@ -155,6 +155,31 @@ class Gather(Op):
 
     def flops(self, table: TensorType, index: TensorType) -> int:
         return 0
+
+
+def _rows_of_batch_to_onnx(g: Emitter, y: Value, index: str) -> str:
+    op, rank = y.op, len(y.shape)
+    assert isinstance(op, RowsOfBatch)
+    samples = g.node("Gather", g.node("Shape", index), g.constant(0, "int64"), axis=0)
+    numbers = g.node("Range", g.constant(0, "int64"), samples, g.constant(1, "int64"))
+    first = g.node("Mul", numbers, g.constant(op.rows, "int64"))
+    column = g.node("Reshape", first, g.constant([-1] + [1] * (rank - 1), "int64"))
+    return g.node("Add", g.node("Cast", index, to=y.dtype), column)
+
+
+@dataclass(frozen=True)
+class RowsOfBatch(NoGradient):
+    """Numbers of rows within a sample, (N, …) → their numbers where the samples of `rows` each are one table, int64."""
+
+    rows: int
+    onnx = OnnxExpansion(_rows_of_batch_to_onnx)
+
+    def infer(self, index: TensorType) -> TensorType:
+        return index.with_dtype(DType.INT64)
+
+    def forward(self, xp: Xp, index: Array) -> Array:
+        first = self.rows * xp.arange(len(index), dtype="int64")
+        return index + first.reshape(-1, *(1,) * (index.ndim - 1))
 
 
 @dataclass(frozen=True)

@@ -105,13 +105,8 @@ class ReduceMean(Reduction):
 
 
 @dataclass(frozen=True)
-class ReduceMax(Reduction):
-    """max x; the gradient is shared by equal maxima"""
-
-    onnx = _reduce_to_onnx("ReduceMax")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return x.max(axis=self.axes, keepdims=self.keepdims)
+class Extreme(Reduction):
+    """Base of maximum and minimum; the gradient is shared by equal ones"""
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         from netspec.graph.ops.elementwise import Cast, Equal
@@ -120,6 +115,56 @@ class ReduceMax(Reduction):
         hit = Cast(x.dtype)(Equal()(x, self.expand(y, x)))
         count = ReduceSum(self.axes, keepdims=True)(hit)
         return (self.expand(dy, x) * hit / count,)
+
+
+@dataclass(frozen=True)
+class ReduceMax(Extreme):
+    """max x"""
+
+    onnx = _reduce_to_onnx("ReduceMax")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x.max(axis=self.axes, keepdims=self.keepdims)
+
+
+@dataclass(frozen=True)
+class ReduceMin(Extreme):
+    """min x"""
+
+    onnx = _reduce_to_onnx("ReduceMin")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x.min(axis=self.axes, keepdims=self.keepdims)
+
+
+@dataclass(frozen=True)
+class ReduceProd(Reduction):
+    """Π x. Its gradient is that of products of halves: right where elements are 0 too."""
+
+    onnx = _reduce_to_onnx("ReduceProd")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x.prod(axis=self.axes, keepdims=self.keepdims, dtype=x.dtype)
+
+    def decompose(self, x: Value) -> Value:
+        y = x
+        for axis in self.over(x.type):
+            y = _halved(y, axis)
+        return reshape_to(y, self.infer(x.type).shape)
+
+    def simplified(self, x: Value) -> Value | None:
+        return self.decompose(x)  # a few products of halves, which fuse with what is around them
+
+
+def _halved(x: Value, axis: int) -> Value:
+    """The product along an axis, which stays with size 1: one half times the other until none is left."""
+    from netspec.graph.ops.shape import Concat, Slice
+
+    while (size := x.shape[axis]) > 1:
+        half = size // 2
+        product = Slice(axis, 0, half)(x) * Slice(axis, half, 2 * half)(x)
+        x = Concat(axis)(product, Slice(axis, size - 1, size)(x)) if size % 2 else product
+    return x
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from math import prod
 from typing import ClassVar
 
 from netspec.graph.layout import PLAIN, Layout
-from netspec.graph.onnx_map import Emitter, NoOnnx, OnnxExpansion, OnnxForm, OnnxMap, integer, ints
+from netspec.graph.onnx_map import GRADIENT, Emitter, NoOnnx, OnnxExpansion, OnnxForm, OnnxMap, integer, ints
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.source import Fill
 from netspec.graph.types import DType, TensorType
@@ -50,9 +50,9 @@ class Reshape(Op):
 
 
 def onnx_shape(y: Value) -> list[int]:
-    """The shape for ONNX's Reshape: 0 ("as in the operand") for a batch axis that stays, so that it may be symbolic."""
+    """The shape for ONNX's Reshape, whose first size may be symbolic: 0 ("as it is") where it stays, else -1."""
     old, new = y.inputs[0].shape, y.shape
-    return [0, *new[1:]] if old and new and old[0] == new[0] else list(new)
+    return [0 if old and old[0] == new[0] else -1, *new[1:]] if new else []
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,59 @@ class Slice(Op):
 
     def flops(self, x: TensorType) -> int:
         return 0
+
+
+@dataclass(frozen=True)
+class Take(Op):
+    """The elements of x at the places `index` along `axis`, in their order; a place may come several times."""
+
+    axis: int
+    index: tuple[int, ...]
+    traits = Traits(rounds=(0,))
+    onnx = OnnxExpansion(lambda g, y, x: g.node("Gather", x, g.constant(y.op.index, "int64"), axis=y.op.axis))
+
+    def infer(self, x: TensorType) -> TensorType:
+        fits = 0 <= self.axis < x.rank and bool(self.index)
+        self.check(
+            fits and min(self.index) >= 0 and max(self.index) < x.shape[self.axis],
+            f"there are no places {list(self.index)} along axis {self.axis}",
+            got=x,
+        )
+        return x.with_shape(*x.shape[: self.axis], len(self.index), *x.shape[self.axis + 1 :])
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.take(x, xp.asarray(self.index), axis=self.axis)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (TakeGrad(self.axis, self.index, y.inputs[0].shape[self.axis])(dy),)
+
+    def flops(self, x: TensorType) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class TakeGrad(Op):
+    """Zeros, `size` along `axis`, with each element of dy added at its place: the gradient of `Take`."""
+
+    axis: int
+    index: tuple[int, ...]
+    size: int
+    traits = Traits(rounds=(0,))
+    onnx = GRADIENT
+
+    def infer(self, dy: TensorType) -> TensorType:
+        return dy.with_shape(*dy.shape[: self.axis], self.size, *dy.shape[self.axis + 1 :])
+
+    def forward(self, xp: Xp, dy: Array) -> Array:
+        dx = xp.zeros((*dy.shape[: self.axis], self.size, *dy.shape[self.axis + 1 :]), dy.dtype)
+        xp.add.at(dx, (slice(None),) * self.axis + (xp.asarray(self.index),), dy)
+        return dx
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (Take(self.axis, self.index)(dy),)
+
+    def flops(self, dy: TensorType) -> int:
+        return dy.size
 
 
 def _split_to_onnx(g: Emitter, y: Value, x: str) -> tuple[str, ...]:

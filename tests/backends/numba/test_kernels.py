@@ -15,8 +15,8 @@ from netspec.graph.ops.layer_normalization import LayerNormalization, LayerNorma
 from netspec.graph.ops.linear import Gather, ScatterRows
 from netspec.graph.ops.normalization import BatchNormalization, BatchNormalizationGrad, BatchNormalizationTraining
 from netspec.graph.ops.random import RandomUniform
-from netspec.graph.ops.reduce import ArgMax, ReduceMax, ReduceMean, ReduceSum
-from netspec.graph.ops.shape import Concat, PadAxis, Slice, Transpose
+from netspec.graph.ops.reduce import ArgMax, ReduceMax, ReduceMean, ReduceMin, ReduceSum
+from netspec.graph.ops.shape import Concat, PadAxis, Slice, Split, Take, TakeGrad, Transpose
 from netspec.graph.ops.softmax import LogSoftmax, Softmax
 from netspec.graph.types import DType, TensorType
 from netspec.layers.local_response import LRN, LRNGrad
@@ -48,6 +48,7 @@ CALLS: list[tuple[Op, tuple[np.ndarray, ...]]] = [
     (AveragePoolGrad(OVERLAPPING, IMAGES.shape), (PLACES[0],)),
     (MaxPool(Window((3,), (2,), ((1, 1),), (1,))), (IMAGES[:, :, 0],)),
     *((op(axes), (IMAGES,)) for op in (ReduceSum, ReduceMax) for axes in (None, (0, 2, 3), (2, 3), (1,), (0,), (0, 1))),
+    *((ReduceMin(axes), (IMAGES,)) for axes in ((2, 3), (1,), None)),
     (ReduceMean(), (RANDOM.normal(size=100_003).astype(np.float32),)),
     (ReduceSum((0,)), (ROWS,)),
     (ReduceSum((-1,)), (ROWS,)),
@@ -76,6 +77,9 @@ CALLS: list[tuple[Op, tuple[np.ndarray, ...]]] = [
     (ScatterRows(48), (ROWS, LABELS)),
     (Concat(1), (IMAGES, IMAGES[:, :7].copy())),
     (Concat(-1), (IMAGES, IMAGES[..., :3].copy())),
+    (Split(1, (3, 16, 1)), (IMAGES,)),
+    (Take(2, (4, 5, 6, 0, 12, 11, 4)), (IMAGES,)),
+    (TakeGrad(2, (4, 5, 6, 0, 12, 11, 4, 5, 5, 1, 2, 3, 1), 14), (IMAGES,)),
     (Slice(1, 3, 11), (IMAGES,)),
     (Slice(0, 1, 4), (IMAGES,)),
     (PadAxis(2, 1, 3), (IMAGES,)),

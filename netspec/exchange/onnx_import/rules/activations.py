@@ -8,6 +8,7 @@ from typing import Any
 
 from netspec.exchange.onnx_import.model import Node, Unsupported
 from netspec.exchange.onnx_import.patterns import ACTIVATION, DOMAIN
+from netspec.exchange.onnx_import.rules.arithmetic import limited
 from netspec.exchange.onnx_import.rules.merging import CONVOLUTIONS
 from netspec.exchange.onnx_import.translate import Layer, Translator, rule
 from netspec.schema.kinds import ACTIVATIONS
@@ -35,7 +36,6 @@ _SINGLE: dict[str, tuple[str, dict[str, str], dict[str, float]]] = {
     "Mish": ("mish", {}, {}),
     "Swish": ("swish", {"alpha": "beta"}, {}),
     "Elu": ("elu", {"alpha": "alpha"}, {}),
-    "Clip": ("relu6", {}, {"min": 0.0, "max": 6.0}),
     "ThresholdedRelu": ("threshold", {"alpha": "threshold"}, {}),
 }
 
@@ -44,7 +44,7 @@ _SINGLE: dict[str, tuple[str, dict[str, str], dict[str, float]]] = {
 def single(net: Translator, node: Node) -> None:
     """Operators of their own; an attribute is a field of the function, or must have the function's constant."""
     function, fields, constants = _SINGLE[node.op_type]
-    have = _limits(net, node) if node.op_type == "Clip" else node.attributes
+    have = node.attributes
     for name, value in constants.items():
         if not isclose(have.get(name, value), value, rel_tol=1e-6, abs_tol=1e-9):
             raise Unsupported(f"`{function}` has {name} = {value:g}, this is {have[name]:g}")
@@ -55,6 +55,17 @@ def single(net: Translator, node: Node) -> None:
         if name in have and not isclose(have[name], cls.model_fields[field].default, rel_tol=1e-6)
     }
     _activate(net, node, {"type": function, **given} if given else function)
+
+
+@rule("Clip")
+def clip(net: Translator, node: Node) -> None:
+    """Limits of an activation function → that; others → Clip."""
+    limits = _limits(net, node)
+    function = {(0.0, inf): "relu", (0.0, 6.0): "relu6", (-1.0, 1.0): "hard_tanh"}.get((limits["min"], limits["max"]))
+    if function is not None:
+        _activate(net, node, function)
+    else:
+        limited(net, node, node.inputs[0], limits["min"], limits["max"])
 
 
 @rule("PRelu")

@@ -1,4 +1,4 @@
-"""Matrix products and look-ups: Dense and Embedding."""
+"""Matrix products: Dense and MatMul."""
 
 from __future__ import annotations
 
@@ -10,13 +10,28 @@ from netspec.exchange.onnx_import.translate import Translator, rule
 
 @rule("MatMul")
 def matmul(net: Translator, node: Node) -> None:
-    """x · constant matrix → Dense; a bias is added to it by a following Add."""
+    """x · constant matrix → Dense, to which a following Add adds a bias; two computed tensors → MatMul."""
     if node.inputs[1] not in net.constants:
-        raise Unsupported("a product of two computed tensors")
+        _of_two(net, node)
+        return
     kernel = net.constants[node.inputs[1]]
     if kernel.ndim != 2:
         raise Unsupported(f"a product with a constant of {kernel.ndim} axes, not 2")
     net.add(node, "Dense", node.inputs[:1], {"units": kernel.shape[1], "use_bias": False}, {"kernel": kernel})
+
+
+def _of_two(net: Translator, node: Node) -> None:
+    """A product in each sample; operands that were transposed before are left as they were."""
+    if node.inputs[0] in net.constants:
+        raise Unsupported("its first operand is a constant")
+    sources, fields = [], {}
+    for name, field in zip(node.inputs, ("transpose_a", "transpose_b"), strict=True):
+        turned = net.turned.get(name)
+        order = turned.permutation if turned else ()
+        if turned and order == (*range(len(order) - 2), len(order) - 1, len(order) - 2):
+            fields[field] = True
+        sources.append(turned.source if turned and field in fields else name)
+    net.add(node, "MatMul", sources, fields)
 
 
 @rule("Gemm")
@@ -40,13 +55,3 @@ def gemm(net: Translator, node: Node) -> None:
     else:
         fields["use_bias"] = False
     net.add(node, "Dense", node.inputs[:1], fields, arrays)
-
-
-@rule("Gather")
-def gather(net: Translator, node: Node) -> None:
-    """Rows of a constant table → Embedding."""
-    table = net.constant(node.inputs[0], "table")
-    if table.ndim != 2 or node.attributes["axis"] % 2 != 0:
-        raise Unsupported("a look-up of other things than rows of a matrix")
-    fields = {"input_dim": table.shape[0], "output_dim": table.shape[1]}
-    net.add(node, "Embedding", node.inputs[1:2], fields, {"embeddings": table})

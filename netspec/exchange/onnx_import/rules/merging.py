@@ -6,6 +6,7 @@ from math import isclose
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.rules.arithmetic import limit, subtracted_from, with_constant
 from netspec.exchange.onnx_import.translate import Layer, Translator, rule
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def add(net: Translator, node: Node) -> None:
         _add_layer(net, node)
     elif len(node.inputs) == 2:
         (computed,) = (name for name in node.inputs if name not in net.constants)
-        _bias(net, node, computed, net.constants[constants[0]])
+        if not _bias(net, node, computed, net.constants[constants[0]]):
+            with_constant(net, node, computed, net.constants[constants[0]], "Add")
     else:
         raise Unsupported("constants among more than two operands")
 
@@ -37,16 +39,29 @@ MERGED = {"Sub": "Subtract", "Mul": "Multiply", "Max": "Maximum", "Min": "Minimu
 
 @rule(*MERGED)
 def merge(net: Translator, node: Node) -> None:
-    """Computed tensors, element by element → Subtract, Multiply, Maximum, Minimum, Average."""
+    """Computed tensors, element by element → Subtract, Multiply, Maximum, Minimum, Average; with constants, others."""
     constants = [name for name in node.inputs if name in net.constants]
     if node.op_type == "Mul" and len(constants) == 1 and _averages(net, node, constants[0]):
         return
     if constants:
-        raise Unsupported("one of its operands is a constant")
-    if len(node.inputs) == 1:
+        _one_constant(net, node, constants)
+    elif len(node.inputs) == 1:
         net.same(node, node.inputs[0])
     else:
         net.add(node, MERGED[node.op_type], node.inputs, {})
+
+
+def _one_constant(net: Translator, node: Node, constants: list[str]) -> None:
+    if len(node.inputs) != 2 or node.op_type == "Mean":
+        raise Unsupported("constants among its operands")
+    computed = next(name for name in node.inputs if name not in net.constants)
+    constant = net.constants[constants[0]]
+    if node.op_type in ("Max", "Min"):
+        limit(net, node, computed, constant)
+    elif node.op_type == "Sub" and node.inputs[0] in net.constants:
+        subtracted_from(net, node, constant, computed)
+    else:
+        with_constant(net, node, computed, constant, node.op_type)
 
 
 def _averages(net: Translator, node: Node, constant: str) -> bool:
@@ -75,16 +90,18 @@ def _add_layer(net: Translator, node: Node) -> None:
     net.add(node, "Add", node.inputs, {})
 
 
-def _bias(net: Translator, node: Node, computed: str, constant: NDArray[Any]) -> None:
+def _bias(net: Translator, node: Node, computed: str, constant: NDArray[Any]) -> bool:
+    """Have the constant as bias of the layer before; False where it cannot be that."""
     layer, shape = net.host(computed, node), net.shape(computed)
     bias = _along(layer, shape, constant) if layer is not None else None
     if layer is None or bias is None:
-        raise Unsupported("adding a constant that is not the bias of the layer before it")
+        return False
     if layer.fields.pop("use_bias", True):
         layer.arrays["bias"] = layer.arrays["bias"] + bias
     else:
         layer.arrays["bias"] = bias
     net.absorb(layer, node)
+    return True
 
 
 def _along(layer: Layer, shape: tuple[int, ...], constant: NDArray[Any]) -> NDArray[Any] | None:

@@ -60,7 +60,7 @@ def _to(net: Translator, node: Node, shaped: Any) -> None:
     elif len(target) == 2:
         net.add(node, "Flatten", [source], {})
     elif len(target) == 1:
-        raise Unsupported("a single number per sample without an axis of its own")
+        net.add(node, "Squeeze", [source], {})
     else:
         net.add(node, "Reshape", [source], {"target_shape": list(target[1:])})
 
@@ -108,15 +108,21 @@ def dropout(net: Translator, node: Node) -> None:
 
 @rule("Cast")
 def cast(net: Translator, node: Node) -> None:
-    """Left out where layers do it by themselves: they take whole numbers as floats, and indices of any width."""
+    """Left out where layers do it by themselves: they take whole numbers as floats, and indices of any width.
+
+    Floats made whole, or true and false → Cast.
+    """
     try:
         target = element_type(node.attributes["to"])
     except ValueError as error:
         raise Unsupported(str(error)) from error
     source = net.value(node.inputs[0]).dtype
+    whole = {"int32": "int32", "int64": "int64", "uint8": "uint8", "bool": "bool"}.get(target)
     if source.is_float and not target.startswith("float"):
-        raise Unsupported(f"floating-point numbers made {target}")
-    if not source.is_float and target.startswith("float"):
+        if whole is None:
+            raise Unsupported(f"floating-point numbers made {target}")
+        net.add(node, "Cast", node.inputs, {"dtype": whole})
+    elif not source.is_float and target.startswith("float"):
         net.add(node, "Activation", node.inputs, {"activation": "linear"})
     else:
         net.same(node, node.inputs[0])

@@ -107,18 +107,6 @@ def global_pool(net: Translator, node: Node) -> None:
     net.add(node, f"{node.op_type}ing{rank}D", node.inputs[:1], {"keepdims": True})
 
 
-@rule("ReduceMean", "ReduceMax")
-def reduce_spatial(net: Translator, node: Node) -> None:
-    """A mean or maximum over the spatial axes → GlobalAveragePooling2D, GlobalMaxPooling2D (or 1D, 3D)."""
-    axes = net.constant(node.operand(1), "axes").tolist() if node.operand(1) else node.attributes.get("axes")
-    rank = len(net.shape(node.inputs[0]))
-    what = node.op_type.removeprefix("Reduce")
-    if rank not in (3, 4, 5) or axes is None or sorted(axis % rank for axis in axes) != list(range(2, rank)):
-        raise Unsupported(f"a {'mean' if what == 'Mean' else 'maximum'} over other axes than height and width")
-    type_ = f"Global{'Average' if what == 'Mean' else 'Max'}Pooling{rank - 2}D"
-    net.add(node, type_, node.inputs[:1], {"keepdims": True} if node.attributes["keepdims"] else {})
-
-
 def _rank(axes: int, what: str) -> int:
     """The number of spatial axes, which must be one that there are layers for."""
     if axes not in (1, 2, 3):

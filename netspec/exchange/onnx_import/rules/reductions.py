@@ -1,0 +1,48 @@
+"""Many numbers made one: GlobalAveragePooling and GlobalMaxPooling, Reduction, ArgMax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.translate import Translator, rule
+
+OPERATIONS = {
+    "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod",
+    "ReduceL1": "asum", "ReduceSumSquare": "sumsq",
+}  # fmt: skip
+GLOBAL = {"ReduceMean": "GlobalAveragePooling", "ReduceMax": "GlobalMaxPooling"}
+
+
+@rule(*OPERATIONS)
+def reduction(net: Translator, node: Node) -> None:
+    """A mean or maximum over all spatial axes → GlobalAveragePooling2D (or 1D, 3D); else Reduction."""
+    axes = net.constant(node.operand(1), "axes").tolist() if node.operand(1) else node.attributes.get("axes")
+    rank = len(net.shape(node.inputs[0]))
+    if not axes and node.attributes.get("noop_with_empty_axes"):
+        net.same(node, node.inputs[0])
+        return
+    over = sorted(axis % rank for axis in axes or range(rank))
+    keepdims: dict[str, Any] = {"keepdims": True} if node.attributes["keepdims"] else {}
+    if 0 in over:
+        raise Unsupported("it runs over the samples of a batch")
+    if rank in (3, 4, 5) and node.op_type in GLOBAL and over == list(range(2, rank)):
+        net.add(node, f"{GLOBAL[node.op_type]}{rank - 2}D", node.inputs[:1], keepdims)
+        return
+    fields: dict[str, Any] = {} if len(over) == rank - 1 else {"axes": over[0] if len(over) == 1 else over}
+    if node.op_type != "ReduceSum":
+        fields = {"operation": OPERATIONS[node.op_type], **fields}
+    layers = [("Reduction", fields | keepdims)]
+    if len(over) == rank - 1 and not keepdims:  # the layer keeps an axis then, of size 1
+        layers.append(("Squeeze", {}))
+    net.chain(node, node.inputs[0], layers)
+
+
+@rule("ArgMax")
+def arg_max(net: Translator, node: Node) -> None:
+    """Of equal numbers the first → ArgMax."""
+    axis = node.attributes["axis"] % len(net.shape(node.inputs[0]))
+    if axis == 0 or node.attributes.get("select_last_index"):
+        raise Unsupported("it runs over the batch" if axis == 0 else "of equal numbers the last")
+    keepdims = {"keepdims": True} if node.attributes["keepdims"] else {}
+    net.add(node, "ArgMax", node.inputs, ({} if axis == 1 else {"axis": axis}) | keepdims)

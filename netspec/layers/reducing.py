@@ -1,0 +1,101 @@
+"""Many numbers made one: Reduction, over any axes of a sample, and ArgMax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Literal, TypeAlias
+
+from netspec.graph.ops import reduce
+from netspec.graph.ops.functions import Abs
+from netspec.graph.value import Value
+from netspec.layers.base import Axes, Builder, LayerSpec, Sample, need, sample_axis
+from netspec.schema.kinds import LAYERS
+
+Operation: TypeAlias = Literal["sum", "mean", "max", "min", "prod", "asum", "sumsq"]
+
+_OPERATIONS: dict[str, tuple[type[reduce.Reduction], Callable[[Value], Value]]] = {
+    "sum": (reduce.ReduceSum, lambda x: x),
+    "mean": (reduce.ReduceMean, lambda x: x),
+    "max": (reduce.ReduceMax, lambda x: x),
+    "min": (reduce.ReduceMin, lambda x: x),
+    "prod": (reduce.ReduceProd, lambda x: x),
+    "asum": (reduce.ReduceSum, Abs()),
+    "sumsq": (reduce.ReduceSum, lambda x: x * x),
+}
+"""How each is done: what is done with the elements first, and the reduction."""
+
+
+@LAYERS.register
+class Reduction(LayerSpec):
+    """Make one number of all along some axes of each sample: their sum, mean, maximum …
+
+    Input (N, …), output without these axes; (N, 1) where none is left. `asum` adds up magnitudes, `sumsq` squares, as
+    Caffe's Reduction does. Equal maxima, or minima, share the gradient.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "axis": "here it is `axes`: Caffe's `axis: 1` is the default",
+        "dim": "`dim` is PyTorch's name: here it is `axes`",
+        "keep_dims": "here it is `keepdims`",
+        "keepdim": "here it is `keepdims`",
+        "coeff": "`coeff` is Caffe's name: put the layer Power with `scale` behind it",
+    }
+    alike: ClassVar[tuple[str, ...]] = ("Flatten", "GlobalAveragePooling1D")
+
+    type: Literal["Reduction"] = "Reduction"
+    operation: Operation = "sum"
+    """what is made of the numbers"""
+    axes: Axes | None = None
+    """the axes that go; default: all but the batch"""
+    keepdims: bool = False
+    """keep the axes, with size 1"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 4)),
+        Sample.of((2, 3, 4), operation="mean", axes=[-1]),
+        Sample.of((2, 3, 4), operation="max", axes=1, keepdims=True),
+        Sample.of((2, 3, 4), operation="min", axes=[1, 2]),
+        Sample.of((2, 5), operation="prod", ranges=((0.5, 2.0),)),
+        Sample.of((2, 3, 4), operation="prod", axes=1),
+        Sample.of((2, 3, 4), operation="asum", axes=2),
+        Sample.of((2, 3, 4), operation="sumsq", axes=1),
+    )
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, …) → (N, rest…)."""
+        need(len(x.shape) >= 2, "the input has no axes besides the batch", expected="(batch, …)", got=x.type)
+        given = range(1, len(x.shape)) if self.axes is None else self.axes
+        axes = tuple(sorted({sample_axis(x, axis, "to reduce") for axis in given}))
+        kind, prepared = _OPERATIONS[self.operation]
+        y = kind(axes, self.keepdims)(prepared(net.floating(x)))
+        return y if len(y.shape) > 1 else reduce.reshape_to(y, (*y.shape, 1))
+
+
+@LAYERS.register
+class ArgMax(LayerSpec):
+    """The place of the greatest number along an axis, counted from 0; of equal ones the first.
+
+    Input (N, …), output whole numbers (int64) without this axis, or with size 1 there. No gradient flows.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "top_k": "the first place alone is given here",
+        "out_max_val": "the numbers themselves are what `{type: Reduction, operation: max}` gives",
+        "dim": "`dim` is PyTorch's name: here it is `axis`",
+        "keepdim": "here it is `keepdims`",
+    }
+    alike: ClassVar[tuple[str, ...]] = ("Reshape",)
+
+    type: Literal["ArgMax"] = "ArgMax"
+    axis: int = 1
+    """the axis to look along; 1 is the channels"""
+    keepdims: bool = False
+    """keep the axis, with size 1"""
+
+    samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 5), axis=-1), Sample.of((2, 3, 4), axis=2, keepdims=True))
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, …) → (N, …), int64."""
+        axis = sample_axis(x, self.axis, "to look along")
+        y = reduce.ArgMax(axis)(x)
+        return reduce.reshape_to(y, (*x.shape[:axis], 1, *x.shape[axis + 1 :])) if self.keepdims else y
