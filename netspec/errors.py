@@ -169,9 +169,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return f"did you mean `{found}`?" if found else None
 
 
-def listing(names: Sequence[str], most: int = 30) -> str:
-    """Names for a message, sorted, cut after `most`."""
-    shown = sorted(names)
+def listing(names: Sequence[str], most: int = 30, hint: str | None = None) -> str:
+    """Names for a message, sorted, cut after `most`: then those that the `hint` speaks of come first."""
+    spoken_of = set(re.findall(r"\w+", hint or "")) if len(names) > most else ()
+    shown = sorted(names, key=lambda name: (name not in spoken_of, name))
     rest = len(shown) - most
     return ", ".join(shown[:most]) + (f", … ({rest} more)" if rest > 0 else "")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netspec.errors import MAX_QUOTED_LINE, InputError, Location, Problem, RunError, kind_of_file
+from netspec.errors import MAX_QUOTED_LINE, InputError, Location, Problem, RunError, kind_of_file, listing
 
 WHERE = Location("net.yaml", 3, 5, "  - {units: 0}")
 
@@ -47,3 +47,9 @@ def test_a_long_line_is_cut_with_an_ellipsis_and_the_caret_stays_at_its_place(be
 )
 def test_a_file_is_told_by_its_first_bytes(head: bytes, words: str):
     assert kind_of_file(head) == words
+
+
+def test_a_long_list_of_names_begins_with_those_that_the_hint_speaks_of():
+    names = [f"Layer{number:02}" for number in range(40)]
+    assert listing(names, 2, "here it is Layer33 or Layer07").startswith("Layer07, Layer33, … (38 more)")
+    assert listing(["b", "a"], 2, "b") == "a, b"

@@ -36,6 +36,8 @@ def scaled(x: Value, scale: float, shift: float) -> Value:
 class OfScaled(LayerSpec):
     """Base of functions of shift + scale · x."""
 
+    passes_mask: ClassVar = True
+
     scale: NotZero = 1.0
     """factor on the input"""
     shift: float = 0.0
@@ -124,6 +126,8 @@ class Abs(LayerSpec):
     Input and output have the same shape.
     """
 
+    passes_mask: ClassVar = True
+
     type: Literal["Abs"] = "Abs"
 
     samples: ClassVar = (Sample.of((2, 3, 4)),)
@@ -146,6 +150,8 @@ class Clip(LayerSpec):
         "x_min": "`x_min` is Keras's name: here it is `min`",
         "x_max": "`x_max` is Keras's name: here it is `max`",
     }
+
+    passes_mask: ClassVar = True
 
     type: Literal["Clip"] = "Clip"
     min: float | None = None
@@ -182,6 +188,8 @@ class Threshold(LayerSpec):
     """
 
     one_way: ClassVar[str | None] = "comparisons with constants are not read"
+
+    passes_mask: ClassVar = True
 
     type: Literal["Threshold"] = "Threshold"
     threshold: float = 0.0

@@ -22,6 +22,8 @@ class Cast(LayerSpec):
     foreign_fields: ClassVar[dict[str, str]] = {"to": "`to` is ONNX's name: here it is `dtype`"}
     alike: ClassVar[tuple[str, ...]] = ("Activation",)
 
+    passes_mask: ClassVar = True
+
     type: Literal["Cast"] = "Cast"
     dtype: InputDType
     """the element type; `float32` follows the precision the net is compiled for"""

@@ -15,6 +15,7 @@ from netspec.schema.kinds import LAYERS
 class AlongAxes(LayerSpec):
     """Base of layers that join the input with a smaller array, which lies along some of its axes."""
 
+    passes_mask: ClassVar = True
     foreign_fields: ClassVar[dict[str, str]] = {"filler": "`filler` is Caffe's name: it is an initializer here"}
 
     axis: int = 1

@@ -179,12 +179,13 @@ class Registry(Generic[SpecT]):
     def _unknown(self, name: Any, data: dict[str, Any] | None) -> PydanticCustomError:
         """The error for an unknown type, and for what else is wrong with `data` by the class that was meant."""
         meant = meant_by(self.kind, str(name), self._classes)
+        hint = meant.hint if meant else None
         told = problem(
             f"unknown {self.kind} {name!r}" if isinstance(name, str) else f"`{self.tag}` of {self.one} must be a name",
             field=None if data is None else self.tag,
-            expected=f"one of {listing(list(self._classes))}",
+            expected=f"one of {listing(list(self._classes), hint=hint)}",
             got=describe(name),
-            hint=meant.hint if meant else None,
+            hint=hint,
         )
         if data is not None and meant is not None and meant.name is not None:
             cls = self._classes[meant.name]
