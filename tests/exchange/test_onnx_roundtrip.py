@@ -38,7 +38,7 @@ def inputs_of(net: Net, size: int, ranges: Ranges) -> dict[str, Any]:
         if one.dtype != "float32":
             found[name] = random.integers(0, 2, shape).astype(one.dtype)
         else:
-            found[name] = (random.uniform(*given, shape) if given else random.normal(size=shape)).astype("float32")
+            found[name] = (random.uniform(given[0], given[1], shape) if given else random.normal(size=shape)).astype("float32")
     return found
 
 
