@@ -36,9 +36,12 @@ def inputs_of(net: Net, size: int, ranges: Ranges) -> dict[str, Any]:
     for name, one, given in zip_longest(net.spec.inputs, net.spec.inputs.values(), ranges):
         shape = (size, *one.shape)
         if one.dtype != "float32":
-            found[name] = random.integers(0, 2, shape).astype(one.dtype)
+            array: Any = random.integers(0, 2, shape)
+        elif given:
+            array = random.uniform(given[0], given[1], shape)
         else:
-            found[name] = (random.uniform(given[0], given[1], shape) if given else random.normal(size=shape)).astype("float32")
+            array = random.normal(size=shape)
+        found[name] = array.astype(one.dtype)
     return found
 
 
