@@ -14,6 +14,7 @@ from netspec.graph.fused import several
 from netspec.graph.ops.elementwise import cast
 from netspec.graph.ops.random import RNG_INPUT, RNG_TYPE, RandomUniform
 from netspec.graph.ops.source import Input, State
+from netspec.graph.ops.special import NormalQuantile
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, ShapeMismatch, Value, in_scope
 from netspec.schema.kinds import LayerFields, LossFields, MetricFields
@@ -214,6 +215,13 @@ class Builder:
         stream = crc32(f"{self._name}/{self._streams}".encode())
         self._streams += 1
         return RandomUniform(TensorType(shape, self.dtype), stream)(self.input(RNG_INPUT, RNG_TYPE))
+
+    def normal(self, shape: tuple[int, ...]) -> Value:
+        """Normal random numbers of mean 0 and variance 1, other ones at every step; axis 0 is the batch.
+
+        Made of uniform ones, of which there are 2²⁴: the middle of each interval, so up to 5.4.
+        """
+        return NormalQuantile()(self.uniform(shape) - (0.5 - 2.0**-25))
 
     def floating(self, x: Value) -> Value:
         """`x` as a float of this graph's precision (uint8 images, integer features)."""

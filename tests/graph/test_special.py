@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from math import erf, exp, pi, sqrt
+from statistics import NormalDist
 
 import numpy as np
 
-from netspec.graph.ops.special import Erf, Gelu, GeluGrad
+from netspec.graph.ops.special import Erf, Gelu, GeluGrad, NormalQuantile
 
 
 def test_the_error_function_is_that_of_the_c_library_to_rounding():
@@ -43,3 +44,17 @@ def test_gelu_keeps_what_is_not_a_number():
     assert np.isnan(Gelu().forward(np, nan)).tolist() == [True, False]
     assert np.isnan(GeluGrad().forward(np, nan, np.ones(2))).tolist() == [True, False]
     assert np.isnan(GeluGrad().forward(np, np.ones(2), nan)).tolist() == [True, False]
+
+
+def test_quantiles_are_those_of_the_standard_library():
+    """Over all that random numbers can be: the ends, the middle, and where the branches meet."""
+    ends = 0.5 - 2.0**-25
+    q = np.concatenate([np.linspace(-ends, ends, 2001), [0.425, -0.425, np.nextafter(0.425, 1)]])
+    expected = [NormalDist().inv_cdf(0.5 + one) for one in q]
+    np.testing.assert_allclose(NormalQuantile().forward(np, q), expected, rtol=2e-15, atol=2e-16)
+    single = NormalQuantile().forward(np, q.astype(np.float32))
+    assert single.dtype == np.float32
+    # q itself is rounded to 24 bits, which at the ends moves the quantile by up to 1e-2 of its steep slope; elsewhere
+    # the two polynomials round at 6e-8 each.
+    middle = abs(q) < 0.49
+    np.testing.assert_allclose(single[middle], np.array(expected)[middle], rtol=3e-6, atol=3e-7)

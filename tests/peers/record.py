@@ -41,7 +41,7 @@ OPERANDS = dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), ("query"
 """Layers that take their inputs one by one in Keras, not as a list."""
 
 
-CHANNELS_LAST = ("UpSampling1D", "Cropping1D")
+CHANNELS_LAST = ("UpSampling1D", "Cropping1D", "SpatialDropout1D")
 """Layers of Keras that know sequences as (batch, length, channels) alone."""
 
 
@@ -77,6 +77,8 @@ def make(module: Any, fields: dict[str, Any], **more: Any) -> Any:
     for key, value in given.items():
         if isinstance(value, dict):
             given[key] = function(value) if key == "activation" else make(keras().regularizers, value)
+        if key == "noise_shape":
+            given[key] = tuple(value)
         if key == "target_shape" and isinstance(value, int):
             given[key] = (value,)
     return getattr(module, fields["type"])(**(given | more))
@@ -139,7 +141,8 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     one, fields = built(case, training), dict(case.fields)
     if not hasattr(keras().layers, case.type):
         raise Unlike("Keras has no such layer")
-    if case.type == "Dropout" and training and fields["rate"]:
+    noisy = case.type.endswith(("Dropout", "Dropout1D", "Dropout2D", "Dropout3D", "Noise"))
+    if noisy and training and fields.get("rate", fields.get("stddev")):
         raise Unlike("other random numbers")
     if case.type == "Masking" and len(case.sample.shapes) > 1:
         raise Unlike("Keras has no layer that gives its input another mask")

@@ -1,11 +1,11 @@
-"""Special functions: the error function, and the activation that is made of it."""
+"""Special functions: the error function, the activation that is made of it, and quantiles of normal numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import pi, sqrt
 
-from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap
+from netspec.graph.onnx_map import GRADIENT, Emitter, NoOnnx, OnnxExpansion, OnnxMap
 from netspec.graph.op import Array, Grads, Op, Xp
 from netspec.graph.ops.elementwise import ELEMENTWISE
 from netspec.graph.ops.functions import Exp, Unary
@@ -95,6 +95,46 @@ class GeluGrad(Op):
 
     def decompose(self, x: Value, dy: Value) -> Value:
         return dy * ((Erf()(x * sqrt(0.5)) + 1.0) * 0.5 + x * Exp()(x * x * -0.5) * (1 / sqrt(2 * pi)))
+
+
+# Coefficients of algorithm AS 241 (PPND16), highest power first: A / B for |q| ≤ 0.425, C / D beyond.
+A = (
+    2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4, 4.5921953931549871457e4,
+    1.3731693765509461125e4, 1.9715909503065514427e3, 1.3314166789178437745e2, 3.3871328727963666080e0,
+)  # fmt: skip
+B = (
+    5.2264952788528545610e3, 2.8729085735721942674e4, 3.9307895800092710610e4, 2.1213794301586595867e4,
+    5.3941960214247511077e3, 6.8718700749205790830e2, 4.2313330701600911252e1, 1.0,
+)  # fmt: skip
+C = (
+    7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1, 1.27045825245236838258e0,
+    3.64784832476320460504e0, 5.76949722146069140550e0, 4.63033784615654529590e0, 1.42343711074968357734e0,
+)  # fmt: skip
+D = (
+    1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2, 1.48103976427480074590e-1,
+    6.89767334985100004550e-1, 1.67638483018380384940e0, 2.05319162663775882187e0, 1.0,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NormalQuantile(Unary):
+    """Φ⁻¹(½ + q): the number that a normal number is below with probability ½ + q, for |q| ≤ ½ - 10⁻¹¹.
+
+    Of uniform numbers q it makes normal ones. Within 1e-15 in float64: M. J. Wichura, "Algorithm AS 241: The Percentage
+    Points of the Normal Distribution", Applied Statistics 37 (1988), 477-484; its third branch is left out.
+    """
+
+    onnx = NoOnnx("only training graphs have random numbers")
+
+    def forward(self, xp: Xp, q: Array) -> Array:
+        square = 0.180625 - q * q
+        near = q * (_polynomial(A, square) / _polynomial(B, square))
+        tail = xp.sqrt(-xp.log(0.5 - xp.abs(q))) - 1.6
+        far = xp.sign(q) * (_polynomial(C, tail) / _polynomial(D, tail))
+        return xp.where(xp.abs(q) <= 0.425, near, far)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy * Exp()(y * y * 0.5) * sqrt(2 * pi),)
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
