@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 SPINS = "1000"
@@ -43,10 +45,23 @@ def thread_count() -> int:
 
 
 def set_threads(count: int) -> None:
-    """Set how many threads a kernel called from this Python thread may use: 0.2 µs."""
+    """Set how many threads a kernel called from this Python thread may use: 0.2 µs. OpenMP keeps it for each thread."""
+    if count < 1:
+        raise ValueError(f"{count} threads")
     library = _quick()
     if library is not None:
         library.omp_set_num_threads(count)
+
+
+@contextmanager
+def using_threads(count: int) -> Iterator[None]:
+    """Make, or run, kernels with so many threads inside the block."""
+    before = thread_count()
+    set_threads(count)
+    try:
+        yield
+    finally:
+        set_threads(before)
 
 
 @cache

@@ -205,7 +205,7 @@ class ForEach(Op):
 
     op: Op
     count: int
-    traits = Traits(inplace=True)
+    traits = Traits(inplace=True, group=True)
     onnx = NoOnnx("a pass makes it for kernels; export sees the graph before that")
 
     @property

@@ -47,6 +47,8 @@ class Traits:
     sums of a few. (Those of elementwise ops and views may, without saying it.)"""
     clamp: bool = False
     """Of one operand: each element comes out unchanged or, beyond a bound, as that bound, with a gradient of 0."""
+    group: bool = False
+    """Several computations in one: no operand is needed before all of them are."""
     source: bool = False
     """Has no operands to be computed from: an input, a state, a constant."""
 

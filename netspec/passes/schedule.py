@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from netspec.graph.fused import ForEach
 from netspec.graph.graph import Graph, users
 from netspec.graph.ops.source import State
 from netspec.graph.value import Node
@@ -52,7 +51,7 @@ def schedule(graph: Graph) -> Schedule:
     ends = {value.node for value in graph.roots()}
     # What a group waits for is made when its turn comes, not when the group's does: else each gradient of a weight
     # would keep the gradient of a layer's result alive until the end.
-    ends |= {value.node for node in ends if isinstance(node.op, ForEach) for value in node.inputs}
+    ends |= {value.node for node in ends if node.op.traits.group for value in node.inputs}
     _visit(sorted(ends, key=lambda node: (depth[node], node.serial)), operands, order)
     return Schedule(list(order), first, before_guard)
 

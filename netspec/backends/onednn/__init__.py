@@ -17,10 +17,11 @@ def missing() -> str | None:
 def about() -> str:
     """Which library runs it, with which instructions of the processor."""
     from netspec.backends.onednn.library import open_library
+    from netspec.backends.openmp import thread_count
 
     library = open_library()
     if library is None:
         return ""
     version = ".".join(map(str, library.version))
     brain = "bfloat16" if library.multiplies_bfloat16 else "no bfloat16 instructions"
-    return f"oneDNN {version}, {library.instruction_set} ({brain}), {library.threads} threads, {library.path}"
+    return f"oneDNN {version}, {library.instruction_set} ({brain}), {thread_count()} threads, {library.path}"

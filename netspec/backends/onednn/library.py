@@ -1,4 +1,4 @@
-"""Where oneDNN's shared library is found, which version it is, and how many threads it may use.
+"""Where oneDNN's shared library is found, and which version it is.
 
 Looked for in this order: the file that the environment variable `NETSPEC_ONEDNN` names (`off` masks the library, to run
 without it); a system library no older than the wheel's; the library of the wheel `onednn-cpu-gomp`.
@@ -10,12 +10,11 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from netspec.backends.openmp import wait_briefly
+from netspec.backends.openmp import openmp
 
 SETTING = "NETSPEC_ONEDNN"
 FILE = "libdnnl.so.3"
@@ -75,31 +74,6 @@ class Library:
         """Whether these instructions multiply bfloat16; without them it is emulated, slower than float32."""
         return int(self.functions.dnnl_get_effective_cpu_isa()) & BFLOAT16 == BFLOAT16
 
-    @property
-    def threads(self) -> int:
-        """Threads that a primitive called from this Python thread may use."""
-        return int(self.functions.omp_get_max_threads())
-
-    def set_threads(self, count: int) -> None:
-        """Let primitives called from this Python thread use `count` threads; OpenMP keeps the number per thread.
-
-        A primitive must run with the number it was made with: its scratchpad and its division of the work depend on it.
-        The OpenMP library is the one that oneDNN is linked to, whose threads numba's kernels run on too.
-        """
-        if count < 1:
-            raise ValueError(f"{count} threads")
-        self.functions.omp_set_num_threads(ctypes.c_int(count))
-
-    @contextmanager
-    def using_threads(self, count: int) -> Iterator[None]:
-        """Make and run primitives with `count` threads inside the block."""
-        before = self.threads
-        self.set_threads(count)
-        try:
-            yield
-        finally:
-            self.set_threads(before)
-
 
 def open_library() -> Library | None:
     """The library, or None where there is none that can be used (`why_missing` says why). Never raises."""
@@ -157,11 +131,11 @@ def wheel_paths() -> list[Path]:
 
 def load(path: str) -> Library | str:
     """Load a file, or a name that the system's loader finds; a text says why it cannot be used."""
-    wait_briefly()
+    pool = openmp()  # first: how its threads wait is said before it is loaded
     try:
         functions = ctypes.CDLL(path)
         version_of = functions.dnnl_version
-        functions.omp_get_max_threads  # noqa: B018 - looked up, to learn here whether it is there
+        threads_of = functions.omp_get_max_threads
     except OSError as error:
         return f"{path} cannot be loaded: {error}"
     except AttributeError as error:
@@ -176,6 +150,8 @@ def load(path: str) -> Library | str:
         return f"{path} is oneDNN {shown}; version {OLDEST[0]}.{OLDEST[1]} or a later {MAJOR}.x is needed"
     if found.cpu_runtime != OPENMP:
         return f"{path} is oneDNN {shown} without OpenMP (runtime {found.cpu_runtime})"
+    if pool is None or _address(threads_of) != _address(pool.omp_get_max_threads):
+        return f"{path} is oneDNN {shown} with {_file_of(threads_of)}: kernels share the threads of libgomp"
     return Library(_file_of(version_of) or path, version, functions)
 
 
@@ -193,8 +169,11 @@ class _SymbolInfo(ctypes.Structure):
 def _file_of(function: object) -> str:
     """The file a loaded function comes from: what the loader found under a bare name. Empty where it cannot say."""
     info = _SymbolInfo()
-    address = ctypes.cast(function, ctypes.c_void_p)  # type: ignore[arg-type]  # a function is a pointer to ctypes
     dladdr = getattr(ctypes.CDLL(None), "dladdr", None)
-    if dladdr is None or not dladdr(address, ctypes.byref(info)) or not info.file:
+    if dladdr is None or not dladdr(ctypes.c_void_p(_address(function)), ctypes.byref(info)) or not info.file:
         return ""
     return os.path.realpath(os.fsdecode(info.file))
+
+
+def _address(function: object) -> int | None:
+    return ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]  # a function is a pointer to ctypes

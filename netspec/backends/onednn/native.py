@@ -16,7 +16,7 @@ Pointer: TypeAlias = ctypes.c_void_p
 
 
 class OneDnnError(RunError):
-    """A call of oneDNN failed. `status` says how: `UNIMPLEMENTED` where there is no code for these arguments."""
+    """A call of oneDNN failed. `code` says how: `Status.UNIMPLEMENTED` where there is no code for these arguments."""
 
     def __init__(self, function: str, code: int) -> None:
         self.function = function
@@ -27,11 +27,6 @@ class OneDnnError(RunError):
     def reason(self) -> str:
         """The status in words."""
         return Status(self.code).name.lower().replace("_", " ") if self.code in set(Status) else f"status {self.code}"
-
-    @property
-    def unimplemented(self) -> bool:
-        """The arguments make sense, but the library has no code for them."""
-        return self.code == Status.UNIMPLEMENTED
 
 
 class Engine:

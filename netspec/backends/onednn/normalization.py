@@ -110,22 +110,6 @@ def lrn_forward(
     return PrimitiveDesc.make(src.engine, "lrn_forward", *arguments, attributes=attributes)
 
 
-def lrn_backward(
-    diff_src: MemoryDesc,
-    diff_dst: MemoryDesc,
-    src: MemoryDesc,
-    algorithm: Algorithm,
-    size: int,
-    alpha: float,
-    beta: float,
-    k: float,
-    hint: PrimitiveDesc,
-) -> PrimitiveDesc:
-    """SRC, DIFF_DST, WORKSPACE → DIFF_SRC."""
-    numbers = (ctypes.c_int64(size), float(alpha), float(beta), float(k))
-    return PrimitiveDesc.make(src.engine, "lrn_backward", algorithm, diff_src, diff_dst, src, *numbers, hint)
-
-
 def softmax_forward(
     src: MemoryDesc,
     dst: MemoryDesc,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 
 from netspec.backends.onednn.attributes import Attributes
@@ -72,19 +71,6 @@ def concat(
     """`multiple_src(0)`, `multiple_src(1)` … → DST, one after another along `axis`."""
     arguments = (dst, len(sources), axis, list(sources))
     return PrimitiveDesc.make(sources[0].engine, "concat", *arguments, attributes=attributes)
-
-
-def weighted_sum(
-    sources: Sequence[MemoryDesc],
-    scales: Sequence[float],
-    dst: MemoryDesc | None,
-    *,
-    attributes: Attributes | None = None,
-) -> PrimitiveDesc:
-    """`multiple_src(0)`, `multiple_src(1)` … → DST = Σ scale · src."""
-    factors = (ctypes.c_float * len(sources))(*scales)
-    arguments = (dst, len(sources), factors, list(sources))
-    return PrimitiveDesc.make(sources[0].engine, "sum", *arguments, attributes=attributes)
 
 
 def reorder(src: MemoryDesc, dst: MemoryDesc, *, attributes: Attributes | None = None) -> PrimitiveDesc:

@@ -102,35 +102,6 @@ def deconvolution_forward(
     return PrimitiveDesc.make(src.engine, "deconvolution_forward", *arguments, attributes=attributes)
 
 
-def deconvolution_backward_data(
-    diff_src: MemoryDesc,
-    weights: MemoryDesc,
-    diff_dst: MemoryDesc,
-    window: Sliding,
-    hint: PrimitiveDesc,
-    *,
-    attributes: Attributes | None = None,
-) -> PrimitiveDesc:
-    """DIFF_DST, WEIGHTS → DIFF_SRC."""
-    arguments = (Algorithm.DECONVOLUTION_DIRECT, diff_src, weights, diff_dst, *_geometry(window), hint)
-    return PrimitiveDesc.make(diff_src.engine, "deconvolution_backward_data", *arguments, attributes=attributes)
-
-
-def deconvolution_backward_weights(
-    src: MemoryDesc,
-    diff_weights: MemoryDesc,
-    diff_bias: MemoryDesc | None,
-    diff_dst: MemoryDesc,
-    window: Sliding,
-    hint: PrimitiveDesc,
-    *,
-    attributes: Attributes | None = None,
-) -> PrimitiveDesc:
-    """SRC, DIFF_DST → DIFF_WEIGHTS, DIFF_BIAS."""
-    arguments = (Algorithm.DECONVOLUTION_DIRECT, src, diff_weights, diff_bias, diff_dst, *_geometry(window), hint)
-    return PrimitiveDesc.make(src.engine, "deconvolution_backward_weights", *arguments, attributes=attributes)
-
-
 def pooling_forward(
     src: MemoryDesc,
     dst: MemoryDesc,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
-import os
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -129,18 +127,3 @@ def test_it_says_which_instructions_it_uses(engine, monkeypatch):
     assert engine.library.instruction_set in library.INSTRUCTION_SETS.values()
     monkeypatch.setattr(library, "INSTRUCTION_SETS", {})
     assert engine.library.instruction_set.startswith("0x")
-
-
-def test_threads_are_set_for_the_calling_thread(engine):
-    found = engine.library
-    before = found.threads
-    seen = []
-    with found.using_threads(3):
-        assert found.threads == 3
-        other = threading.Thread(target=lambda: seen.append(found.threads))
-        other.start()
-        other.join()
-    assert found.threads == before
-    assert seen != [3] or os.cpu_count() == 3
-    with pytest.raises(ValueError, match="0 threads"):
-        found.set_threads(0)

@@ -167,17 +167,11 @@ def response(x: Array, algorithm: Algorithm, size: int) -> Array:
 @pytest.mark.parametrize("algorithm", [Algorithm.LRN_ACROSS_CHANNELS, Algorithm.LRN_WITHIN_CHANNEL])
 def test_local_response_normalization(engine, algorithm, channels, layout):
     shape = (2, channels, 4, 5)
-    x, dy = uniform(*shape), uniform(*shape, seed=1)
+    x = uniform(*shape)
     desc, numbers = describe(engine, shape, layout), (algorithm, 3, 0.7, 0.75, 1.5)
     forward = normalization.lrn_forward(desc, desc, *numbers)
     run = Run(forward, {Arg.SRC: x})
     assert_close(run[Arg.DST], response(x, algorithm, 3), 16)
-
-    backward = normalization.lrn_backward(desc, desc, desc, *numbers, forward)
-    kept = {Arg.WORKSPACE: run.memories[Arg.WORKSPACE]} if Arg.WORKSPACE in backward.arguments else {}
-    run = Run(backward, {Arg.SRC: x, Arg.DIFF_DST: dy, **kept})
-    gradient = numerical_gradient(lambda values: response(values, algorithm, 3), x, dy)
-    assert_close(run[Arg.DIFF_SRC], gradient, 16)
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((3, 10), 1), ((2, 5, 3), 1), ((2, 3, 4, 17), 3), ((4, 1), 1)], ids=str)

@@ -144,16 +144,6 @@ def test_a_concatenation_into_parts_of_its_result(engine):
     np.testing.assert_array_equal(whole, np.concatenate(parts, 1))
 
 
-def test_weighted_sum(engine):
-    parts = [uniform(3, 7, seed=seed) for seed in range(3)]
-    desc = describe(engine, (3, 7))
-    summed = pointwise.weighted_sum([desc] * 3, [1.0, -0.5, 2.0], desc)
-    run = Run(summed, {multiple_src(i): part for i, part in enumerate(parts)})
-    expected = parts[0].astype(np.float64) - 0.5 * parts[1] + 2 * parts[2].astype(np.float64)
-    assert_close(run[Arg.DST], expected)
-    assert all(Arg.DST in one.arguments for one in summed.alternatives())
-
-
 @pytest.mark.parametrize("tag", [Tag.ABCD_B8, Tag.ABCD_B16])
 def test_reorder_between_layouts_and_types(engine, tag):
     x = uniform(2, 19, 3, 5)

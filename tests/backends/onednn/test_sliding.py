@@ -9,10 +9,11 @@ import pytest
 
 from netspec.backends.onednn import sliding
 from netspec.backends.onednn.attributes import Attributes, Eltwise, Sum
-from netspec.backends.onednn.constants import Algorithm, Arg, DataType, FormatKind
+from netspec.backends.onednn.constants import Algorithm, Arg, DataType, FormatKind, Status
 from netspec.backends.onednn.memory import Memory
 from netspec.backends.onednn.native import OneDnnError
 from netspec.backends.onednn.primitive import PrimitiveDesc
+from netspec.backends.openmp import using_threads
 from netspec.graph.op import Array
 from netspec.layers.window import Window
 from tests.backends.onednn import naive
@@ -131,7 +132,7 @@ def test_every_implementation_computes_the_same(engine):
 def test_two_threads_agree_with_the_formula_and_with_themselves(engine):
     window = Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
     conv = Convolution(engine, (4, 16, 5, 5), 8, 1, window)
-    with engine.library.using_threads(2):
+    with using_threads(2):
         forward = conv.forward()
         update = sliding.convolution_backward_weights(conv.src, conv.weights, conv.bias, conv.dst, window, forward)
         assert_close(Run(forward, conv.operands)[Arg.DST], conv.biased, conv.terms + 1)
@@ -145,7 +146,7 @@ def test_bfloat16_rounds_operands_and_sums_in_float32(engine):
     try:
         desc = conv.forward()
     except OneDnnError as error:
-        if not error.unimplemented:
+        if error.code != Status.UNIMPLEMENTED:
             raise
         pytest.skip(f"no bfloat16 convolution on {engine.library.instruction_set}")
     # Two operands rounded to 8 bits, the result too: a relative error of 2⁻⁹ each, random over the terms of a sum.
@@ -168,7 +169,7 @@ DECONVOLUTIONS = {
 def test_deconvolution_is_the_transpose_of_a_convolution(engine, shape, channels, groups, window, layout):
     w = uniform(channels, shape[1] // groups, *window.size, seed=1)  # of the convolution: (filters, channels, kernel…)
     conv = naive.convolution(np.zeros(shape), w, window, groups)
-    x, dy, b = uniform(*conv.shape), uniform(*shape, seed=2), uniform(shape[1], seed=3)
+    x, b = uniform(*conv.shape), uniform(shape[1], seed=3)
     src, dst, bias = describe(engine, x.shape, layout), describe(engine, shape, layout), describe(engine, b.shape)
     split, axis = split_groups(w, groups), int(groups > 1)
     flipped = np.swapaxes(split, axis, axis + 1)  # oneDNN: ([groups,] output channels, input channels, kernel…)
@@ -178,16 +179,6 @@ def test_deconvolution_is_the_transpose_of_a_convolution(engine, shape, channels
     y = Run(forward, {Arg.SRC: x, Arg.WEIGHTS: flipped, Arg.BIAS: b})[Arg.DST]
     expected = naive.convolution_input_gradient(x, w, shape, window, groups) + b.reshape(-1, *[1] * len(window.size))
     assert_close(y, expected, w[:, 0].size + 1)
-
-    backward = sliding.deconvolution_backward_data(src, weights, dst, window, forward)
-    dx = Run(backward, {Arg.DIFF_DST: dy, Arg.WEIGHTS: flipped})[Arg.DIFF_SRC]
-    assert_close(dx, naive.convolution(dy, w, window, groups), w[0].size)
-
-    update = sliding.deconvolution_backward_weights(src, weights, bias, dst, window, forward)
-    run = Run(update, {Arg.SRC: x, Arg.DIFF_DST: dy})
-    dw = split_groups(naive.convolution_weight_gradient(dy, x, w.shape, window, groups), groups)
-    assert_close(run[Arg.DIFF_WEIGHTS], np.swapaxes(dw, axis, axis + 1), x[:, 0].size)
-    assert_close(run[Arg.DIFF_BIAS], dy.astype(np.float64).sum((0, *range(2, dy.ndim))), dy[:, 0].size)
 
 
 POOLINGS = {

@@ -16,7 +16,7 @@ from netspec.backends.onednn.library import open_library, why_missing
 from netspec.backends.onednn.memory import DTYPES, Memory, MemoryDesc
 from netspec.backends.onednn.native import Engine, OneDnnError, open_engine
 from netspec.backends.onednn.primitive import PrimitiveDesc
-from netspec.backends.openmp import thread_count
+from netspec.backends.openmp import thread_count, using_threads
 from netspec.graph.kernel import FLOPS_PER_SECOND, Buffers, Kernel, Thunk, roofline
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.types import DType, TensorType
@@ -203,7 +203,7 @@ class OneDnnKernel(Kernel):
         wished, threads = _wish(layouts), self.threads(node)
         key = node.op, tuple(value.type for value in node.inputs), wished, threads
         if key not in self._made:
-            with engine().library.using_threads(threads):
+            with using_threads(threads):
                 made = self.describe(node, wished)
             self._made[key] = made, made.signature(wished)
         return self._made[key]
@@ -224,7 +224,7 @@ class OneDnnKernel(Kernel):
             memories[argument] = zero()
         if buffers.workspace is not None:
             memories[Arg.SCRATCHPAD] = Memory(made.primitive[Arg.SCRATCHPAD], buffers.workspace)
-        with engine().library.using_threads(self.threads(node)):
+        with using_threads(self.threads(node)):
             primitive = made.primitive.primitive()
         return primitive.bind(memories)
 

@@ -1,4 +1,7 @@
-"""Softmax of short vectors, along the last axis. Of longer ones, and of its logarithm, others make as much or more."""
+"""Softmax of short vectors, along the last axis, and its gradient.
+
+Of longer vectors, of its logarithm, and of the gradient, the compiled kernels make as much or more.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from typing import Any
 
 from netspec.backends.onednn.constants import Arg
 from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, desc, why_slow
-from netspec.backends.onednn.normalization import softmax_forward
+from netspec.backends.onednn.memory import MemoryDesc
+from netspec.backends.onednn.normalization import softmax_backward, softmax_forward
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.graph.kernel import kernel
 from netspec.graph.layout import PLAIN, Signature
-from netspec.graph.ops.softmax import Softmax
+from netspec.graph.ops.softmax import Softmax, SoftmaxGrad
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
@@ -19,23 +23,46 @@ LONGEST = 128
 """Elements along the axis: of longer vectors numba's is the faster one."""
 
 
+class AlongRows(OneDnnKernel):
+    """Base of both: the elements of a vector lie side by side."""
+
+    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+        x = types[0]
+        if op.axis % x.rank != x.rank - 1:
+            return "oneDNN has only slow code for vectors whose elements do not lie side by side"
+        return why_slow(lambda: self.primitive(desc(x, PLAIN), x.rank - 1))
+
+    def primitive(self, lies: MemoryDesc, axis: int) -> PrimitiveDesc:
+        """The computation on operands and results that lie so; the forward one is the gradient's hint too."""
+        return softmax_forward(lies, lies, axis)
+
+    def computed(self, node: Node, inputs: Sequence[Arg], output: Arg) -> Computation:
+        """The primitive with the node's operands and result as these arguments."""
+        x = node.inputs[0].type
+        lies = desc(x, PLAIN)
+        places: dict[int, Place] = {argument: Place(index, lies) for index, argument in enumerate(inputs)}
+        return Computation(self.primitive(lies, x.rank - 1), {**places, output: Place(0, lies, output=True)})
+
+
 @kernel(Softmax, backend="onednn", rank=6)
-class ShortSoftmax(OneDnnKernel):
+class ShortSoftmax(AlongRows):
     """eˣ / Σ eˣ of short vectors."""
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
-        (x,) = types
-        if op.axis % x.rank != x.rank - 1:
-            return "oneDNN has only slow code for vectors whose elements do not lie side by side"
-        if x.shape[-1] > LONGEST:
-            return f"oneDNN's is the slower one for vectors of {x.shape[-1]}"
-        return why_slow(lambda: self._primitive(x))
-
-    def _primitive(self, x: TensorType) -> PrimitiveDesc:
-        lies = desc(x, PLAIN)
-        return softmax_forward(lies, lies, x.rank - 1)
+        if types[0].shape[-1] > LONGEST:
+            return f"oneDNN's is the slower one for vectors of {types[0].shape[-1]}"
+        return super().declines(op, types)
 
     def describe(self, node: Node, layouts: Signature) -> Computation:
-        lies = desc(node.inputs[0].type, PLAIN)
-        places: dict[int, Place] = {Arg.SRC: Place(0, lies), Arg.DST: Place(0, lies, output=True)}
-        return Computation(self._primitive(node.inputs[0].type), places)
+        return self.computed(node, (Arg.SRC,), Arg.DST)
+
+
+@kernel(SoftmaxGrad, backend="onednn", rank=4)
+class SoftmaxGradient(AlongRows):
+    """y · (dy − Σ y · dy)."""
+
+    def primitive(self, lies: MemoryDesc, axis: int) -> PrimitiveDesc:
+        return softmax_backward(lies, lies, lies, axis, super().primitive(lies, axis))
+
+    def describe(self, node: Node, layouts: Signature) -> Computation:
+        return self.computed(node, (Arg.DST, Arg.DIFF_DST), Arg.DIFF_SRC)
