@@ -25,6 +25,18 @@ MAX_SHOWN = 50
 
 
 @dataclass(frozen=True)
+class Call:
+    """What a place was come to by, where it is written once and stands for several: a call of a block, a repetition."""
+
+    what: str
+    """What it is, as a message says it: "in `res1`, a call of the block `residual`"."""
+    place: Location
+
+    def __str__(self) -> str:
+        return f"{self.what}, at {self.place}"
+
+
+@dataclass(frozen=True)
 class Location:
     """A place in a file, or in a command-line override. Lines and columns count from 1."""
 
@@ -33,6 +45,8 @@ class Location:
     column: int
     text: str = ""
     """The line itself, quoted under the message."""
+    calls: tuple[Call, ...] = field(default=(), compare=False, repr=False)
+    """The calls and repetitions that the place was come to by, the innermost first; the place is the same without."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
@@ -64,11 +78,15 @@ class Problem:
         elif self.path:
             lines.append(f"  at: {self.path}")
         lines += [f"  {name}: {text}" for name, text in self._facts() if text]
-        lines += [f"  {note}" for note in self.notes]
+        lines += [f"  {note}" for note in self._notes()]
         return "\n".join(lines)
 
     def _facts(self) -> list[tuple[str, str | None]]:
         return [("expected", self.expected), ("got", self.got), ("hint", self.hint)]
+
+    def _notes(self) -> list[str]:
+        """The notes, and the calls that led to the place."""
+        return [*self.notes, *map(str, self.location.calls if self.location else ())]
 
     def as_json(self) -> dict[str, Any]:
         """The problem as the object that `netspec check --json` prints."""
@@ -82,7 +100,7 @@ class Problem:
             "expected": self.expected,
             "got": self.got,
             "hint": self.hint,
-            "notes": list(self.notes),
+            "notes": self._notes(),
         }
 
 

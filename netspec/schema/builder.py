@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from typing import Any
 
 from yaml.events import (
@@ -19,7 +18,7 @@ from yaml.events import (
 
 from netspec.errors import Location, Problem, SpecError, nearest
 from netspec.schema.scalars import resolve, resolve_as
-from netspec.schema.tree import Map, Seq
+from netspec.schema.tree import Map, Seq, copied
 
 MAX_DEPTH = 100
 MAX_NODES = 1_000_000
@@ -217,18 +216,3 @@ def _paired(text: str) -> str:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         raise ValueError("half of a surrogate pair is no character") from None
-
-
-def copied(value: Any) -> Any:
-    """A copy of a tree that shares no container with it, so that a change in one place stays there."""
-    if isinstance(value, Map):
-        new = Map(value.origin)
-        for key, item in value.items():
-            new.put(key, copied(item), value.key_at[key], value.value_at[key])
-        return new
-    if isinstance(value, Seq):
-        fresh = Seq(value.origin)
-        for item, place in zip(value, value.value_at, strict=True):
-            fresh.add(copied(item), place)
-        return fresh
-    return copy(value) if isinstance(value, (dict, list)) else value

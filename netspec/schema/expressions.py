@@ -123,8 +123,13 @@ class Expression:
         names = (node for node in ast.walk(self._node) if isinstance(node, ast.Name) and id(node) not in called)
         return {node.id for node in names} - set(CONSTANTS)
 
-    def evaluate(self, scope: Mapping[str, Any]) -> Value:
-        """Its value where `scope` gives those of the variables. Raises `ExpressionError`, or `Poisoned`."""
+    def evaluate(self, scope: Mapping[str, Any]) -> Any:
+        """Its value where `scope` gives those of the variables. Raises `ExpressionError`, or `Poisoned`.
+
+        One variable alone may be anything: a list that is given to a block, say.
+        """
+        if isinstance(self._node, ast.Name) and not isinstance(scope.get(self._node.id, Unknown()), Unknown):
+            return scope[self._node.id]
         return self._value(self._node, scope, 0)
 
     def _fail(self, node: ast.AST, message: str, **facts: str | None) -> ExpressionError:
@@ -173,8 +178,11 @@ class Expression:
         if name in scope:
             if isinstance(scope[name], Unknown):
                 raise Poisoned
-            value: Value = scope[name]
-            return value
+            value = scope[name]
+            if isinstance(value, (bool, int, float, str)):
+                return value
+            kind = "nothing (null)" if value is None else "a mapping" if isinstance(value, Mapping) else "a list"
+            raise self._fail(node, f"`{name}` is {kind}, which no arithmetic takes", hint=f"`${{{name}}}` alone is it")
         if name in CONSTANTS:
             return CONSTANTS[name]
         if name in FUNCTIONS:

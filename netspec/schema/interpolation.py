@@ -12,8 +12,8 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from netspec.errors import Location, Problem
-from netspec.schema.expressions import MAX_TEXT, Expression, ExpressionError, Poisoned, Unknown, Value
-from netspec.schema.tree import Map, Seq
+from netspec.schema.expressions import MAX_TEXT, Expression, ExpressionError, Poisoned, Unknown
+from netspec.schema.tree import Map, Seq, copied
 
 Part = str | tuple[int, Expression]
 """A piece of text, or an expression and where in the text its first character is."""
@@ -79,6 +79,13 @@ class Evaluator:
         value = self._join(text, parts, scope, place, path)
         return text if isinstance(value, Unknown) else value
 
+    def value(self, value: Any, scope: Scope, place: Location, path: str) -> Any:
+        """A value with all texts in it evaluated; what is given stays as it is."""
+        holder = Seq(place)
+        holder.add(copied(value), place)
+        self.evaluate(holder, scope, path, ())
+        return holder[0]
+
     def _add(self, message: str, place: Location, path: str, **facts: Any) -> None:
         self.problems.append(Problem(message, place, path, **facts))
 
@@ -130,8 +137,8 @@ class Evaluator:
             start = end + 1
         return [part for part in (*parts, text[start:]) if part != ""]
 
-    def _join(self, text: str, parts: list[Part], scope: Scope, place: Location, path: str) -> Value | Unknown:
-        values: list[Value] = []
+    def _join(self, text: str, parts: list[Part], scope: Scope, place: Location, path: str) -> Any:
+        values: list[Any] = []
         for part in parts:
             if isinstance(part, str):
                 values.append(part)
@@ -146,7 +153,13 @@ class Evaluator:
                 self._fail(error, text, offset, place, path)
                 return Unknown()
         if len(values) == 1:
-            return values[0]
+            return copied(values[0])
+        for part, value in zip(parts, values, strict=True):
+            if not isinstance(value, (bool, int, float, str)):
+                offset = part[0] if isinstance(part, tuple) else 0
+                kind = "nothing (null)" if value is None else "a mapping" if isinstance(value, Map) else "a list"
+                self._fail(ExpressionError(f"{kind} can't be part of a text"), text, offset, place, path)
+                return Unknown()
         joined = "".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
         if len(joined) > max(MAX_TEXT, 2 * len(text)):
             self._fail(ExpressionError("the text is too long"), text, 0, place, path)
@@ -157,6 +170,12 @@ class Evaluator:
         self.failed.add(place)
         there = _inside(place, text, offset, error.offset)
         self._add(error.message, there, path, expected=error.expected, hint=error.hint)
+
+
+def variables_in(text: str, place: Location) -> set[str]:
+    """The variables that a text uses; none where it can't be read, which its evaluation tells."""
+    parts = Evaluator()._split(text, place, "") or []
+    return {name for part in parts if not isinstance(part, str) for name in part[1].names()}
 
 
 def _closing(text: str, start: int) -> int | None:

@@ -13,8 +13,9 @@ from typing import Any, Literal
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
 from pydantic_core import core_schema
 
+from netspec.schema.blocks import BLOCK_NAME, CALL_FIELDS, GROUP_FIELDS
 from netspec.schema.docs import field_docs
-from netspec.schema.kinds import REGISTRIES
+from netspec.schema.kinds import LAYERS, REGISTRIES, LayerFields
 from netspec.schema.names import snake_case
 from netspec.schema.net import NetSpec
 from netspec.schema.spec import Registry, Spec
@@ -23,6 +24,7 @@ from netspec.schema.train import TrainSpec
 DRAFT = "http://json-schema.org/draft-07/schema#"
 EXPRESSION = {"type": "string", "pattern": r"\$\{", "description": "an expression over the variables of `vars`"}
 
+_ENTRY = "any-entry"
 _ANNOTATIONS = frozenset({"description", "default", "examples", "title"})
 _CHECKED = frozenset({"integer", "number", "boolean"})
 
@@ -52,6 +54,8 @@ def json_schema(kind: Literal["net", "train"] | None = None) -> dict[str, Any]:
         definitions[_union_name(registry)] = _union(registry)
         for cls in registry:
             definitions |= _definitions(cls, _member_name(registry, cls), registry.tag)
+    definitions |= _shared()
+    definitions[_ENTRY] = {"anyOf": [_reference(_union_name(LAYERS)), *_entries()]}
     net = definitions["TrainSpec"]["properties"]["net"]
     definitions["TrainSpec"]["properties"]["net"] = {
         "anyOf": [{"type": "string", "description": "path of a net file"}, _reference("NetSpec")],
@@ -87,6 +91,39 @@ def _reference(name: str) -> dict[str, Any]:
 
 def _union_name(registry: Registry[Any]) -> str:
     return f"any-{registry.kind.replace(' ', '-')}"
+
+
+def _shared() -> dict[str, Any]:
+    """What many classes have alike."""
+    count = [{"type": "integer", "minimum": 0}, EXPRESSION]
+    values = {"anyOf": [*count, {"type": "array"}]}
+    several = {"type": "object", "minProperties": 1, "additionalProperties": values}
+    return {"repeat": {"anyOf": [*count, several]}, "condition": {"anyOf": [{"type": "boolean"}, EXPRESSION]}}
+
+
+def _entries() -> list[dict[str, Any]]:
+    """What may stand in a list of layers beside layers: a call of a block, a group, an included file."""
+    made = LayerFields.model_json_schema(schema_generator=_Generator)["properties"]
+    common = {name: _value(field) for name, field in made.items()}
+    layers = {"type": "array", "items": _reference(_ENTRY), "description": "the layers, each after those it reads"}
+    block = {"type": "string", "pattern": f"{BLOCK_NAME}|\\$\\{{", "description": "the name of a block"}
+    file = {"type": "string", "description": "a path relative to this file"}
+    return [
+        {
+            "type": "object", "required": ["type"], "description": "a call of a block, with its parameters",
+            "properties": {"type": block, **{name: common[name] for name in CALL_FIELDS if name in common}},
+        },
+        {
+            "type": "object", "required": ["layers"], "description": "a group of layers",
+            "properties": {**{name: common[name] for name in GROUP_FIELDS if name in common}, "layers": layers},
+            "additionalProperties": False,
+        },
+        {
+            "type": "object", "required": ["include"], "description": "the layers of a file",
+            "properties": {"include": {"anyOf": [file, {"type": "array", "items": file}]}},
+            "additionalProperties": False,
+        },
+    ]  # fmt: skip
 
 
 def _member_name(registry: Registry[Any], cls: type[Spec]) -> str:
@@ -145,8 +182,12 @@ def _value(schema: dict[str, Any]) -> dict[str, Any]:
     body = {key: _below(key, value) for key, value in schema.items() if key not in _ANNOTATIONS}
     for pattern, below in body.pop("patternProperties", {}).items():  # pydantic's form of a mapping with checked keys
         body |= {"propertyNames": {"pattern": pattern}, "additionalProperties": _value(below)}
-    if "x-netspec-registry" in body:
-        return {"allOf": [_reference(_union_name(REGISTRIES[body["x-netspec-registry"]]))], **notes}
+    if "x-netspec-shared" in body:
+        return {"allOf": [_reference(body["x-netspec-shared"])], **notes}
+    kind = body.get("x-netspec-registry")
+    if kind is not None:
+        name = _ENTRY if "x-netspec-entry" in body else _union_name(REGISTRIES[kind])
+        return {"allOf": [_reference(name)], **notes}
     if "$ref" in body:
         return {"allOf": [{"$ref": body["$ref"]}], **notes}
     if "prefixItems" in body:

@@ -8,29 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field, WithJsonSchema
 
+from netspec.schema.blocks import Condition, Repeat
 from netspec.schema.data import SOURCES, TRANSFORMS
-from netspec.schema.spec import Member, Registry, Spec, describe, problem
-
-
-def _as_names(value: Any) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    names = [value] if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
-        raise problem("not a name, or a list of names", expected="a name, or a list of names", got=describe(value))
-    return tuple(names)
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_as_names, json_schema_input_type=str | list[str])]
-"""One name or a list of names; always a tuple once validated."""
+from netspec.schema.named import Name, Names
+from netspec.schema.spec import Member, Registry, Spec
 
 Multiplier = Annotated[float, Field(ge=0)] | dict[str, Annotated[float, Field(ge=0)]]
 """A factor for all parameters of a layer, or one for each parameter by its name (`{kernel: 1, bias: 2}`)."""
-
-NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_./:\-]*$"
-Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)]
 
 
 CAFFE_PARAMS = tuple(
@@ -101,6 +87,11 @@ class LayerFields(Spec):
     """factor on the solver's weight decay for this layer's parameters; one number, or one for each parameter"""
     activity_regularizer: Annotated[Spec, Member(REGULARIZERS)] | None = None
     """penalty on the output, divided by the number of samples, added to the loss in training"""
+    repeat: Repeat = Field(default=None, exclude=True)
+    """how many times the layer is there, each reading the one before; or variables with the values that they go
+    through: `{width: [64, 128]}`"""
+    if_: Condition = Field(default=None, alias="if", exclude=True)
+    """false: the layer is left out"""
 
     def output_names(self) -> tuple[str, ...]:
         """Names of the layer's outputs in the order in which it makes them, where it has several: `lstm.state_h`.
@@ -183,6 +174,10 @@ SOLVERS: Registry[Spec] = Registry("solver")
 SCHEDULES: Registry[Spec] = Registry("schedule")
 
 AnyLayer = Annotated[LayerFields, Member(LAYERS)]
+AnyEntry = Annotated[
+    LayerFields, Member(LAYERS), WithJsonSchema({"x-netspec-registry": "layer", "x-netspec-entry": True})
+]
+"""A layer; in a file that editors complete, also what stands for several."""
 AnyLoss = Annotated[LossFields, Member(LOSSES)]
 AnyMetric = Annotated[MetricFields, Member(METRICS)]
 AnySolver = Annotated[Spec, Member(SOLVERS)]

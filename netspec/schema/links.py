@@ -115,12 +115,14 @@ def _of_judge(fields: LossFields | MetricFields) -> Entry:
     return replace(_of_fields(fields), sample_weight=fields.sample_weight)
 
 
-def link_problems(tree: Map, root: Map, prefix: Path, unknown: set[Location]) -> list[Problem]:
+def link_problems(tree: Map, root: Map, prefix: Path, unknown: set[Location], complete: bool = True) -> list[Problem]:
     """What is wrong with the names of the net in `tree`, a document or a part of one that begins at `prefix` in `root`.
 
-    `unknown` holds the places of values that could not be evaluated; nothing is concluded from them.
+    `unknown` holds the places of values that could not be evaluated; nothing is concluded from them. With layers
+    missing (not `complete`) a name that is not found may be one of theirs.
     """
     reader = _Reader(unknown)
+    reader.readable = complete
     layers = reader.entries(tree, "layers")
     losses, metrics = reader.entries(tree, "losses"), reader.entries(tree, "metrics")
     outputs = reader.names(tree, "outputs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -11,10 +11,18 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from netspec.errors import InputError, Location, Problem, SpecError, by_place, did_you_mean, listing
+from netspec.schema.expand import Expander, is_plain
+from netspec.schema.include import Includes
 from netspec.schema.interpolation import Evaluator, Scope, escaped
 from netspec.schema.links import link_problems
 from netspec.schema.net import NetSpec
-from netspec.schema.overrides import Override, apply_overrides, overrides_from_mapping, parse_overrides
+from netspec.schema.overrides import (
+    Override,
+    apply_overrides,
+    is_of_none,
+    overrides_from_mapping,
+    parse_overrides,
+)
 from netspec.schema.problems import problems_of
 from netspec.schema.python_data import from_python
 from netspec.schema.reader import read_yaml
@@ -29,6 +37,10 @@ Overrides = Sequence[str | Override] | Mapping[str, Any]
 Kind = Literal["net", "train"]
 
 SpecT = TypeVar("SpecT", bound=Spec)
+
+NET_DEFINITIONS = ("vars", "blocks", "layers")
+TRAIN_DEFINITIONS = ("vars",)
+"""What files that a net or a training includes may define."""
 
 _NET_KEYS = frozenset({"inputs", "layers", "outputs", "losses", "metrics"})
 _TRAIN_KEYS = frozenset({"net", "data", "solver", "train"})
@@ -134,15 +146,42 @@ class _Loading:
 
     def net(self, tree: Map, changes: Sequence[Override]) -> NetSpec | None:
         """The net in its own document."""
+        if not self._included(tree, NET_DEFINITIONS):
+            return None
         declared = _variables(tree)
-        self.problems += apply_overrides(tree, changes)
+        late = [] if is_plain(tree) else [change for change in changes if is_of_none(tree, change.path)]
+        self.problems += apply_overrides(tree, [change for change in changes if change not in late])
         self._undeclared(changes, declared)
-        self.evaluator.evaluate(tree, self.evaluator.scope(tree))
-        links = link_problems(tree, tree, (), self.evaluator.failed)
+        links = self._linked(tree, tree, (), self.evaluator.scope(tree), late)
         return self._validated(NetSpec, tree, links)
+
+    def _included(self, tree: Map, sections: tuple[str, ...]) -> bool:
+        """Take what the document includes; False where a file can't be taken, so that nothing more can be said."""
+        includes = Includes(sections)
+        includes.resolve(tree)
+        self.problems += includes.problems
+        return includes.complete
+
+    def _linked(
+        self, net: Map, root: Map, prefix: tuple[str, ...], scope: Scope, late: Sequence[Override]
+    ) -> list[Problem]:
+        """Evaluate a net's document, write out its layers, make the changes that name one of these, check its names."""
+        path, complete = ".".join(prefix), True
+        if is_plain(net):
+            self.evaluator.evaluate(net, scope, path)
+        else:
+            self.evaluator.evaluate(net, scope, path, skip=("vars", "blocks", "layers"))
+            expander = Expander(self.evaluator, scope, f"{path}." if path else "")
+            expander.expand(net)
+            complete = expander.whole
+            known = [replace(one, value=self.evaluator.value(one.value, scope, one.place, "")) for one in late]
+            self.problems += apply_overrides(root, known)
+        return link_problems(net, root, prefix, self.evaluator.failed, complete)
 
     def train(self, tree: Map, changes: Sequence[Override]) -> TrainSpec | None:
         """The training, with its net read from the file it names or written inside it."""
+        if not self._included(tree, TRAIN_DEFINITIONS):
+            return None
         declared = _variables(tree)
         inside = [change for change in changes if change.path[0] == "net" and len(change.path) > 1]
         self.problems += apply_overrides(tree, [change for change in changes if change not in inside])
@@ -152,12 +191,12 @@ class _Loading:
         net = self._net_of(tree, scope)
         links: list[Problem] = []
         if net is not None:
-            self.problems += apply_overrides(tree, inside)
+            late = [] if is_plain(net) else [change for change in inside if is_of_none(net, change.path[1:])]
+            self.problems += apply_overrides(tree, [change for change in inside if change not in late])
             net = tree["net"]
             self._undeclared(changes, declared | _variables(net))
             self._shared_variables(tree, net)
-            self.evaluator.evaluate(net, self.evaluator.scope(net, scope if inline else None), "net")
-            links = link_problems(net, tree, ("net",), self.evaluator.failed)
+            links = self._linked(net, tree, ("net",), self.evaluator.scope(net, scope if inline else None), late)
         elif "net" not in tree or not self._failed(tree.value_at["net"]):
             self._undeclared(changes, declared)
         return self._validated(TrainSpec, tree, links)
@@ -166,7 +205,7 @@ class _Loading:
         """The document of the training's net, put in place of its path; None where it is none."""
         named = tree.get("net")
         if isinstance(named, Map):
-            return named
+            return self._whole(tree, named, tree.value_at["net"])
         if not isinstance(named, str):
             return None
         place = tree.value_at["net"]
@@ -184,7 +223,15 @@ class _Loading:
             self.evaluator.failed.add(place)
             return None
         tree.put("net", net, tree.key_at["net"], net.origin)
-        return net
+        return self._whole(tree, net, place)
+
+    def _whole(self, tree: Map, net: Map, place: Location) -> Map | None:
+        """The net's document with what it includes; None, and nothing said of the net, where that can't be had."""
+        if self._included(net, NET_DEFINITIONS):
+            return net
+        tree.put("net", None, tree.key_at["net"], place)
+        self.evaluator.failed.add(place)
+        return None
 
     def _failed(self, place: Location) -> bool:
         return place in self.evaluator.failed

@@ -81,7 +81,9 @@ class Names:
             self._add(f"the layer `{name}` has the name of an input", path, notes=_at("the input is declared", there))
         elif name in self._first:
             there = self.place(("layers", self._first[name], "name"), False)
-            self._add(f"two layers are called `{name}`", path, notes=_at("the first is", there))
+            itself = there is not None and there == self.place(path, False)
+            hint = "give the group a `name`, or let this one use `${index}`" if itself else None
+            self._add(f"two layers are called `{name}`", path, hint=hint, notes=_at("the first is", there))
         self._first.setdefault(name, index)
 
     def _layer(self, index: int, layer: Entry) -> None:

@@ -6,7 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from netspec.schema.kinds import AnyLayer, AnyLoss, AnyMetric, Name, Names
+from netspec.schema.blocks import Blocks, Include
+from netspec.schema.kinds import AnyEntry, AnyLoss, AnyMetric
+from netspec.schema.named import Name, Names
 from netspec.schema.spec import Spec, describe, problem
 
 InputDType = Literal["float32", "int32", "int64", "uint8", "bool"]
@@ -67,6 +69,8 @@ class NetSpec(Spec):
         "batch_size": "`batch_size` goes into the train file, under `data.train`",
         "learning_rate": "`learning_rate` goes into the train file, under `solver`",
         "version": "here it is `netspec`",
+        "block": "here it is `blocks`",
+        "includes": "here it is `include`",
     }
 
     netspec: Literal[1]
@@ -77,9 +81,13 @@ class NetSpec(Spec):
     """what the net is for"""
     vars: dict[str, Scalar] = Field(default_factory=dict)
     """values for `${…}` expressions"""
+    include: Include = Field(default=(), exclude=True)
+    """files (relative to this one) whose `vars` and `blocks` are taken as if they stood here"""
+    blocks: Blocks = Field(default_factory=dict, exclude=True)
+    """layers that are written once, under a name that is then a type of layers"""
     inputs: dict[Name, InputSpec] = Field(min_length=1)
     """the arrays a batch consists of, by name"""
-    layers: list[AnyLayer] = Field(min_length=1)
+    layers: list[AnyEntry] = Field(min_length=1)
     """the layers, each after those it reads"""
     outputs: Names | None = None
     """the layers whose values `predict` returns; default: the last layer"""

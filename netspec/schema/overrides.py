@@ -124,6 +124,14 @@ def apply_overrides(tree: Map, overrides: Sequence[str | Override]) -> list[Prob
     return problems
 
 
+def is_of_none(net: Map, path: Sequence[str]) -> bool:
+    """Whether a path is that of a layer which the document of a net, as it is written, does not have."""
+    layers = net.get("layers")
+    return (
+        len(path) > 1 and path[0] == "layers" and isinstance(layers, Seq) and _step(layers, tuple(path[1:]))[0] is None
+    )
+
+
 def _apply(tree: Map, override: Override) -> None:
     words = override.path
     if words[0] == "vars" and "vars" not in tree and len(words) > 1 and not override.remove:
@@ -141,7 +149,7 @@ def _apply(tree: Map, override: Override) -> None:
             raise _missing(override, words[0], walked, list(holder), "key")
         key = name if step is None else str(step)
         if override.remove:
-            _remove(holder, key)
+            holder.remove(key)
         else:
             holder.put(key, override.value, holder.key_at.get(key, override.key_place), override.place)
     elif isinstance(holder, Seq):
@@ -180,10 +188,6 @@ def _step(holder: Any, words: tuple[str, ...]) -> tuple[str | int | None, int]:
         if found is not None:
             return found, count
     return None, 0
-
-
-def _remove(holder: Map, key: str) -> None:
-    del holder[key], holder.key_at[key], holder.value_at[key]
 
 
 def _missing(

@@ -23,6 +23,7 @@ from netspec.schema.wording import finding
 
 _COMMON = frozenset({"type", "source", "name", "from", "batch_size"})
 """Fields that tell nothing of the class that has them."""
+_DOCUMENTS = {"NetSpec": "a net", "TrainSpec": "a training", "PartSpec": "an included file"}
 TYPE_ERRORS = frozenset({"is_instance_of", "literal_error", "netspec_type", "none_required"})
 
 
@@ -214,7 +215,7 @@ def _owner(found: Finding, frame: Frame) -> str:
         if isinstance(default, str) and default:
             return f"`{default}`"
     path = frame.path(found.path[: found.inner])
-    return f"`{path}`" if path else {"NetSpec": "a net", "TrainSpec": "a training"}.get(found.cls.__name__, "this")
+    return f"`{path}`" if path else _DOCUMENTS.get(found.cls.__name__, "this")
 
 
 def _unknown_hint(found: Finding) -> str | None:

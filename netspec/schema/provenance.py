@@ -35,7 +35,10 @@ def origin(spec: Spec, field: str) -> str:
 def _words(place: Location | None) -> str:
     if place is None or place.file == PYTHON:
         return "python"
-    return place.file.strip("<>") if place.file.startswith("<") else f"{place.file}:{place.line}"
+    if place.file.startswith("<"):
+        return place.file.strip("<>")
+    lines = [f"{one.file}:{one.line}" for one in (place, *(call.place for call in place.calls))]
+    return " ← ".join(dict.fromkeys(lines))
 
 
 def resolved_yaml(spec: Spec) -> str:
@@ -112,7 +115,7 @@ class _Writer:
 
 def _ordered(spec: Spec) -> Iterable[tuple[str, str]]:
     """YAML name and attribute of each field; what a reader looks for first comes first."""
-    names = {info.alias or name: name for name, info in type(spec).model_fields.items()}
+    names = {info.alias or name: name for name, info in type(spec).model_fields.items() if not info.exclude}
     front = [key for key in ("netspec", "type", "source", "name") if key in names]
     return [(key, names[key]) for key in (*front, *(key for key in names if key not in front))]
 

@@ -133,7 +133,7 @@ class Registry(Generic[SpecT]):
         if isinstance(value, Spec):
             return value  # type: ignore[return-value]  # built in Python, validated when it was made
         if isinstance(value, str):
-            name: Any = self._spelled(value)
+            name: Any = self.spelled(value)
             data: dict[str, Any] = {self.tag: name}
         elif isinstance(value, dict):
             name, data = value.get(self.tag), value
@@ -172,7 +172,9 @@ class Registry(Generic[SpecT]):
             hint=hint,
         )
 
-    def _spelled(self, name: str) -> str:
+    def spelled(self, name: str) -> str:
+        """The type that a bare name means in any of its usual spellings; the name itself where it is none."""
+        self._ensure()
         found = {known.replace("_", "").lower(): known for known in self._classes}.get(name.replace("_", "").lower())
         return found or name
 

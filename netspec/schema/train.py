@@ -7,8 +7,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
+from netspec.schema.blocks import Include
 from netspec.schema.data import DataSpec
-from netspec.schema.kinds import AnySolver, Name
+from netspec.schema.kinds import AnySolver
+from netspec.schema.named import Name
 from netspec.schema.net import NetSpec, Scalar
 from netspec.schema.spec import Spec, describe, problem
 
@@ -142,6 +144,7 @@ class TrainSpec(Spec):
         "variables": "here it is `vars`",
         "params": "here it is `vars`",
         "version": "here it is `netspec`",
+        "includes": "here it is `include`",
     }
 
     netspec: Literal[1]
@@ -152,6 +155,8 @@ class TrainSpec(Spec):
     """what this training is for"""
     vars: dict[str, Scalar] = Field(default_factory=dict)
     """values for `${…}` expressions"""
+    include: Include = Field(default=(), exclude=True)
+    """files (relative to this one) whose `vars` are taken as if they stood here"""
     net: Annotated[NetSpec, BeforeValidator(_net)]
     """the net: the path of a net file (relative to this file), or the net itself"""
     data: DataSpec

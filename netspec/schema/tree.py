@@ -8,9 +8,11 @@ whoever reports an error walks the same containers to the place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
-from netspec.errors import Location
+from netspec.errors import Call, Location
 
 Path = tuple[str | int, ...]
 
@@ -32,6 +34,11 @@ class Map(dict[str, Any]):
         self.key_at[key] = key_at
         self.value_at[key] = value_at
 
+    def remove(self, key: str) -> Any:
+        """Take `key` out with its locations; its value."""
+        del self.key_at[key], self.value_at[key]
+        return self.pop(key)
+
 
 class Seq(list[Any]):
     """A sequence from a document, with the location of each item."""
@@ -47,6 +54,28 @@ class Seq(list[Any]):
         """Append an item with its location."""
         self.append(value)
         self.value_at.append(at)
+
+
+def copied(value: Any, calls: tuple[Call, ...] = ()) -> Any:
+    """A copy of a tree that shares no container with it, so that a change in one place stays there.
+
+    With `calls` its places are those of the tree as it was come to by them.
+    """
+
+    def at(place: Location) -> Location:
+        return replace(place, calls=calls) if calls else place
+
+    if isinstance(value, Map):
+        new = Map(at(value.origin))
+        for key, item in value.items():
+            new.put(key, copied(item, calls), at(value.key_at[key]), at(value.value_at[key]))
+        return new
+    if isinstance(value, Seq):
+        fresh = Seq(at(value.origin))
+        for item, place in zip(value, value.value_at, strict=True):
+            fresh.add(copied(item, calls), at(place))
+        return fresh
+    return copy(value) if isinstance(value, (dict, list)) else value
 
 
 def locate(tree: Any, path: Iterable[Any], *, key: bool = False) -> tuple[Location | None, Path]:

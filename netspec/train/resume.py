@@ -139,7 +139,7 @@ def compare(before: TrainSpec, now: TrainSpec, again: str) -> dict[str, str]:
 def plain(value: Any) -> Any:
     """A spec as plain data; lists of named things become mappings by name, file paths become absolute."""
     if isinstance(value, Spec):
-        fields = {name: getattr(value, name) for name in type(value).model_fields}
+        fields = {name: getattr(value, name) for name, info in type(value).model_fields.items() if not info.exclude}
         return {
             name: str(resolve_path(value, name).resolve()) if isinstance(one, FilePath) else plain(one)
             for name, one in fields.items()

@@ -27,10 +27,11 @@ SCALARS: list[Any] = [
         "net.yaml",
         "train.yaml",
     ),
-    *("Dense", "SGD", "CosineDecay", "same", "relu", "mnist", "../..", "é", "\t", "a: b"),
+    *("Dense", "SGD", "fully", "group", "CosineDecay", "same", "relu", "mnist", "../..", "é", "\t", "a: b"),
     *([], {}, [[]], [1, 2], [1, 2, 3], [None], {"type": "Dense"}, {"type": "Add"}, {"type": None}, {"": {}}),
 ]
 KEYS = ["name", "type", "from", "units", "filters", "shape", "share", "vars", "net", "strides", "", "1", "a.b", "${x}"]
+KEYS += ["repeat", "if", "layers", "blocks", "include", "params", "inputs", "outputs"]
 PIECES = [*"{}[]:,-#&*!|>'\"%@`$ \t\n\r\\~?", "- ", ": ", "<<: ", "${", "---\n", "\ufeff", "\x00", "\u2028", "😀"]
 
 

@@ -1,4 +1,4 @@
-"""Whatever slip of the hand changes LeNet's two files: they are right, or every problem has a place inside them."""
+"""Whatever slip of the hand changes a net's files: they are right, or every problem has a place inside them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,25 @@ FILES = {name: (ZOO / name).read_text(encoding="utf-8") for name in ("net.yaml",
 TREES = {name: yaml.safe_load(text) for name, text in FILES.items()}
 CHANGES = {"tree": lambda name: changed_tree(TREES[name]), "text": lambda name: changed_text(FILES[name])}
 
+BLOCKS = """\
+netspec: 1
+vars: {width: 4}
+inputs: {image: {shape: [8]}, label: {shape: [], dtype: int32}}
+blocks:
+  fully:
+    params: {units, rate: "${width / 8}"}
+    inputs: [x]
+    layers: [{name: fc, type: Dense, units: "${units}"}, {type: Dropout, rate: "${rate}", if: "${units > 2}"}]
+    outputs: {all: fc, some: fc}
+  twice: {layers: [{type: fully, units: 3, repeat: 2}, {type: Add, from: [input, input]}]}
+layers:
+  - {name: group, repeat: {units: [2, 3], k: 2}, layers: [{type: fully, units: "${units + k}"}]}
+  - {type: twice}
+  - {name: logits, type: Dense, units: 3, from: group}
+losses: [{type: SparseCategoricalCrossentropy, from: [logits, label]}]
+"""
+BLOCKS_TREE = yaml.safe_load(BLOCKS)
+
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # what ends a line in YAML 1.1 and in the reader
 
 
@@ -27,7 +46,7 @@ def check(folder: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (folder / name).write_bytes(text.encode("utf-8", "surrogatepass"))
     lines = {str(folder / name): _BREAK.split(text.removeprefix("\ufeff")) for name, text in files.items()}
-    for problem in _problems(folder / "train.yaml"):
+    for problem in _problems(folder / list(files)[-1]):
         place = problem.location
         assert place is not None, problem
         known = lines[place.file]
@@ -59,3 +78,11 @@ def test_a_slip_of_the_hand_is_told_at_its_place(name, kind, data, tmp_path_fact
 def test_slips_in_both_files(data, tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
     check(folder, {name: data.draw(changed_tree(tree)) for name, tree in TREES.items()})
+
+
+@pytest.mark.parametrize("kind", ["tree", "text"])
+@settings(max_examples=120)
+@given(data=st.data())
+def test_slips_in_a_net_of_blocks(kind, data, tmp_path_factory):
+    changed = changed_tree(BLOCKS_TREE) if kind == "tree" else changed_text(BLOCKS)
+    check(tmp_path_factory.getbasetemp(), {"blocks.yaml": data.draw(changed)})

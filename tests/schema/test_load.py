@@ -115,8 +115,8 @@ def test_problems_of_python_data():
 <python>:10:1: error: `Dense` has no field `unit`
   10 | layers.0.unit='${1/0}'
      | ^
-  expected: one of activation, activity_regularizer, from, learning_rate_multiplier, name, share, trainable, type, \
-units, weight_decay_multiplier
+  expected: one of activation, activity_regularizer, from, if, learning_rate_multiplier, name, repeat, share, \
+trainable, type, units, weight_decay_multiplier
   hint: did you mean `units`?
 <python>:10:18: error: division by zero: 1/0
   10 | layers.0.unit='${1/0}'
@@ -172,7 +172,7 @@ def test_all_problems_of_all_files_in_their_words(folder):
 net.yaml:2:1: error: `net` has no field `nam`
   2 | nam: lenet
     | ^
-  expected: one of description, inputs, layers, losses, metrics, name, netspec, outputs, vars
+  expected: one of blocks, description, include, inputs, layers, losses, metrics, name, netspec, outputs, vars
   hint: did you mean `name`?
 net.yaml:4:26: error: a shape holds whole numbers of 1 or more
   4 |   image: {shape: [1, 28, -28]}
@@ -188,8 +188,8 @@ net.yaml:5:29: error: `dtype` has an unknown value
 net.yaml:7:33: error: `Conv2D` has no field `filter`
   7 |   - {name: conv1, type: Conv2D, filter: "20", kernel_size: [5, 5, 5]}
     |                                 ^
-  expected: one of activity_regularizer, filters, from, kernel_initializer, kernel_size, learning_rate_multiplier, \
-name, padding, share, strides, trainable, type, use_bias, weight_decay_multiplier
+  expected: one of activity_regularizer, filters, from, if, kernel_initializer, kernel_size, learning_rate_multiplier, \
+name, padding, repeat, share, strides, trainable, type, use_bias, weight_decay_multiplier
   hint: did you mean `filters`?
 net.yaml:7:60: error: `kernel_size` is too long
   7 |   - {name: conv1, type: Conv2D, filter: "20", kernel_size: [5, 5, 5]}
@@ -209,8 +209,8 @@ net.yaml:8:25: error: unknown layer 'InnerProduct'
 net.yaml:9:29: error: `Dense` has no field `num_output`
   9 |   - {name: fc, type: Dense, num_output: 3, from: conv3}
     |                             ^
-  expected: one of activation, activity_regularizer, from, learning_rate_multiplier, name, share, trainable, type, \
-units, weight_decay_multiplier
+  expected: one of activation, activity_regularizer, from, if, learning_rate_multiplier, name, repeat, share, \
+trainable, type, units, weight_decay_multiplier
   hint: `num_output` is Caffe's name: here it is `filters` (Conv2D) or `units` (Dense)
 net.yaml:9:50: error: `conv3` is no layer or input
   9 |   - {name: fc, type: Dense, num_output: 3, from: conv3}
@@ -245,7 +245,7 @@ train.yaml:5:20: error: `max_steps` is not an integer
 train.yaml:6:1: error: a training has no field `optimizer`
   6 | optimizer: adam
     | ^
-  expected: one of compile, data, description, name, net, netspec, solver, train, vars
+  expected: one of compile, data, description, include, name, net, netspec, solver, train, vars
   hint: here it is `solver`
 17 errors
 """

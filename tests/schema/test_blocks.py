@@ -1,0 +1,344 @@
+"""Blocks, groups, repetitions and conditions: what layers come out, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netspec.errors import SpecError
+from netspec.schema.links import resolve_names
+from netspec.schema.load import load_net, load_train
+from netspec.schema.provenance import origin, resolved_yaml
+from tests.schema.catalogue import Add, Conv2D, Dense
+from tests.schema.specs import TRAIN
+
+HEAD = "netspec: 1\ninputs: {image: {shape: [1, 28, 28]}, label: {shape: [], dtype: int32}}\n"
+DENSE = "blocks:\n  fully:\n    params: {units, activation: relu}\n    layers:\n"
+DENSE += '      - {name: fc, type: Dense, units: "${units}", activation: "${activation}"}\n'
+DENSE += "      - {type: Dropout, rate: 0.5}\n"
+
+
+def links(text: str, *overrides: str) -> list[tuple[str, ...]]:
+    """Name and sources of every layer."""
+    Path("net.yaml").write_text(HEAD + text, encoding="utf-8")
+    return [(link.name, *link.sources) for link in resolve_names(load_net("net.yaml", overrides)).layers]
+
+
+def complaint(text: str, *overrides: str) -> str:
+    Path("net.yaml").write_text(HEAD + text, encoding="utf-8")
+    with pytest.raises(SpecError) as caught:
+        load_net("net.yaml", overrides)
+    return caught.value.render() + "\n"
+
+
+def test_a_call_is_the_layers_of_its_block(folder):
+    found = links(DENSE + "layers:\n  - {type: fully, name: one, units: 3}\n  - {type: fully, units: 4, from: image}\n")
+    assert found == [
+        ("one/fc", "image"),
+        ("one/dropout", "one/fc"),
+        ("fully/fc", "image"),
+        ("fully/dropout", "fully/fc"),
+    ]
+    net = load_net("net.yaml")
+    first, third = net.layers[0], net.layers[2]
+    assert isinstance(first, Dense)
+    assert isinstance(third, Dense)
+    assert (first.units, first.activation, third.units) == (3, "relu", 4)
+
+
+def test_a_bare_name_calls_a_block_without_required_parameters(folder):
+    text = "blocks: {twice: {layers: [{type: Dense, units: 3, repeat: 2}]}}\nlayers: [twice, twice]\n"
+    names = [name for name, *_ in links(text)]
+    assert names == ["twice/dense", "twice/dense_1", "twice_1/dense", "twice_1/dense_1"]
+
+
+def test_blocks_in_blocks_see_their_own_parameters_and_the_variables(folder):
+    text = """\
+vars: {base: 8}
+blocks:
+  inner: {params: {units: "${base}", half: "${units // 2}"}, layers: [{type: Dense, units: "${half}"}]}
+  outer: {params: {base}, layers: [{type: inner}, {type: inner, units: "${base * 2}"}]}
+layers: [{type: outer, base: 100}]
+"""
+    assert links(text) == [
+        ("outer/inner/dense", "image"),
+        ("outer/inner_1/dense", "outer/inner/dense"),
+    ]
+    units = [layer.units for layer in load_net("net.yaml").layers if isinstance(layer, Dense)]
+    assert units == [4, 100]
+    first = load_net("net.yaml", ["vars.base=6"]).layers[0]
+    assert isinstance(first, Dense)
+    assert first.units == 3
+
+
+def test_inputs_and_outputs_of_a_block_have_names(folder):
+    text = """\
+blocks:
+  two:
+    inputs: [left, right]
+    layers:
+      - {name: a, type: Flatten}
+      - {name: b, type: Flatten, from: right}
+      - {name: sum, type: Add, from: [left, b]}
+    outputs: {total: sum, left: a}
+layers:
+  - {name: stem, type: Flatten}
+  - {name: join, type: two, from: [stem, image]}
+  - {name: after, type: Flatten}
+  - {name: side, type: Flatten, from: join.left}
+  - {name: deep, type: Flatten, from: join/b}
+outputs: [side, join]
+losses: [{type: SparseCategoricalCrossentropy, from: [join.total, label], from_logits: true}]
+"""
+    assert links(text) == [
+        ("stem", "image"),
+        ("join/a", "stem"),
+        ("join/b", "image"),
+        ("join/sum", "stem", "join/b"),
+        ("after", "join/sum"),
+        ("side", "join/a"),
+        ("deep", "join/b"),
+    ]
+    found = resolve_names(load_net("net.yaml"))
+    assert found.outputs == ("side", "join/sum")
+    assert found.losses[0].sources == ("join/sum", "label")
+
+
+def test_a_repetition_is_a_chain(folder):
+    assert links(
+        "layers: [{name: fc, type: Dense, units: 3, repeat: 3, from: image}, {type: Flatten, from: fc}]\n"
+    ) == [
+        ("fc/0", "image"),
+        ("fc/1", "fc/0"),
+        ("fc/2", "fc/1"),
+        ("flatten", "fc/2"),
+    ]
+    assert links(
+        'layers: [{name: "fc${index + 1}", type: Dense, units: 3, repeat: 2}, {type: Flatten, from: fc1}]\n'
+    ) == [
+        ("fc1", "image"),
+        ("fc2", "fc1"),
+        ("flatten", "fc1"),
+    ]
+
+
+def test_variables_of_a_repetition_go_through_their_values(folder):
+    text = """\
+layers:
+  - repeat: {units: [4, 5], k: 2}
+    name: stage
+    layers:
+      - {name: a, type: Dense, units: "${units}", activation: "${'relu' if k else 'tanh'}"}
+      - {type: Dense, units: "${10 * index + 1}"}
+  - {name: out, type: Add, from: [stage/0/a, stage]}
+"""
+    assert links(text) == [
+        ("stage/0/a", "image"),
+        ("stage/0/dense", "stage/0/a"),
+        ("stage/1/a", "stage/0/dense"),
+        ("stage/1/dense", "stage/1/a"),
+        ("out", "stage/0/a", "stage/1/dense"),
+    ]
+    dense = [layer for layer in load_net("net.yaml").layers if isinstance(layer, Dense)]
+    assert [(one.units, one.activation) for one in dense] == [(4, "tanh"), (1, None), (5, "relu"), (11, None)]
+
+
+def test_turns_that_read_the_same_stand_side_by_side(folder):
+    text = """\
+layers:
+  - {name: stem, type: Flatten}
+  - repeat: {size: [1, 3]}
+    layers: [{name: "k${size}", type: Dense, units: "${size}", from: stem}]
+  - {type: Add, from: [k1, k3]}
+"""
+    assert links(text)[1:] == [("k1", "stem"), ("k3", "stem"), ("add", "k1", "k3")]
+
+
+def test_a_later_turn_keeps_the_other_things_that_are_read(folder):
+    text = "layers: [{name: a, type: Flatten}, {name: s, type: Add, from: [a, image], repeat: 2}]\n"
+    assert links(text)[1:] == [("s/0", "a", "image"), ("s/1", "s/0", "image")]
+
+
+def test_no_turn_and_a_false_condition_leave_nothing(folder):
+    text = """\
+vars: {deep: false}
+layers:
+  - {name: a, type: Flatten}
+  - {name: b, type: Dense, units: 3, if: "${deep}"}
+  - {name: c, type: Dense, units: 3, repeat: 0}
+  - {name: d, type: Dense, units: 4, repeat: 3, if: "${index != 1}"}
+  - {name: e, type: Flatten, from: "${'b' if deep else 'd'}"}
+"""
+    assert links(text) == [("a", "image"), ("d/0", "a"), ("d/2", "d/0"), ("e", "d/2")]
+    assert [name for name, *_ in links(text, "vars.deep=true")] == ["a", "b", "d/0", "d/2", "e"]
+
+
+def test_a_block_that_leaves_all_out_is_what_it_reads(folder):
+    text = "blocks: {maybe: {params: {on}, layers: [{type: Flatten, if: '${on}'}]}}\n"
+    text += (
+        "layers: [{name: a, type: Flatten}, {name: m, type: maybe, on: false}, {name: b, type: Add, from: [a, m]}]\n"
+    )
+    assert links(text) == [("a", "image"), ("b", "a", "a")]
+
+
+def test_default_names_keep_off_given_ones(folder):
+    text = "blocks: {one: {layers: [Flatten]}}\n"
+    text += "layers: [Flatten, {type: one}, Flatten, {name: flatten_1, type: Flatten}, {layers: [Flatten]}]\n"
+    names = [name for name, *_ in links(text)]
+    assert names == ["flatten", "one/flatten", "flatten_2", "flatten_1", "flatten_3"]
+
+
+def test_lists_and_mappings_are_given_as_they_are(folder):
+    text = """\
+blocks:
+  conv:
+    params: {size, init: {type: GlorotUniform}}
+    layers: [{type: Conv2D, filters: 2, kernel_size: "${size}", kernel_initializer: "${init}"}]
+layers: [{type: conv, size: [3, 5]}, {type: conv, size: 3, init: {type: GlorotUniform, scale: 2.0}}]
+"""
+    links(text)
+    one, two = load_net("net.yaml").layers
+    assert isinstance(one, Conv2D)
+    assert isinstance(two, Conv2D)
+    assert (one.kernel_size, two.kernel_size) == ((3, 5), 3)
+    assert two.kernel_initializer.scale == 2.0
+
+
+def test_a_call_may_share_and_freeze(folder):
+    text = DENSE + "layers:\n  - {type: fully, name: left, units: 3}\n"
+    text += "  - {type: fully, name: right, units: 3, from: image, share: left, trainable: false}\n"
+    links(text)
+    left, _, right, _ = load_net("net.yaml").layers
+    assert (right.share, right.trainable, left.share, left.trainable) == ("left/fc", False, None, True)
+
+
+def test_places_are_those_of_the_definition_by_the_call(folder):
+    links(DENSE + "layers:\n  - {type: fully, name: one, units: 3}\n")
+    net = load_net("net.yaml")
+    place = net.layers[0].where("units")
+    assert str(place) == "net.yaml:7:40"
+    assert place is not None
+    assert [str(call) for call in place.calls] == ["in `one`, a call of the block `fully`, at net.yaml:10:5"]
+    assert origin(net.layers[0], "units") == "net.yaml:7 ← net.yaml:10"
+
+
+def test_the_resolved_spec_holds_plain_layers_alone_and_is_equal(folder):
+    links(DENSE + "layers:\n  - {type: fully, name: one, units: 3, repeat: 2, if: true}\n")
+    net = load_net("net.yaml")
+    text = resolved_yaml(net)
+    assert not any(word in text for word in ("blocks", "repeat", "if:", "include"))
+    assert "one/1/fc" in text
+    Path("again.yaml").write_text(text, encoding="utf-8")
+    assert load_net("again.yaml") == net
+
+
+def test_overrides_reach_calls_definitions_and_what_they_make(folder):
+    text = DENSE + "vars: {n: 3}\nlayers:\n  - {type: fully, name: one, units: 3}\n"
+    changes = ("layers.one.units=5", "blocks.fully.params.activation=tanh", "layers.one/dropout.rate=${n / 30}")
+    links(text, *changes)
+    first, second = load_net("net.yaml", changes).layers
+    assert isinstance(first, Dense)
+    assert (first.units, first.activation) == (5, "tanh")
+    assert second.model_dump()["rate"] == 0.1
+    Path("train.yaml").write_text(TRAIN, encoding="utf-8")
+    spec = load_train("train.yaml", ["net.layers.one/dropout.rate=0.25"])
+    assert spec.net.layers[1].model_dump()["rate"] == 0.25
+
+
+def test_an_override_of_what_no_call_makes(folder):
+    text = complaint(DENSE + "layers: [{type: fully, name: one, units: 3}]\n", "layers.one/dropuot.rate=0.1")
+    assert "no item `one/dropuot` in `layers`" in text
+    assert "did you mean `one/dropout`?" in text
+
+
+def test_texts_of_definitions_are_evaluated_once(folder):
+    text = "blocks: {b: {params: {n}, layers: [{name: '${n}', type: Flatten}]}}\nlayers: [{type: b, n: 'a$${x}'}]\n"
+    assert "b/a${x}" in complaint(text)  # no name, and not an expression either
+
+
+def test_a_mistake_in_a_block_is_told_once_with_definition_and_call(folder):
+    text = DENSE.replace("rate: 0.5", "rate: 1.5")
+    assert (
+        complaint(text + "layers:\n  - {type: fully, name: one, units: 3, repeat: 3}\n")
+        == """\
+net.yaml:8:31: error: `rate` is too large
+  8 |       - {type: Dropout, rate: 1.5}
+    |                               ^
+  expected: less than 1
+  got: 1.5
+  in `one/0`, a call of the block `fully`, at net.yaml:10:5
+  in turn 1 of 3 (index = 0), at net.yaml:10:48
+"""
+    )
+
+
+CALL = "layers: [{type: fully, name: one, units: 3}]\n"
+LISTED = "blocks: {{a: {{params: {{n}}, layers: [{{type: Dense, units: '{}'}}]}}}}\nlayers: [{{type: a, n: [1]}}]\n"
+WRONG: dict[str, tuple[str, str]] = {
+    "recursion": (
+        "blocks: {a: {layers: [b]}, b: {layers: [{type: a}]}}\nlayers: [a]\n",
+        "net.yaml:3:48: error: the block `a` contains itself",
+    ),
+    "unknown block": (DENSE + "layers: [{type: fuly, units: 3}]\n", "did you mean `fully`?"),
+    "unknown parameter": (DENSE + "layers: [{type: fully, unit: 3}]\n", "the block `fully` has no parameter `unit`"),
+    "missing parameter": (DENSE + "layers: [{type: fully}]\n", "the block `fully` needs `units`, which is missing"),
+    "number of inputs": (DENSE + "layers: [{type: fully, units: 3, from: [image, label]}]\n", "reads 1 thing, not 2"),
+    "name of a layer": ("blocks: {Dense: {layers: [Flatten]}}\nlayers: [Flatten]\n", "that is the layer Dense"),
+    "spelling of a layer": ("blocks: {flatten: {layers: [Add]}}\nlayers: [Flatten]\n", "that is the layer Flatten"),
+    "capital": ("blocks: {My: {layers: [Add]}}\nlayers: [Flatten]\n", "a block can't be called `My`"),
+    "name outside": (DENSE.replace("rate: 0.5", "rate: 0.5, from: stem") + "layers: [{name: stem, type: Flatten}, "
+                     "{type: fully, units: 3}]\n", "`stem` is no layer or input of the block `fully`"),
+    "output": (DENSE + CALL.replace("]", ", {type: Flatten, from: one.fc}]"), "`one/dropout` has no"),
+    "number of turns": ("layers: [{type: Flatten, repeat: -1}]\n", "`repeat` is no number of times"),
+    "lengths of turns": ("layers: [{type: Flatten, repeat: {a: [1], b: 2}}]\n", "got: 1 for `a`, 2 for `b`"),
+    "variable of turns": ("layers: [{type: Flatten, repeat: {a b: 2}}]\n", "`a b` can't be the name of a variable"),
+    "condition": ("layers: [{type: Flatten, if: 1}]\n", "`if` is no truth value"),
+    "what is left out": ("layers: [{name: a, type: Add, if: false}, {type: Flatten, from: a}]\n", "`a` is left out"),
+    "field of a group": ("layers: [{layer: 3, layers: [Flatten]}]\n", "a group of layers has no field `layer`"),
+    "group of nothing": ("layers: [{layers: Flatten}]\n", "`layers` is no list"),
+    "two inputs of a group": ("layers: [{from: [image, label], layers: [Flatten]}]\n", "a group of layers reads one"),
+    "parameter's name": ("blocks: {a: {params: {from: 1}, layers: [Add]}}\nlayers: [Add]\n", "can't be called `from`"),
+    "inputs twice": ("blocks: {a: {inputs: [x, x], layers: [Add]}}\nlayers: [Add]\n", "two inputs are called `x`"),
+    "outputs unknown": ("blocks: {a: {layers: [Add], outputs: sum}}\nlayers: [a]\n", "`sum` is no layer or input"),
+    "same names": ('layers: [{repeat: 2, layers: [{name: a, type: Flatten}]}]\n', "two layers are called `a`"),
+    "list in arithmetic": (LISTED.format("${n + 1}"), "`n` is a list, which no arithmetic takes"),
+    "list in a text": (LISTED.format("x${n}"), "a list can't be part of a text"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_told_alone(folder, case):
+    text, words = WRONG[case]
+    told = complaint(text)
+    assert words in told
+    assert told.count("error: ") == 1, told
+
+
+def test_an_unknown_variable_in_a_definition_poisons_nothing_else(folder):
+    told = complaint(DENSE.replace("${units}", "${unit}") + CALL.replace("]", ", {type: Add, from: [one, image]}]"))
+    assert told.count("error: ") == 1
+    assert "in `one`, a call of the block `fully`, at net.yaml:9:10" in told
+
+
+def test_a_net_that_grows_without_bounds_is_refused(folder):
+    text = "blocks:\n" + "".join(f"  b{i}: {{layers: [b{i + 1}, b{i + 1}, b{i + 1}]}}\n" for i in range(20))
+    assert "the net is too large" in complaint(text + "  b20: {layers: [Flatten]}\nlayers: [b0]\n")
+    deep = "blocks:\n" + "".join(f"  b{i}: {{layers: [b{i + 1}]}}\n" for i in range(60))
+    assert "nested too deeply" in complaint(deep + "  b60: {layers: [Flatten]}\nlayers: [b0]\n")
+
+
+def test_layers_made_in_python_stand_among_calls(folder):
+    source: dict[str, Any] = {
+        "netspec": 1,
+        "inputs": {"image": {"shape": [4]}},
+        "blocks": {"twice": {"layers": [{"type": "Dense", "units": 3, "repeat": 2}]}},
+        "layers": [Dense(name="first", units=2), "twice", Add.model_validate({"from": ["first", "image"]})],
+    }
+    found = [(link.name, *link.sources) for link in resolve_names(load_net(source)).layers]
+    assert found[0] == ("first", "image")
+    assert found[1][1] == "first"
+    assert found[-1] == ("add", "first", "image")
+    with pytest.raises(ValueError, match="taken from a spec alone"):
+        Dense(units=2, repeat=3)
