@@ -58,8 +58,7 @@ def turns(given: Any, place: Location, path: str, scope: Scope, evaluator: Evalu
 
 
 def uses(item: Map, key: str, variables: set[str]) -> bool:
-    """Whether the text, or one of the texts, at `key` uses one of the variables."""
+    """Whether the text at `key`, or the first of a list of texts, uses one of the variables."""
     value = item[key]
-    texts = [value] if isinstance(value, str) else value if isinstance(value, Seq) else []
-    place = item.value_at[key]
-    return any(variables & variables_in(text, place) for text in texts if isinstance(text, str))
+    text = value[0] if isinstance(value, Seq) and value else value
+    return isinstance(text, str) and not variables.isdisjoint(variables_in(text, item.value_at[key]))
