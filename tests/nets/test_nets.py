@@ -1,0 +1,98 @@
+"""Well-known nets, each a spec of a page: the same as the nets that are measured, and they learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.catalogue import LENET, NETS
+from netspec.compile import LEARNING_RATE, LOSS, STEP, Compiler, Purpose, build
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.schema.links import resolve_names
+from netspec.schema.load import load_net
+from netspec.schema.net import NetSpec
+from tests.compile.nets import solver
+
+FOLDER = Path(__file__).parent
+FILES = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))} | {"lenet": LENET}
+LINES = 80
+STEPS = 16
+RATE = 0.003
+
+SMALL: Mapping[str, list[str]] = {
+    "resnet50": ["vars.size=32", "vars.width=4", "vars.classes=4"],
+    "googlenet": ["vars.size=32", "vars.shrink=8", "vars.classes=4", "vars.dropout=0"],
+    "transformer": ["vars.length=8", "vars.symbols=16", "vars.width=16", "vars.heads=2", "vars.depth=2"],
+    "lstm_char": ["vars.length=8", "vars.characters=16", "vars.width=16"],
+    "unet": ["vars.size=16", "vars.width=4", "vars.levels=2"],
+    "lenet": [],
+}
+"""What makes a net of a size that trains in a second."""
+
+
+def structure(spec: NetSpec) -> list[tuple[object, ...]]:
+    """Of each layer its type, what it reads by position, the shape of its output and those of its parameters."""
+    built = build(spec, 1, training=False, judged=False)
+    links = resolve_names(spec).layers
+    position = {name: index for index, name in enumerate([*spec.inputs, *(link.name for link in links)])}
+    states: dict[str, list[tuple[int, ...]]] = {}
+    for name, info in built.builder.states.items():
+        states.setdefault(name.rpartition("/")[0], []).append(info.value.shape)
+    return [
+        (
+            getattr(link.fields, "type", ""),
+            tuple(position[source] for source in link.sources),
+            built.values[link.name].shape,
+            tuple(states.get(link.name, ())),
+        )
+        for link in links
+    ]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_net_is_a_page(name):
+    lines = [line for line in FILES[name].read_text(encoding="utf-8").splitlines() if line.strip()]
+    assert len(lines) < LINES
+    assert max(map(len, lines)) <= 120
+
+
+@pytest.mark.parametrize("name", sorted(FILES.keys() & NETS.keys() - {"lenet"}))
+def test_a_net_is_layer_by_layer_the_one_that_is_measured(name):
+    assert structure(load_net(FILES[name])) == structure(load_net(NETS[name].file))
+
+
+def test_the_u_net_has_the_parameters_of_the_paper_s():
+    """Counted by hand from figure 1: 3x3 and 2x2 kernels with biases, a 1x1 kernel at the end."""
+    widths = [64, 128, 256, 512, 1024]
+    pairs = list(zip([1, *widths], widths, strict=False))
+    down = sum(9 * (a * b + b * b) + 2 * b for a, b in pairs)
+    up = sum(4 * 2 * b * b + b + 9 * (2 * b * b + b * b) + 2 * b for b in widths[:-1])
+    states = build(load_net(FILES["unet"]), 1, training=False).builder.states.values()
+    assert sum(info.value.type.size for info in states) == down + up + 64 * 2 + 2
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_net_learns_a_batch_by_heart(name):
+    """Made-up samples: noise, and labels by chance; of pixels, whether they are bright."""
+    spec = load_net(FILES[name], SMALL[name])
+    compiler = Compiler(spec, solver=solver("Adam", learning_rate=RATE), seed=1)
+    random = np.random.default_rng(0)
+    fed = {
+        input_: random.normal(size=(8, *one.shape)).astype(np.float32)
+        if one.dtype == "float32"
+        else random.integers(0, 2, (8, *one.shape)).astype(np.int32)
+        for input_, one in spec.inputs.items()
+    }
+    if fed["label"].ndim == 3:
+        fed["label"] = (fed["image"][:, 0] > 0).astype(np.int32)
+    program = compiler.program(Purpose.TRAIN, 8)
+    wanted = compiler.graph(Purpose.TRAIN, 8).inputs()
+    losses = []
+    for step in range(STEPS):
+        special = {LEARNING_RATE: np.array(RATE), STEP: np.array(step + 1.0), RNG_INPUT: np.array([1, step, 0])}
+        losses.append(float(program({key: one for key, one in {**fed, **special}.items() if key in wanted})[LOSS]))
+    assert losses[-1] < 0.8 * losses[0], losses
+    assert np.mean(losses[STEPS // 2 :]) < np.mean(losses[: STEPS // 2]), losses
