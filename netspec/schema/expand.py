@@ -91,7 +91,8 @@ class Expander:
             entries = tree.get(key)
             for index, entry in enumerate(entries if isinstance(entries, Seq) else ()):
                 if isinstance(entry, Map):
-                    self._rename(entry, "from", names, f"{self.path}{key}.{index}.from")
+                    for field_ in ("from", "sample_weight"):
+                        self._rename(entry, field_, names, f"{self.path}{key}.{index}.{field_}")
 
     def _check_names(self) -> None:
         for name in self._blocks:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from netspec.schema.blocks import Condition, Repeat
 from netspec.schema.data import SOURCES, TRANSFORMS
 from netspec.schema.named import Name, Names
-from netspec.schema.spec import Member, Registry, Spec
+from netspec.schema.spec import Member, Registry, Spec, describe, problem
 
 Multiplier = Annotated[float, Field(ge=0)] | dict[str, Annotated[float, Field(ge=0)]]
 """A factor for all parameters of a layer, or one for each parameter by its name (`{kernel: 1, bias: 2}`)."""
