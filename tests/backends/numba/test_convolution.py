@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from netspec.backends.base import missing_backends
 from netspec.backends.numba import convolution
 from netspec.backends.numba.convolution import BATCH_LAST, why_not
+from netspec.compile import Compiler, Purpose
 from netspec.graph.fused import Anchored, Step
 from netspec.graph.kernel import candidates
 from netspec.graph.op import Op
@@ -16,6 +21,8 @@ from netspec.graph.types import DType, TensorType
 from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.layers.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGather, MaxPoolGrad
 from netspec.layers.window import Window
+from netspec.schema.load import load_net
+from netspec.solvers.sgd import SGD
 from tests.backends.numba.run import by_numba, by_reference, node_of
 
 RANDOM = np.random.default_rng(7)
@@ -107,6 +114,19 @@ def test_a_convolution_and_its_gradients_are_declined_together(
     assert convolution.ConvolutionBatchLast().why_not(conv, x, w) == why
     assert convolution.ConvolutionInputGradientBatchLast().why_not(ConvInputGrad(conv, x), y, w) == why
     assert convolution.ConvolutionWeightGradientBatchLast().why_not(ConvWeightGrad(conv, w), y, x) == why
+
+
+@pytest.mark.skipif(bool(missing_backends(["onednn"])), reason="no other kernel takes bfloat16")
+def test_in_bfloat16_a_kernel_that_takes_it_is_cheaper_and_the_plan_says_so() -> None:
+    net = load_net(Path(__file__).parents[3] / "model_zoo/lenet_mnist/net.yaml")
+    solver = SGD.model_validate({"type": "SGD"})
+    for dtype, backend in ((DType.FLOAT32, "numba"), (DType.BFLOAT16, "onednn")):
+        plan = Compiler(net, solver=solver, device="null", dtype=dtype).plan(Purpose.TRAIN, 64)
+        chosen = {node.op.name: one for node, one in plan.choices.items() if node.scope.layer == "conv2"}
+        assert {chosen[name].kernel.backend for name in ("Conv+Add", "ConvInputGrad", "ConvWeightGrad")} == {backend}
+    reasons = dict(chosen["Conv+Add"].declined)
+    (told,) = (reason for label, reason in reasons.items() if label.startswith("numba:ConvolutionBatchLast"))
+    assert re.fullmatch(r"is rated slower: [\d,.]+ µs(?: and [\d,.]+ µs of copies)? to [\d,.]+ µs.*", told)
 
 
 def test_narrow_vectors_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

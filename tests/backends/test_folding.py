@@ -1,0 +1,52 @@
+"""Real nets with batch normalization folded into their weights predict what they predict without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netspec.compile import PASSES, Compiler, Purpose, planning
+from netspec.graph.ops.normalization import BatchNormalization
+from netspec.graph.plan import Plan
+from netspec.graph.verify import verify, verify_layouts
+from netspec.passes.absorb import Absorb
+from netspec.schema.load import load_net
+
+NETS = Path(__file__).parents[2] / "benchmarks/nets"
+
+
+def per_run(plan: Plan) -> int:
+    """The arithmetic of each run."""
+    nodes = [node for node in plan.order[plan.steady :] if node in plan.choices]
+    return sum(node.op.flops(*(value.type for value in node.inputs)) for node in nodes)
+
+
+@pytest.mark.parametrize(("name", "batch"), [("resnet20", 4), ("resnet50", 1)])
+def test_a_folded_net_predicts_the_same(name: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(3)
+    compiler = Compiler(load_net(NETS / f"{name}.yaml"))
+    for state in (*compiler.names("statistic"), *compiler.names("parameter")):
+        shape = compiler.info[state].value.shape
+        if len(shape) == 1:  # means, variances, factors and offsets, that each does something
+            compiler.states.assign(state, random.uniform(0.5, 1.5, shape))
+    folded = compiler.program(Purpose.PREDICT, batch)
+    monkeypatch.setattr(planning, "PASSES", tuple(one for one in PASSES if not isinstance(one, Absorb)))
+    other = Compiler(load_net(NETS / f"{name}.yaml"))
+    for state in compiler.states:
+        other.states.assign(state, compiler.states[state])
+    unfolded = other.program(Purpose.PREDICT, batch)
+    for plan in (folded.plan, unfolded.plan):
+        verify_layouts(verify(plan.graph), plan.layouts)
+    assert any(isinstance(node.op, BatchNormalization) for node in compiler.graph(Purpose.PREDICT, batch).nodes())
+    assert per_run(folded.plan) < per_run(unfolded.plan)
+
+    inputs = {key: random.standard_normal(value.shape, np.float32) for key, value in folded.inputs.items()}
+    for label, expected in unfolded(inputs).items():
+        got = folded(inputs)[label]
+        assert np.isfinite(expected).all()
+        # Each weight is rounded once more (6e-8), in up to 50 layers one after another, and so are sums of hundreds of
+        # terms: errors grow as the roots of both.
+        np.testing.assert_allclose(got, expected, atol=2e-5 * float(np.abs(expected).max()), rtol=0)
+        assert not np.array_equal(got, expected), "nothing was folded"
