@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from netspec.backends.numba.intrinsics import bits, from_bits, maximum
+from netspec.backends.numba.native import INLINED, REASSOCIATE
 from netspec.graph.ops.random import LOW, MULTIPLIERS, ROUNDS, WEYL
 
 __all__ = [
@@ -63,13 +64,12 @@ M0, M1, W0, W1 = WORD(MULTIPLIERS[0]), WORD(MULTIPLIERS[1]), WORD(WEYL[0]), WORD
 UNIT = 2.0**-24
 
 
-def inlined(function: Callable[..., Any]) -> Any:
-    """Compile for inlining; products and sums may become one instruction, nothing else changes."""
-    return njit(forceinline=True, error_model="numpy", fastmath={"contract"})(function)
+def inlined(function: Callable[..., Any], flags: frozenset[str] = frozenset({"contract"})) -> Any:
+    """Compile for inlining; by default products and sums may become one instruction, and nothing else changes."""
+    return njit(**INLINED, fastmath=set(flags))(function)
 
 
-@njit(forceinline=True, error_model="numpy", fastmath={"contract", "nsz", "reassoc"})
-def add_float32(a: Any, b: Any) -> Any:
+def _add(a: Any, b: Any) -> Any:
     """a + b in any order among other such sums: in a loop, vectors of partial sums."""
     return a + b
 
@@ -80,7 +80,8 @@ def maximum_float32(a: Any, b: Any) -> Any:
     return maximum(a, b)
 
 
-add_float64, maximum_float64 = add_float32, maximum_float32
+add_float32 = add_float64 = inlined(_add, REASSOCIATE)
+maximum_float64 = maximum_float32
 
 
 @inlined
