@@ -26,6 +26,10 @@ CACHE = 1 << 20
 """Bytes that a core's own cache holds."""
 
 
+Example: TypeAlias = tuple[Op, tuple[TensorType, ...]]
+"""An op and the types of its operands."""
+
+
 @dataclass(frozen=True)
 class Buffers:
     """The memory a kernel is bound to: arrays of the operands, and of the results that anybody reads."""
@@ -51,6 +55,14 @@ class Kernel:
     def label(self) -> str:
         """`backend:KernelClass`, as `netspec plan --kernels` prints it."""
         return f"{self.backend}:{type(self).__name__}"
+
+    def absent(self) -> str | None:
+        """Why it can take nothing on this machine, such as a processor without certain instructions; None if it can."""
+        return None
+
+    def samples(self) -> Sequence[Example]:
+        """Calls that it takes, for the registry-wide tests: only where no sample of a layer or an op is one."""
+        return ()
 
     def why_not(self, op: Any, *types: TensorType) -> str | None:
         """Why this kernel cannot take the op with operands of these types; None if it can."""
@@ -173,6 +185,11 @@ def kernel(*ops: type[Op], backend: str, rank: int) -> Callable[[type[Kernel]], 
         return cls
 
     return register
+
+
+def registered(backends: Sequence[str]) -> list[Kernel]:
+    """All kernels of these backends."""
+    return list(dict.fromkeys(one for several in _kernels.values() for one in several if one.backend in backends))
 
 
 def kernels_for(op: type[Op], backends: Iterable[str]) -> list[Kernel]:

@@ -6,7 +6,7 @@ takes it is tested too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from netspec.backends.base import Device
 from netspec.backends.calls import Calls
 from netspec.backends.device import DEVICES, open_device
 from netspec.errors import NetspecError
-from netspec.graph.kernel import Buffers, Kernel, Thunk, candidates, kernels_for
+from netspec.graph.kernel import Buffers, Kernel, Thunk, candidates, kernels_for, registered
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.ops.shape import Reorder
 from netspec.graph.ops.source import Input
@@ -26,9 +26,10 @@ from netspec.graph.plan import aligned
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node, Value
 from tests.interpret import evaluate
-from tests.registry.op_calls import Call, calls, name
+from tests.registry.op_calls import Call, call, calls, name, numbers
 
-DTYPES = (DType.FLOAT32, DType.FLOAT64)
+MOST = {DType.FLOAT32: 2, DType.FLOAT64: 1}
+"""So many calls of each op that the cases make, beside its samples; in float64 the same code runs with another type."""
 
 RELATIVE = {DType.FLOAT32: 2e-5, DType.FLOAT64: 1e-12}
 """Of the greatest number of a result: some hundred terms, added in another order, with fused multiplications or not."""
@@ -50,18 +51,33 @@ def devices() -> dict[str, Device]:
     return found
 
 
+def all_calls() -> Iterator[Call]:
+    """The calls that kernels are tried on, in both precisions."""
+    for dtype, most in MOST.items():
+        for made in calls(dtype, most):
+            if not (made.op.traits.source or made.op.traits.view):
+                yield made
+
+
+def own_calls(one: Kernel) -> Iterator[Call]:
+    """The samples that the kernel brings along."""
+    for op, types in one.samples():
+        yield call(op, *(numbers(*kind.shape, offset=0.1 * i).astype(str(kind.dtype)) for i, kind in enumerate(types)))
+
+
 @cache
 def accepting() -> list[tuple[str, Kernel, Call]]:
-    """Every (device, kernel, call) that the kernel takes."""
-    return [
-        (label, one, made)
-        for label, device in devices().items()
-        for dtype in DTYPES
-        for made in calls(dtype, 2)
-        if not (made.op.traits.source or made.op.traits.view)
-        for one in kernels_for(type(made.op), device.kernels)
-        if one.why_not(made.op, *(value.type for value in made.node.inputs)) is None
-    ]
+    """Every (device, kernel, call) that the kernel takes; of devices with arrays of one library, one tries a kernel."""
+    found: dict[tuple[Any, Kernel, Call], str] = {}
+    every = list(all_calls())
+    for label, device in devices().items():
+        library = getattr(device, "xp", label)
+        tried = [(one, made) for made in every for one in kernels_for(type(made.op), device.kernels)]
+        tried += [(one, made) for one in registered(device.kernels) for made in own_calls(one)]
+        for one, made in tried:
+            if one.why_not(made.op, *(value.type for value in made.node.inputs)) is None:
+                found.setdefault((library, one, made), label)
+    return [(label, one, made) for (_, one, made), label in found.items()]
 
 
 def case_id(case: tuple[str, Kernel, Call]) -> str:
@@ -284,7 +300,13 @@ def test_may_write_over_an_operand_where_the_op_says_so(case: tuple[str, Kernel,
 
 @pytest.mark.parametrize("label", devices())
 def test_each_call_of_each_op_finds_a_kernel(label: str) -> None:
-    for dtype in DTYPES:
-        for made in calls(dtype, 2):
-            if not (made.op.traits.source or made.op.traits.view):
-                candidates(made.node, devices()[label].kernels)  # raises with the reasons of all
+    for made in all_calls():
+        candidates(made.node, devices()[label].kernels)  # raises with the reasons of all
+
+
+@pytest.mark.parametrize("label", devices())
+def test_each_kernel_takes_a_call(label: str) -> None:
+    """Else nothing here says that it computes what it should."""
+    taken = {one for _, one, _ in accepting()}
+    idle = [one.label for one in registered(devices()[label].kernels) if one not in taken and one.absent() is None]
+    assert idle == [], "no layer, op or sample reaches them: give the kernels `samples`"

@@ -13,13 +13,14 @@ from typing import Any
 
 from netspec.backends.numba import native
 from netspec.backends.numba.native import Pointer, Size
-from netspec.graph.fused import Anchored
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.fused import Anchored, Step
+from netspec.graph.kernel import Buffers, Example, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.ops import elementwise, functions
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
+from netspec.layers.window import Window
 
 SAMPLES = 64
 """Of a tile: `tiles.LANES · tiles.SIDE_BY_SIDE`."""
@@ -97,6 +98,22 @@ def has_wide_vectors() -> bool:
     return bool(llvm.get_host_cpu_features().get("avx512f"))
 
 
+def _too_narrow() -> str | None:
+    return None if has_wide_vectors() else "the processor has no AVX-512"
+
+
+class BatchLast(Kernel):
+    """Base of the kernels here."""
+
+    def absent(self) -> str | None:
+        return _too_narrow()
+
+
+_SAMPLE = Conv(Window((3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1)))
+_X, _W, _Y = (TensorType(shape, DType.FLOAT32) for shape in ((SAMPLES, 4, 5, 4), (5, 4, 3, 3), (SAMPLES, 5, 3, 2)))
+"""A small call that the kernels take."""
+
+
 def why_not(conv: Conv, x: TensorType, w: TensorType) -> str | None:
     """Why a convolution and its gradients are not for these kernels; one answer for all three: they share a layout."""
     window = conv.window
@@ -112,9 +129,7 @@ def why_not(conv: Conv, x: TensorType, w: TensorType) -> str | None:
     if filters % 16 == 0:
         return f"{filters} filters fill vectors of 16"
     fits = rows_of(filters) and rows_of_products(filters, window.size[1]) and (channels == 1 or rows_of(channels))
-    if not fits:
-        return f"no tile divides {filters} filters and {channels} channels"
-    return None if has_wide_vectors() else "the processor has no AVX-512"
+    return _too_narrow() if fits else f"no tile divides {filters} filters and {channels} channels"
 
 
 def _steps(array: Any) -> list[int]:
@@ -133,8 +148,13 @@ def _zero() -> Any:
 
 
 @kernel(Conv, Anchored, backend="numba", rank=20)
-class ConvolutionBatchLast(Kernel):
+class ConvolutionBatchLast(BatchLast):
     """y = x ∗ w, + bias, ReLU."""
+
+    def samples(self) -> Sequence[Example]:
+        bias = Step(elementwise.Add(), (0, 1))
+        with_bias = Anchored(_SAMPLE, 2, (bias, Step(functions.Relu(), (2,))))
+        return (_SAMPLE, (_X, _W)), (with_bias, (_X, _W, TensorType((5, 1, 1), DType.FLOAT32)))
 
     def why_not(self, op: Any, *types: TensorType) -> str | None:
         if isinstance(op, Conv):
@@ -174,8 +194,11 @@ def _is_bias(op: Anchored, types: Sequence[TensorType]) -> bool:
 
 
 @kernel(ConvInputGrad, backend="numba", rank=20)
-class ConvolutionInputGradientBatchLast(Kernel):
+class ConvolutionInputGradientBatchLast(BatchLast):
     """dx from dy and w."""
+
+    def samples(self) -> Sequence[Example]:
+        return ((ConvInputGrad(_SAMPLE, _X), (_Y, _W)),)
 
     def why_not(self, op: ConvInputGrad, *types: TensorType) -> str | None:
         _, w = types
@@ -197,8 +220,11 @@ class ConvolutionInputGradientBatchLast(Kernel):
 
 
 @kernel(ConvWeightGrad, backend="numba", rank=20)
-class ConvolutionWeightGradientBatchLast(Kernel):
+class ConvolutionWeightGradientBatchLast(BatchLast):
     """dw from dy and x."""
+
+    def samples(self) -> Sequence[Example]:
+        return ((ConvWeightGrad(_SAMPLE, _W), (_Y, _X)),)
 
     def why_not(self, op: ConvWeightGrad, *types: TensorType) -> str | None:
         dy, x = types

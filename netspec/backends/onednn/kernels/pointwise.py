@@ -17,12 +17,12 @@ from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Plac
 from netspec.backends.onednn.kernels.epilogue import COMMUTATIVE, ORDERED, UNARY
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.pointwise import binary, eltwise_backward, eltwise_forward, reduction
-from netspec.graph.kernel import kernel
+from netspec.graph.kernel import Example, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Op
 from netspec.graph.ops import elementwise, functions, special
 from netspec.graph.ops.reduce import ReduceMax, ReduceMean, ReduceSum
-from netspec.graph.types import TensorType
+from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 FUNCTIONS: Mapping[type[Op], Callable[[Any], Any]] = {
@@ -121,6 +121,10 @@ class Function(Single):
 class LongFunction(Function):
     """Of many numbers, a function that takes long: in half of the time of the compiled one."""
 
+    def samples(self) -> Sequence[Example]:
+        x = TensorType((FEWEST // 128, 128), DType.FLOAT32)
+        return (functions.Softplus(), (x,)), (special.Gelu(), (x,))
+
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         few = types[0].size < FEWEST
         return f"oneDNN's is no faster for {types[0].size} elements" if few else super().declines(op, types)
@@ -175,6 +179,9 @@ class Reduce(Single):
 @kernel(*REDUCTIONS, backend="onednn", rank=6)
 class ShortRows(Reduce):
     """Sums and means of many short rows of a matrix. (What has more axes may lie so that they are no rows.)"""
+
+    def samples(self) -> Sequence[Example]:
+        return tuple((op((1,)), (TensorType((LEAST // 32, 32), DType.FLOAT32),)) for op in REDUCTIONS)
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (x,) = types

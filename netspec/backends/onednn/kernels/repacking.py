@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Packed, Place
+from netspec.backends.onednn.constants import Arg, Tag
+from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Packed, Place, desc, engine
+from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.pointwise import reorder
-from netspec.graph.kernel import kernel
-from netspec.graph.layout import Layout, Signature
+from netspec.graph.kernel import Example, kernel
+from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.ops.shape import Reorder
-from netspec.graph.types import TensorType
+from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 
 @kernel(Reorder, backend="onednn", rank=10)
 class Repacking(OneDnnKernel):
     """A plain value packed, or a packed one plain."""
+
+    def samples(self) -> Sequence[Example]:
+        kind = TensorType((2, 20, 3, 5), DType.FLOAT32)  # 20 channels do not fill blocks of 16
+        packed = Packed(desc(kind, PLAIN), MemoryDesc.tagged(engine(), kind.shape, Tag.ABCD_B16))
+        layout = Layout(form=packed)
+        return (Reorder(target=layout), (kind,)), (Reorder(source=layout), (kind,))
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         packed = isinstance(op.source.form, Packed) or isinstance(op.target.form, Packed)
