@@ -34,6 +34,11 @@ def missing_backends(names: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def rounds_more(name: str) -> bool:
+    """Whether a backend's kernels round more than sums of products in some order do."""
+    return bool(getattr(import_module(f"netspec.backends.{name}"), "ROUNDS_MORE", False))
+
+
 def numpy_type(dtype: DType) -> str:
     """NumPy's name of an element type, made known to NumPy if it is not its own."""
     if dtype == DType.BFLOAT16:
@@ -53,12 +58,14 @@ class Device:
     """Who measures where several kernels can serve; without one, they rate themselves."""
     narrow: ClassVar[tuple[DType, ...]] = ()
     """Types of fewer bits than float32 that values may lie in."""
+    direct: bool = False
+    """Whether to leave out the backends that round more than direct sums (`ROUNDS_MORE` of their packages)."""
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:
         """Those of `backends` that can be used here."""
         missing = missing_backends(self.backends)
-        return tuple(name for name in self.backends if name not in missing)
+        return tuple(name for name in self.backends if name not in missing and not (self.direct and rounds_more(name)))
 
     def allocate(self, nbytes: int) -> Any:
         """Memory for so many bytes, all zero."""

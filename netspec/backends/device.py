@@ -18,7 +18,7 @@ from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.plan import ALIGNMENT
 from netspec.graph.types import DType, TensorType
 
-CPU_BACKENDS = ("reference", "numba", "onednn")
+CPU_BACKENDS = ("reference", "numba", "onednn", "winograd")
 """Backends with kernels for the processor; a package `backends/NAME` whose module `kernels` registers them."""
 
 
@@ -126,11 +126,12 @@ DEVICES: dict[str, type[Device]] = {
 }
 
 
-def open_device(name: str = "auto", autotune: str = "off") -> Device:
-    """The device called `name`; `auto` is the fastest there is. `autotune` is `off`, `quick` or `full`.
+def open_device(name: str = "auto", autotune: str = "off", rounding: str = "fast") -> Device:
+    """The device called `name`; `auto` is the fastest there is.
 
-    That is the processor, as long as the GPU has none but reference kernels. Raises `InputError` for an unknown name,
-    or for a device that is not on this machine.
+    `autotune` is `off`, `quick` or `full`; `rounding` is `fast` or `direct` (see `CompileSpec`). `auto` is the
+    processor, as long as the GPU has none but reference kernels. Raises `InputError` for an unknown name, or for a
+    device that is not on this machine.
     """
     if name == "auto":
         name = "cpu"
@@ -142,6 +143,7 @@ def open_device(name: str = "auto", autotune: str = "off") -> Device:
         )
     _check_mask()
     device = DEVICES[name]()
+    device.direct = rounding == "direct"
     device.load_kernels()
     if autotune != "off":
         from netspec.backends.tuning import Tuner

@@ -126,6 +126,7 @@ def costs(
     dtype: DType = DType.FLOAT32,
     solver: SolverSpec | None = None,
     autotune: str = "off",
+    rounding: str = "fast",
     loop: LoopSpec | None = None,
 ) -> Costs:
     """Plan a net for batches of a size; with a solver also the training step, within the memory that `loop` gives it.
@@ -133,7 +134,8 @@ def costs(
     With `autotune`, kernels are the winners of races that were run before: planning runs none. Raises `SpecError` where
     the net is wrong, or the step does not fit into its memory budget.
     """
-    compiler = Compiler(net, dtype=dtype, solver=solver, device=open_device("null", autotune), loop=loop)
+    opened = open_device("null", autotune, rounding)
+    compiler = Compiler(net, dtype=dtype, solver=solver, device=opened, loop=loop)
     purposes = [
         *([Purpose.TRAIN] if solver else []),
         *([Purpose.TEST] if net.losses or net.metrics else []),

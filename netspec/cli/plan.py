@@ -44,7 +44,7 @@ def plan(
     """
     check_batch(batch_size)
     from netspec.cli.costs import costs
-    from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of
+    from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of, rounding_of
     from netspec.schema.train import TrainSpec
     from netspec.solvers.base import SolverSpec
 
@@ -61,6 +61,7 @@ def plan(
         dtype=precision_of(found),
         solver=solver,
         autotune=autotune or autotune_of(found),
+        rounding=rounding_of(found),
         loop=loop,
     )
     if as_json:

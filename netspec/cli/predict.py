@@ -56,12 +56,18 @@ def predict(
     target = writable(Path(output_file), "--output")
     from netspec.cli.arrays import read_npz, write_npz
     from netspec.cli.prepared import note_preparation
-    from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of
+    from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of, rounding_of
     from netspec.train.model import load
 
     found = load_spec(spec, overrides or ())
-    level = autotune or autotune_of(found)
-    model = load(net_of(found), weights, device=device, precision=str(precision_of(found)), autotune=level)
+    model = load(
+        net_of(found),
+        weights,
+        device=device,
+        precision=str(precision_of(found)),
+        autotune=autotune or autotune_of(found),
+        rounding=rounding_of(found),
+    )
     outputs = model.predict(read_npz(Path(input_file)), batch_size)
     write_npz(target, outputs)
     note_preparation(model, model.preparation.in_training(found))

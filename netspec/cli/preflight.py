@@ -65,9 +65,8 @@ def _check_training(spec: TrainSpec) -> None:
         problems += _unknown_inputs(spec.net, path, split)
     compiler: Compiler | None = None
     try:
-        compiler = Compiler(
-            spec.net, solver=spec.solver, dtype=precision_of(spec), device=open_device("null", spec.compile.autotune)
-        )
+        opened = open_device("null", spec.compile.autotune, spec.compile.rounding)
+        compiler = Compiler(spec.net, solver=spec.solver, dtype=precision_of(spec), device=opened)
     except InputError as error:
         problems += error.problems
     if problems or compiler is None:

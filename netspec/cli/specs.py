@@ -13,7 +13,7 @@ from netspec.schema.load import load_spec
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
 
-__all__ = ["autotune_of", "load_spec", "net_of", "precision_of", "read_net"]
+__all__ = ["autotune_of", "load_spec", "net_of", "precision_of", "read_net", "rounding_of"]
 
 
 def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
@@ -24,6 +24,11 @@ def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
 def autotune_of(spec: NetSpec | TrainSpec) -> str:
     """Whether kernels race: as a training file says; a net's do not."""
     return spec.compile.autotune if isinstance(spec, TrainSpec) else "off"
+
+
+def rounding_of(spec: NetSpec | TrainSpec) -> str:
+    """Whether kernels may round more than direct sums: as a training file says; a net's may."""
+    return spec.compile.rounding if isinstance(spec, TrainSpec) else "fast"
 
 
 def precision_of(spec: NetSpec | TrainSpec) -> DType:

@@ -152,6 +152,7 @@ def time_net(
     dtype: DType = DType.FLOAT32,
     device: str = "auto",
     autotune: str = "off",
+    rounding: str = "fast",
     steps: int | None = None,
     loop: LoopSpec | None = None,
 ) -> Timing:
@@ -161,7 +162,7 @@ def time_net(
     `InputError` where the net is wrong, `RunError` where it does not run.
     """
     start = perf_counter()
-    opened = open_device(device, autotune)
+    opened = open_device(device, autotune, rounding)
     compiler = Compiler(net, solver=solver, dtype=dtype, device=opened, loop=loop)
     purpose = Purpose.TRAIN if solver else Purpose.PREDICT
     try:

@@ -16,6 +16,7 @@ from netspec.schema.spec import Spec, describe, problem
 
 Count = Annotated[int, Field(ge=0)]
 AutotuneLevel = Literal["off", "quick", "full"]
+RoundingLevel = Literal["fast", "direct"]
 
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -107,6 +108,9 @@ class CompileSpec(Spec):
     """race the kernels that can do the same, and remember this machine's winners: `quick` spends about two seconds,
     `full` races every one at length. Another winner may round otherwise; with the same ones results are bitwise the
     same"""
+    rounding: RoundingLevel = "fast"
+    """`direct`: no kernels that round more than sums of products do. `fast`: also those that do with fewer products, as
+    convolutions can, and round about five times as much: some 1e-6 of a result instead of 3e-7"""
 
 
 def _net(value: object) -> object:

@@ -12,7 +12,7 @@ import numpy as np
 from netspec.errors import InputError, did_you_mean
 from netspec.graph.types import DType, TensorType
 from netspec.schema.scalars import MAX_INT
-from netspec.schema.train import AutotuneLevel
+from netspec.schema.train import AutotuneLevel, RoundingLevel
 
 PRECISIONS = ("float32", "float64", "bfloat16")
 
@@ -32,6 +32,11 @@ def precision_of(given: object) -> DType:
 def autotune_of(given: object) -> str:
     """Whether kernels race."""
     return _one_of("autotune", given, get_args(AutotuneLevel))
+
+
+def rounding_of(given: object) -> str:
+    """Whether kernels may round more than direct sums."""
+    return _one_of("rounding", given, get_args(RoundingLevel))
 
 
 def _one_of(name: str, given: object, known: Sequence[str]) -> str:

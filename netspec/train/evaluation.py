@@ -109,7 +109,7 @@ def test(source: Source, weights: str | Path, overrides: Overrides = (), *, devi
     What the training data taught (class names, means) comes with the weights; else the training data is read again.
     """
     spec = with_test_data(source, overrides)
-    opened = open_device(device, spec.compile.autotune)
+    opened = open_device(device, spec.compile.autotune, spec.compile.rounding)
     compiler = Compiler(spec.net, dtype=DType(spec.train.precision), device=opened, seed=spec.train.seed)
     learned = Preparation.from_meta(load_weights(compiler, weights).meta).learned
     return evaluate_on(spec, compiler, learned)

@@ -20,7 +20,15 @@ from netspec.schema.load import Source, load_spec
 from netspec.schema.net import NetSpec
 from netspec.schema.provenance import canonical_yaml
 from netspec.schema.train import TrainSpec
-from netspec.train.arguments import autotune_of, device_of, path_of, precision_of, state_value, whole_number
+from netspec.train.arguments import (
+    autotune_of,
+    device_of,
+    path_of,
+    precision_of,
+    rounding_of,
+    state_value,
+    whole_number,
+)
 from netspec.train.inputs import checked_inputs
 from netspec.train.preparation import Preparation
 
@@ -146,6 +154,7 @@ def load(
     device: str = "auto",
     precision: str = "float32",
     autotune: str = "off",
+    rounding: str = "fast",
     seed: int = 1,
 ) -> Model:
     """A model from a net file (or a training file, whose net is taken), with weights from a file or fresh ones.
@@ -154,7 +163,7 @@ def load(
     """
     spec = net if isinstance(net, NetSpec) else net_of(load_spec(net))
     dtype, first = precision_of(precision), whole_number("seed", seed, least=0)
-    opened = open_device(device_of(device), autotune_of(autotune))
+    opened = open_device(device_of(device), autotune_of(autotune), rounding_of(rounding))
     compiler = Compiler(spec, dtype=dtype, device=opened, seed=first)
     model = Model(spec, compiler)
     if weights is not None:

@@ -114,7 +114,7 @@ def run(
 def trainer(spec: TrainSpec, device: str) -> Compiler:
     """The compiler of a training's net and solver."""
     assert isinstance(spec.solver, SolverSpec)
-    loop, opened = spec.train, open_device(device_of(device), spec.compile.autotune)
+    loop, opened = spec.train, open_device(device_of(device), spec.compile.autotune, spec.compile.rounding)
     precision = DType(loop.precision)
     return Compiler(spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from netspec.backends.base import rounds_more
 from netspec.backends.device import CPU_BACKENDS, open_device
 from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
 from netspec.graph.ops.random import RNG_INPUT
@@ -54,7 +55,7 @@ def by_reference(name: str) -> list[float]:
     return losses(*NETS[name], device="reference")
 
 
-@pytest.mark.parametrize("without", ["", "onednn", "numba"])
+@pytest.mark.parametrize("without", ["", "winograd", "onednn", "numba"])
 @pytest.mark.parametrize("name", NETS)
 def test_the_loss_curve_is_that_of_the_reference(name: str, without: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path, batch, steps, rate = NETS[name]
@@ -66,7 +67,9 @@ def test_the_loss_curve_is_that_of_the_reference(name: str, without: str, monkey
     got = losses(path, batch, steps, rate, device="cpu")
     assert got == losses(path, batch, steps, rate, device="cpu"), "bitwise the same from run to run"
     # Sums in another order: 1e-7 a step at first, then as much more as training itself spreads differences.
-    np.testing.assert_allclose(got, expected, rtol=1e-4)
+    # Some kernels round five times as much as sums do.
+    more = any(map(rounds_more, left))
+    np.testing.assert_allclose(got, expected, rtol=5e-4 if more else 1e-4)
     assert abs(got[0] - expected[0]) < 1e-6 * expected[0]
 
 

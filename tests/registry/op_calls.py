@@ -23,7 +23,7 @@ from netspec.graph.ops import elementwise, functions, linear, logic, normalizati
 from netspec.graph.ops.source import Constant, Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
-from netspec.layers.convolution import Conv
+from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.layers.local_response import LRN
 from netspec.layers.transposed import ConvTranspose
 from netspec.layers.window import Window
@@ -64,6 +64,8 @@ def numbers(*sizes: int, low: float = -2.0, high: float = 2.0, offset: float = 0
 _CONV = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
 _TRANSPOSED = ConvTranspose(_CONV, TensorType((2, 3, 5, 4), DType.FLOAT64))
 _IMAGE, _KERNEL, _RESULT = numbers(2, 3, 5, 4), numbers(4, 3, 3, 3, offset=0.1), numbers(2, 4, 5, 4, offset=0.2)
+_FULL = numbers(1, 32, 12, 12), numbers(32, 32, 3, 3, low=-0.2, high=0.2), numbers(1, 32, 12, 12, offset=0.2)
+"""Operands and gradient of a convolution whose channels fill vectors, and that is large enough for kernels for such."""
 _BIAS, _RELU = Step(elementwise.Add(), (0, 1)), functions.Relu()
 
 _WIDE, _CHANNELS = numbers(2, 3, 5, 4, offset=0.3), (numbers(3, low=0.5), numbers(3, offset=0.1))
@@ -76,6 +78,9 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     (logic.And(), (_TRUE, _TRUE[:, ::-1])),
     (logic.Or(), (_TRUE, _TRUE[:, ::-1])),
     (Anchored(_CONV, 2, (_BIAS,)), (_IMAGE, _KERNEL, numbers(4, 1, 1))),
+    (Anchored(_CONV, 2, (_BIAS, Step(_RELU, (2,)))), (*_FULL[:2], numbers(32, 1, 1))),
+    (ConvInputGrad(_CONV, TensorType(_FULL[0].shape, DType.FLOAT64)), (_FULL[2], _FULL[1])),
+    (ConvWeightGrad(_CONV, TensorType(_FULL[1].shape, DType.FLOAT64)), (_FULL[2], _FULL[0])),
     (Anchored(_CONV, 2, (_BIAS, Step(_RELU, (2,)))), (_IMAGE, _KERNEL, numbers(4, 1, 1))),
     (
         Anchored(_CONV, 2, (_BIAS, Step(elementwise.Add(), (2, 3)), Step(_RELU, (4,)))),

@@ -25,23 +25,25 @@ FLOATS = types.CPointer(types.float32)  # type: ignore[no-untyped-call]  # numba
 ZERO = ir.Constant(VECTOR, [0.0] * LANES)
 
 
-def _place(builder: Any, base: Any, *terms: tuple[Any, Any]) -> Any:
+def place(builder: Any, base: Any, *terms: tuple[Any, Any]) -> Any:
     """base + Σ index · step."""
     for index, step in terms:
         base = builder.add(base, builder.mul(index, step))
     return base
 
 
-def _number(value: int) -> Any:
+def number(value: int) -> Any:
+    """A whole number."""
     return ir.Constant(WORD, value)
 
 
-def _load(builder: Any, array: Any, at: Any) -> Any:
+def load(builder: Any, array: Any, at: Any) -> Any:
+    """A vector from an array."""
     address = builder.bitcast(builder.gep(array, [at]), VECTOR.as_pointer())
     return builder.load(address, align=4)
 
 
-def _spread(builder: Any, array: Any, at: Any) -> Any:
+def spread(builder: Any, array: Any, at: Any) -> Any:
     """A vector of one number."""
     word = ir.IntType(32)
     nothing = ir.Constant(VECTOR, ir.Undefined)
@@ -49,7 +51,8 @@ def _spread(builder: Any, array: Any, at: Any) -> Any:
     return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(word, LANES), [0] * LANES))
 
 
-def _add_product(builder: Any, sums: Any, a: Any, b: Any) -> None:
+def add_product(builder: Any, sums: Any, a: Any, b: Any) -> None:
+    """sums += a · b, rounded once."""
     kind = ir.FunctionType(VECTOR, [VECTOR] * 3)
     fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
     builder.store(builder.call(fma, [a, b, builder.load(sums)]), sums)
@@ -71,30 +74,30 @@ def taps(rows: int, relu: bool) -> Any:
             x, x0, xc, xi, xj, w, w0, wr, wc, wi, wj, bias, b0, br, y, y0, yr, c, i, j = args
             sums = []
             for r in range(rows):
-                start = _spread(builder, bias, _place(builder, b0, (_number(r), br)))
+                start = spread(builder, bias, place(builder, b0, (number(r), br)))
                 sums.append([cgutils.alloca_once_value(builder, start) for _ in range(SIDE_BY_SIDE)])
             with cgutils.for_range(builder, c) as along_c:
-                x_c = _place(builder, x0, (along_c.index, xc))
-                w_c = _place(builder, w0, (along_c.index, wc))
+                x_c = place(builder, x0, (along_c.index, xc))
+                w_c = place(builder, w0, (along_c.index, wc))
                 with cgutils.for_range(builder, i) as along_i:
-                    x_i = _place(builder, x_c, (along_i.index, xi))
-                    w_i = _place(builder, w_c, (along_i.index, wi))
+                    x_i = place(builder, x_c, (along_i.index, xi))
+                    w_i = place(builder, w_c, (along_i.index, wi))
                     with cgutils.for_range(builder, j) as along_j:
-                        x_j = _place(builder, x_i, (along_j.index, xj))
-                        w_j = _place(builder, w_i, (along_j.index, wj))
+                        x_j = place(builder, x_i, (along_j.index, xj))
+                        w_j = place(builder, w_i, (along_j.index, wj))
                         samples = [
-                            _load(builder, x, builder.add(x_j, _number(LANES * side))) for side in range(SIDE_BY_SIDE)
+                            load(builder, x, builder.add(x_j, number(LANES * side))) for side in range(SIDE_BY_SIDE)
                         ]
                         for r in range(rows):
-                            weight = _spread(builder, w, _place(builder, w_j, (_number(r), wr)))
+                            weight = spread(builder, w, place(builder, w_j, (number(r), wr)))
                             for side in range(SIDE_BY_SIDE):
-                                _add_product(builder, sums[r][side], weight, samples[side])
+                                add_product(builder, sums[r][side], weight, samples[side])
             for r in range(rows):
                 for side in range(SIDE_BY_SIDE):
                     found = builder.load(sums[r][side])
                     if relu:  # what is not below 0 stays, NaN with it
                         found = builder.select(builder.fcmp_ordered("<", found, ZERO), ZERO, found)
-                    at = builder.add(_place(builder, y0, (_number(r), yr)), _number(LANES * side))
+                    at = builder.add(place(builder, y0, (number(r), yr)), number(LANES * side))
                     builder.store(found, builder.bitcast(builder.gep(y, [at]), VECTOR.as_pointer()), align=4)
             return context.get_dummy_value()
 
@@ -120,16 +123,16 @@ def products(rows: int, columns: int) -> Any:
             a, a0, ar, ai, b, b0, bk, bi, z, z0, zr, i, n = args
             sums = [[cgutils.alloca_once_value(builder, ZERO) for _ in range(columns)] for _ in range(rows)]
             with cgutils.for_range(builder, i) as along_i:
-                a_i = _place(builder, a0, (along_i.index, ai))
-                b_i = _place(builder, b0, (along_i.index, bi))
-                with cgutils.for_range(builder, builder.sdiv(n, _number(LANES))) as along_n:
-                    a_n = _place(builder, a_i, (along_n.index, _number(LANES)))
-                    b_n = _place(builder, b_i, (along_n.index, _number(LANES)))
-                    others = [_load(builder, b, _place(builder, b_n, (_number(k), bk))) for k in range(columns)]
+                a_i = place(builder, a0, (along_i.index, ai))
+                b_i = place(builder, b0, (along_i.index, bi))
+                with cgutils.for_range(builder, builder.sdiv(n, number(LANES))) as along_n:
+                    a_n = place(builder, a_i, (along_n.index, number(LANES)))
+                    b_n = place(builder, b_i, (along_n.index, number(LANES)))
+                    others = [load(builder, b, place(builder, b_n, (number(k), bk))) for k in range(columns)]
                     for r in range(rows):
-                        one = _load(builder, a, _place(builder, a_n, (_number(r), ar)))
+                        one = load(builder, a, place(builder, a_n, (number(r), ar)))
                         for k in range(columns):
-                            _add_product(builder, sums[r][k], one, others[k])
+                            add_product(builder, sums[r][k], one, others[k])
             kind = ir.FunctionType(FLOAT, [FLOAT, VECTOR])
             across = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.fadd.v{LANES}f32")
             for r in range(rows):
@@ -137,7 +140,7 @@ def products(rows: int, columns: int) -> Any:
                     found = builder.call(
                         across, [ir.Constant(FLOAT, -0.0), builder.load(sums[r][k])], fastmath=["reassoc"]
                     )
-                    at = builder.add(_place(builder, z0, (_number(r), zr)), _number(k))
+                    at = builder.add(place(builder, z0, (number(r), zr)), number(k))
                     builder.store(found, builder.gep(z, [at]))
             return context.get_dummy_value()
 

@@ -1,0 +1,54 @@
+"""Which tiles a convolution is cut into, and where that gains nothing: by an estimate of the work.
+
+In cycles of a core that multiplies and adds a vector of 16 numbers in each, fitted to the layers of the nets in
+`benchmarks/nets` (one thread): where the estimate says 1.3 times as fast as direct, 1.05 to 1.3 were measured, where it
+says 1.9, 1.7 to 2.0.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import ceil
+
+from netspec.backends.numba.minimal import Filtering
+from netspec.graph.kernel import FLOPS_PER_SECOND
+from netspec.graph.types import TensorType
+
+LANES = 16
+PRODUCT = 1.1
+"""Cycles for each vector of products, direct ones too."""
+INPUT, RESULT = 12.0, 22.0
+"""For each point of a tile and each vector of channels: to transform it, and to transform it back."""
+BYTES = 4.0
+"""Of kernels, read and written in a cycle."""
+GAIN = 1.25
+"""How many times as fast it must be at least."""
+
+TILES = {3: (Filtering(4, 3), Filtering(2, 3)), 5: (Filtering(2, 5),)}
+
+
+@cache
+def best(taps: int, filters: int, channels: int, results: TensorType) -> Filtering | str:
+    """The tiles for a convolution with so many results (those that are cut into tiles), or why none gains anything."""
+    batch, _, height, width = results.shape
+    weights = filters * channels
+    direct = PRODUCT * batch * height * width * taps**2 * weights / LANES + 4 * taps**2 * weights / BYTES
+    cycles = {
+        one: _cycles(one, filters, channels, batch * ceil(height / one.outputs) * ceil(width / one.outputs))
+        for one in TILES[taps]
+    }
+    found = min(cycles, key=lambda one: cycles[one])
+    gain = direct / cycles[found]
+    return found if gain >= GAIN else f"{gain:.1f} times as fast as a direct one, too little for what it rounds"
+
+
+def seconds(one: Filtering, filters: int, channels: int, tiles: int) -> float:
+    """What it takes to convolve so many tiles, beside a core that does `FLOPS_PER_SECOND`."""
+    return _cycles(one, filters, channels, tiles) * 2 * LANES / FLOPS_PER_SECOND
+
+
+def _cycles(one: Filtering, filters: int, channels: int, tiles: int) -> float:
+    weights = filters * channels
+    products = PRODUCT * tiles * weights / LANES
+    transforms = tiles * (INPUT * channels + RESULT * filters) / LANES
+    return one.points * (products + transforms + 4 * weights / BYTES)
