@@ -30,8 +30,6 @@ from netspec.passes.steady import steady_nodes
 
 CALL = 5e-7
 """Seconds that a copy takes at least."""
-OWN = "a form of its own"
-"""The wish for an opaque layout of an operand."""
 MARGIN = 0.95
 """What an offer must cost at most, as a share of what the usual kernel's costs, to be taken instead."""
 
@@ -54,17 +52,18 @@ class Assigned:
     seconds: float
     """What a run costs by the ratings of kernels, copies included; of use in comparison alone."""
     avoidable: frozenset[str]
-    """Wishes that some kernel was granted, and that the node could do without: orders of axes, `OWN`."""
+    """Wishes that some kernel was granted, and that the node could do without: orders of axes, a kernel's own forms."""
 
 
 def assign_layouts(graph: Graph, kernels: Kernels, narrow: Narrow | None = None) -> Assigned:
     """The cheapest assignment of those that were tried."""
     chooser = _Chooser(graph, kernels, narrow)
-    best = _Assignment(chooser).run()
-    for wish in sorted(best.avoidable):
-        other = _Assignment(chooser, without=wish).run()
+    first = best = _Assignment(chooser).run()
+    refused: frozenset[str] = frozenset()
+    for wish in sorted(first.avoidable):
+        other = _Assignment(chooser, refused | {wish}).run()
         if other.seconds < best.seconds:
-            best = other
+            best, refused = other, refused | {wish}
     return best
 
 
@@ -167,9 +166,9 @@ class _Costed:
 class _Assignment:
     """One way to assign layouts, as it comes to be: nodes are taken in the order of execution."""
 
-    def __init__(self, chooser: _Chooser, without: str | None = None) -> None:
-        """Offers with the wish `without` are passed over where there are others."""
-        self._chooser, self._without = chooser, without
+    def __init__(self, chooser: _Chooser, refused: frozenset[str] = frozenset()) -> None:
+        """Offers with a wish that is `refused` are passed over where there are others."""
+        self._chooser, self._refused = chooser, refused
         self._new: dict[Value, Value] = {}
         self._layouts: dict[Value, Layout] = {}
         self._choices: dict[Node, Choice] = {}
@@ -266,16 +265,16 @@ class _Assignment:
         return best.offer, _choice(best, costed, declined)
 
     def _allowed(self, offers: list[Offer], operands: Sequence[Value]) -> list[Offer]:
-        return [one for one in offers if self._without not in self._wishes(one, operands)] or offers
+        return [one for one in offers if self._refused.isdisjoint(self._wishes(one, operands))] or offers
 
     def _wishes(self, offer: Offer, operands: Sequence[Value]) -> set[str]:
-        """What an offer asks for: orders of axes other than that of the shape, and `OWN` of what is not steady."""
+        """What an offer asks for: orders of axes other than that of the shape, its own forms of what is not steady."""
         lying = {one.as_stored(None) for one in (*offer.layouts.inputs, *offer.layouts.outputs) if one.form is None}
         own = any(
             layout.form is not None and value.node not in self._steady
             for value, layout in zip(operands, offer.layouts.inputs, strict=True)
         )
-        return {*map(str, lying - {PLAIN}), *([OWN] if own else [])}
+        return {*map(str, lying - {PLAIN}), *([f"forms of {offer.kernel.label}"] if own else [])}
 
     def _onward(self, node: Node, lying: Signature) -> float:
         """What copies cost that the readers of a node's results want at once."""
