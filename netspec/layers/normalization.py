@@ -1,16 +1,16 @@
-"""BatchNormalization and LayerNormalization.
-
-Ioffe and Szegedy 2015, arXiv:1502.03167; Ba, Kiros and Hinton 2016, arXiv:1607.06450.
-"""
+"""Normalization over the batch and over axes of a sample: Batch, Layer, RMS and UnitNormalization."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from netspec.graph.ops import layer_normalization as rows
 from netspec.graph.ops import normalization as ops
+from netspec.graph.ops.elementwise import Maximum, Pow, elementwise
+from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.ops.source import Fill
 from netspec.graph.value import Value
@@ -20,35 +20,23 @@ from netspec.layers.initializers import Initializer, Ones, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
 
+LEAST_SQUARE = 1e-24
+"""Of a vector's length: Keras's 1e-12, which what is shorter is divided by."""
 
-@LAYERS.register
-class BatchNormalization(LayerSpec):
-    """Shift and scale each channel to mean 0 and variance 1, then by a learned offset `beta` and factor `gamma`.
 
-    Input (N, C, …), output the same. In training, mean and variance are those of the batch (per channel, over all other
-    axes), and moving averages of them are kept; in inference, and with `trainable: false`, those averages are used.
-    y = gamma · (x - mean) / √(variance + epsilon) + beta.
-    """
+class Affine(LayerSpec):
+    """Base of normalizations that shift and scale what they have normalized by learned numbers."""
 
-    type: Literal["BatchNormalization"] = "BatchNormalization"
-    axis: int = 1
-    """the axis of the channels. Keras's default, -1, is the same axis in channels-last data"""
-    momentum: float = Field(default=0.99, ge=0, le=1)
-    """share of the old value in the new moving average: moving · momentum + batch · (1 - momentum)"""
     epsilon: float = Field(default=1e-3, gt=0)
-    """added to the variance, so that a constant channel is not divided by 0"""
+    """added to the variance, so that equal numbers are not divided by 0"""
     center: bool = True
     """add the learned offset `beta`"""
     scale: bool = True
     """multiply by the learned factor `gamma`"""
     beta_initializer: Initializer = Zeros()
-    """first values of `beta` (C)"""
+    """first values of `beta`"""
     gamma_initializer: Initializer = Ones()
-    """first values of `gamma` (C)"""
-    moving_mean_initializer: Initializer = Zeros()
-    """first values of `moving_mean` (C)"""
-    moving_variance_initializer: Initializer = Ones()
-    """first values of `moving_variance` (C)"""
+    """first values of `gamma`"""
     beta_regularizer: Regularizer | None = None
     """penalty on `beta`, added to the loss"""
     beta_constraint: Constraint | None = None
@@ -57,6 +45,51 @@ class BatchNormalization(LayerSpec):
     """penalty on `gamma`, added to the loss"""
     gamma_constraint: Constraint | None = None
     """what `gamma` is projected on after each step"""
+
+    def factors(self, net: Builder, x: Value, shape: tuple[int, ...]) -> tuple[Value, Value]:
+        """`gamma` and `beta` of that shape; ones and zeros where they are left out."""
+        gamma, beta = Fill(1.0, x.type.with_shape(*shape))(), Fill(0.0, x.type.with_shape(*shape))()
+        if self.scale:
+            gamma = net.parameter("gamma", shape, self.gamma_initializer, self.gamma_regularizer, self.gamma_constraint)
+        if self.center:
+            beta = net.parameter("beta", shape, self.beta_initializer, self.beta_regularizer, self.beta_constraint)
+        return gamma, beta
+
+
+def moved_last(x: Value, axes: tuple[int, ...], made: Callable[[Value], Value]) -> Value:
+    """What `made` makes of `x` with `axes` as the last ones, in their order, with the axes where they were."""
+    rank = len(x.shape)
+    order = (*(axis for axis in range(rank) if axis not in axes), *axes)
+    if order == tuple(range(rank)):
+        return made(x)
+    return Transpose(tuple(sorted(order, key=order.__getitem__)))(made(Transpose(order)(x)))
+
+
+def axes_of(x: Value, axes: Sequence[int]) -> tuple[int, ...]:
+    """Axes to normalize over, counted from the front and sorted; each must be there, once, and not be the batch."""
+    found = tuple(sorted(sample_axis(x, axis, "to normalize over") for axis in axes))
+    need(len(set(found)) == len(found), "an axis is given twice", expected="different axes", got=list(axes))
+    return found
+
+
+@LAYERS.register
+class BatchNormalization(Affine):
+    """Shift and scale each channel to mean 0 and variance 1, then by a learned offset `beta` and factor `gamma`.
+
+    Input (N, C, …), output the same. In training, mean and variance are those of the batch (per channel, over all other
+    axes), and moving averages of them are kept; in inference, and with `trainable: false`, those averages are used.
+    y = gamma · (x - mean) / √(variance + epsilon) + beta. Ioffe and Szegedy 2015, arXiv:1502.03167.
+    """
+
+    type: Literal["BatchNormalization"] = "BatchNormalization"
+    axis: int = 1
+    """the axis of the channels. Keras's default, -1, is the same axis in channels-last data"""
+    momentum: float = Field(default=0.99, ge=0, le=1)
+    """share of the old value in the new moving average: moving · momentum + batch · (1 - momentum)"""
+    moving_mean_initializer: Initializer = Zeros()
+    """first values of `moving_mean` (C)"""
+    moving_variance_initializer: Initializer = Ones()
+    """first values of `moving_variance` (C)"""
 
     samples: ClassVar = (
         Sample.of((4, 3, 2, 3)),
@@ -70,11 +103,7 @@ class BatchNormalization(LayerSpec):
         axis = sample_axis(x, self.axis, "of channels")
         x = net.floating(x)
         shape = (x.shape[axis],)
-        gamma, beta = Fill(1.0, x.type.with_shape(*shape))(), Fill(0.0, x.type.with_shape(*shape))()
-        if self.scale:
-            gamma = net.parameter("gamma", shape, self.gamma_initializer, self.gamma_regularizer, self.gamma_constraint)
-        if self.center:
-            beta = net.parameter("beta", shape, self.beta_initializer, self.beta_regularizer, self.beta_constraint)
+        gamma, beta = self.factors(net, x, shape)
         moving_mean = net.statistic("moving_mean", shape, self.moving_mean_initializer)
         moving_variance = net.statistic("moving_variance", shape, self.moving_variance_initializer)
         if not net.learning:
@@ -86,37 +115,19 @@ class BatchNormalization(LayerSpec):
 
 
 @LAYERS.register
-class LayerNormalization(LayerSpec):
+class LayerNormalization(Affine):
     """Shift and scale each sample's numbers along `axis` to mean 0 and variance 1, then by learned `beta` and `gamma`.
 
     Input (N, …), output the same. Mean and variance are taken over the given axes for each place of all others, in
-    training and in inference alike. y = gamma · (x - mean) / √(variance + epsilon) + beta.
+    training and in inference alike. y = gamma · (x - mean) / √(variance + epsilon) + beta. Ba, Kiros and Hinton 2016,
+    arXiv:1607.06450.
     """
 
     type: Literal["LayerNormalization"] = "LayerNormalization"
     axis: Axes = (-1,)
     """the axis or axes to normalize over: by default the last, the features of a sequence (N, T, features). Of images
     (N, C, H, W), 1 is the channels, [1, 2, 3] all of an image"""
-    epsilon: float = Field(default=1e-3, gt=0)
-    """added to the variance, so that equal numbers are not divided by 0"""
-    center: bool = True
-    """add the learned offset `beta`"""
-    scale: bool = True
-    """multiply by the learned factor `gamma`"""
-    beta_initializer: Initializer = Zeros()
-    """first values of `beta` (sizes of the axes)"""
-    gamma_initializer: Initializer = Ones()
-    """first values of `gamma` (sizes of the axes)"""
-    beta_regularizer: Regularizer | None = None
-    """penalty on `beta`, added to the loss"""
-    beta_constraint: Constraint | None = None
-    """what `beta` is projected on after each step"""
-    gamma_regularizer: Regularizer | None = None
-    """penalty on `gamma`, added to the loss"""
-    gamma_constraint: Constraint | None = None
-    """what `gamma` is projected on after each step"""
 
-    passes_mask: ClassVar = True
     samples: ClassVar = (
         Sample.of((3, 4, 5)),
         Sample.of((2, 6), center=False, epsilon=0.1),
@@ -127,20 +138,64 @@ class LayerNormalization(LayerSpec):
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""
-        axes = tuple(sorted(sample_axis(x, axis, "to normalize over") for axis in self.axis))
-        need(len(set(axes)) == len(axes), "an axis is given twice", expected="different axes", got=list(self.axis))
-        x = net.floating(x)
+        axes, x = axes_of(x, self.axis), net.floating(x)
+        gamma, beta = self.factors(net, x, tuple(x.shape[axis] for axis in axes))
+        normalized = rows.LayerNormalization(len(x.shape) - len(axes), self.epsilon)
+        return moved_last(x, axes, lambda turned: normalized.many(turned, gamma, beta)[0])
+
+
+@LAYERS.register
+class RMSNormalization(LayerSpec):
+    """Divide each sample's numbers along `axis` by the root of their mean square, then scale by a learned `scale`.
+
+    Input (N, …), output the same: y = scale · x / √(mean of x² + epsilon), the mean over the given axes for each place
+    of all others. Zhang and Sennrich 2019, arXiv:1910.07467.
+    """
+
+    one_way: ClassVar = "it is written as several operators"
+    type: Literal["RMSNormalization"] = "RMSNormalization"
+    axis: Axes = (-1,)
+    """the axis or axes to normalize over: by default the last, the features of a sequence (N, T, features)"""
+    epsilon: float = Field(default=1e-6, gt=0)
+    """added to the mean square, so that zeros are not divided by 0"""
+    scale_initializer: Initializer = Ones()
+    """first values of `scale` (sizes of the axes)"""
+    scale_regularizer: Regularizer | None = None
+    """penalty on `scale`, added to the loss"""
+    scale_constraint: Constraint | None = None
+    """what `scale` is projected on after each step"""
+
+    samples: ClassVar = (
+        Sample.of((3, 4, 5)),
+        Sample.of((2, 3, 2, 4), axis=1, epsilon=0.1),
+        Sample.of((2, 3, 2), axis=[1, 2]),
+    )
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, …) → (N, …)."""
+        axes, x = axes_of(x, self.axis), net.floating(x)
         shape = tuple(x.shape[axis] for axis in axes)
-        gamma, beta = Fill(1.0, x.type.with_shape(*shape))(), Fill(0.0, x.type.with_shape(*shape))()
-        if self.scale:
-            gamma = net.parameter("gamma", shape, self.gamma_initializer, self.gamma_regularizer, self.gamma_constraint)
-        if self.center:
-            beta = net.parameter("beta", shape, self.beta_initializer, self.beta_regularizer, self.beta_constraint)
-        rank = len(x.shape)
-        normalized = rows.LayerNormalization(rank - len(axes), self.epsilon)
-        order = (*(axis for axis in range(rank) if axis not in axes), *axes)
-        if order == tuple(range(rank)):
-            return normalized.many(x, gamma, beta)[0]
-        turned = Transpose(order)(x)
-        back = tuple(sorted(range(rank), key=order.__getitem__))
-        return Transpose(back)(normalized.many(turned, gamma, beta)[0])
+        scale = net.parameter("scale", shape, self.scale_initializer, self.scale_regularizer, self.scale_constraint)
+        normalized = rows.RMSNormalization(len(x.shape) - len(axes), self.epsilon)
+        return moved_last(x, axes, lambda turned: normalized.many(turned, scale)[0])
+
+
+@LAYERS.register
+class UnitNormalization(LayerSpec):
+    """Divide each sample's numbers along `axis` by their length: Σ x² over the axes is 1 afterwards.
+
+    Input (N, …), output the same. Zeros stay zeros.
+    """
+
+    one_way: ClassVar = "it is written as several operators"
+    type: Literal["UnitNormalization"] = "UnitNormalization"
+    axis: Axes = (-1,)
+    """the axis or axes along which the vectors lie"""
+
+    samples: ClassVar = (Sample.of((3, 5)), Sample.of((2, 3, 2, 4), axis=[1, 3]))
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, …) → (N, …)."""
+        axes, x = axes_of(x, self.axis), net.floating(x)
+        squares = ReduceSum(axes, keepdims=True)(x * x)
+        return x * Pow(-0.5)(elementwise(Maximum(), squares, LEAST_SQUARE))

@@ -28,7 +28,6 @@ _LAYERS = {
         AbsVal: Abs
         PReLU: PReLU
         LRN: LocalResponseNormalization
-        MVN: LayerNormalization
         Im2col: Unfold
         SPP: SpatialPyramidPooling
         RNN, Recurrent: SimpleRNN
@@ -59,6 +58,9 @@ _LAYERS = {
         BatchNorm1d, BatchNorm2d, BatchNorm3d: BatchNormalization
         LayerNorm: LayerNormalization
         GroupNorm: GroupNormalization
+        InstanceNorm1d, InstanceNorm2d, InstanceNorm3d: InstanceNormalization
+        RMSNorm: RMSNormalization
+        LocalResponseNorm: LocalResponseNormalization
         Dropout2d: SpatialDropout2D
         AlphaDropout: AlphaDropout
         ZeroPad2d: ZeroPadding2D

@@ -200,7 +200,7 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
     ),
     "batch normalization": (
         model([node("BatchNormalization", "x g b m v", epsilon=0.01)], **BN),
-        "{name: y, type: BatchNormalization, momentum: 0.9, epsilon: 0.01}",
+        "{name: y, type: BatchNormalization, epsilon: 0.01, momentum: 0.9}",
     ),
     "dropout before 12": (model([node("Dropout", "x", ratio=0.25)], opset=10), "{name: y, type: Dropout, rate: 0.25}"),
     "dropout": (
@@ -308,6 +308,10 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
     ),
     "slopes of all places": (model([node("PRelu", "x a")], a=floats(1, 2, 6, 5)), "{name: y, type: PReLU}"),
     "hard swish": (model([node("HardSwish", "x")], opset=14), "{name: y, type: Activation, activation: hard_silu}"),
+    "groups of channels": (
+        model([node("GroupNormalization", "x g b", num_groups=2, epsilon=1e-3)], g=floats(2), b=floats(2), opset=21),
+        "{name: y, type: GroupNormalization, groups: 2}",
+    ),
     "slope of negative numbers": (
         model([node("LeakyRelu", "x", alpha=0.3)]),
         "{name: y, type: Activation, activation: {type: leaky_relu, negative_slope: 0.3}}",
@@ -333,7 +337,7 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
     ),
     "layer normalization of whole samples": (
         model([node("LayerNormalization", "x g", axis=1, epsilon=0.1)], opset=17, g=floats(2, 6, 5)),
-        "{name: y, type: LayerNormalization, axis: [1, 2, 3], epsilon: 0.1, center: false}",
+        "{name: y, type: LayerNormalization, epsilon: 0.1, center: false, axis: [1, 2, 3]}",
     ),
     "layer normalization of turned axes": (
         model(
@@ -359,7 +363,7 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
             ],
             ("N", 3, 4, 2), **BN,
         ),
-        "{name: y, type: BatchNormalization, axis: 3, momentum: 0.9, epsilon: 1e-05}",
+        "{name: y, type: BatchNormalization, epsilon: 1e-05, axis: 3, momentum: 0.9}",
     ),
 }  # fmt: skip
 

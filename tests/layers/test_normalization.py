@@ -164,3 +164,65 @@ def test_layer_normalization_says_what_does_not_fit(axis, shape, message):
 def test_an_axis_is_a_whole_number_or_several(axis):
     with pytest.raises(ValidationError, match="not an axis"):
         LAYERS["LayerNormalization"].model_validate({"axis": axis})
+
+
+GROUPED: list[tuple[dict[str, Any], tuple[int, ...], int]] = [
+    ({"type": "GroupNormalization", "groups": 3}, (2, 6, 3, 4), 3),
+    ({"type": "GroupNormalization", "groups": 2}, (3, 8), 2),
+    ({"type": "GroupNormalization", "groups": -1}, (2, 4, 7), 4),
+    ({"type": "InstanceNormalization", "epsilon": 1e-3}, (2, 4, 2, 3, 2), 4),
+]
+
+
+@pytest.mark.parametrize(("fields", "shape", "groups"), GROUPED)
+def test_group_normalization_is_its_formula(fields, shape, groups):
+    x, c = RANDOM.normal(2.0, 3.0, shape), shape[1]
+    gamma, beta = RANDOM.normal(size=c), RANDOM.normal(size=c)
+    rows = x.reshape(shape[0], groups, -1)
+    normal = (rows - rows.mean(2, keepdims=True)) / np.sqrt(rows.var(2, keepdims=True) + 1e-3)
+    wide = (-1, *(1,) * (len(shape) - 2))
+    expected = normal.reshape(shape) * gamma.reshape(wide) + beta.reshape(wide)
+    np.testing.assert_allclose(layer(fields, x, gamma=gamma, beta=beta).y, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_channels_may_be_another_axis():
+    x, gamma, beta = RANDOM.normal(size=(2, 3, 5, 4)), RANDOM.normal(size=4), RANDOM.normal(size=4)
+    fields = {"type": "GroupNormalization", "groups": 2}
+    first = layer(fields, np.moveaxis(x, -1, 1), gamma=gamma, beta=beta).y
+    last = layer({**fields, "axis": -1}, x, gamma=gamma, beta=beta).y
+    np.testing.assert_allclose(last, np.moveaxis(first, 1, -1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("axis", [-1, 1, [1, 2], [1, 2, 3]])
+def test_rms_and_unit_normalization_are_their_formulas(axis):
+    axes = tuple(axis) if isinstance(axis, list) else (axis,)
+    scale = RANDOM.normal(size=tuple(X.shape[one] for one in axes))
+    y = layer({"type": "RMSNormalization", "axis": axis, "epsilon": 0.5}, X, scale=scale).y
+    wide = scale.reshape([size if place in {one % 4 for one in axes} else 1 for place, size in enumerate(X.shape)])
+    np.testing.assert_allclose(y, X / np.sqrt((X**2).mean(axes, keepdims=True) + 0.5) * wide, rtol=1e-10)
+    y = layer({"type": "UnitNormalization", "axis": axis}, X).y
+    np.testing.assert_allclose(y, X / np.sqrt((X**2).sum(axes, keepdims=True)), rtol=1e-10)
+
+
+def test_a_vector_of_zeros_stays_one_and_has_a_finite_gradient():
+    x = np.array([[0.0, 0.0], [3.0, 4.0]])
+    made = layer("UnitNormalization", x)
+    np.testing.assert_allclose(made.y, np.array([[0.0, 0.0], [0.6, 0.8]]), rtol=1e-12)
+    assert np.isfinite(made.gradient(np.ones_like(x))[0]).all()
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_mvn_is_caffes(across):
+    """mvn_layer.cpp: the mean is subtracted, and the rest divided by the deviation + ε."""
+    axes = (1, 2, 3) if across else (2, 3)
+    centered = X - X.mean(axes, keepdims=True)
+    expected = centered / (X.std(axes, keepdims=True) + 1e-9)
+    np.testing.assert_allclose(layer({"type": "MVN", "across_channels": across}, X).y, expected, rtol=1e-8)
+    shifted = layer({"type": "MVN", "across_channels": across, "normalize_variance": False}, X).y
+    np.testing.assert_allclose(shifted, centered, rtol=1e-9, atol=1e-12)
+
+
+def test_mvn_of_a_constant_channel_is_zero():
+    made = layer("MVN", np.full((2, 3, 4), 5.0))
+    np.testing.assert_array_equal(made.y, np.zeros((2, 3, 4)))
+    assert np.isfinite(made.gradient(RANDOM.normal(size=(2, 3, 4)))[0]).all()

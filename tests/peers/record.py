@@ -29,6 +29,7 @@ ANSWERS = Path(__file__).parent / "answers"
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     **{f"AveragePooling{rank}D": {"pool_size": 2} for rank in (1, 2, 3)},  # Keras has one for MaxPooling alone
+    "GroupNormalization": {"axis": 1},
     "BatchNormalization": {"axis": 1},  # Keras has that of channels-last data, whatever the data
     "Concatenate": {"axis": 1},
     "Flatten": {"data_format": "channels_last"},  # Keras reorders channels-first data as if it were not
@@ -150,7 +151,11 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         raise Unlike("an activation over another axis than the last")
     if case.type == "Activation" and "sparsemax" in str(fields["activation"]):
         raise Unlike("it adds up sums of sums: what comes out does not sum to 1")
-    if case.type == "LayerNormalization" and fields.get("axis", -1) == 1 and len(case.sample.shapes[0]) > 2:
+    if (
+        case.type in ("LayerNormalization", "RMSNormalization")
+        and fields.get("axis", -1) == 1
+        and len(case.sample.shapes[0]) > 2
+    ):
         raise Unlike("on PyTorch axes side by side are taken for the last ones, and the shapes then do not fit")
     for name, value in DEFAULTS.get(case.type, {}).items():
         fields.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""Layer normalization and its gradient: each row is read from memory once, and worked on in the fastest cache.
+"""Layer and RMS normalization and their gradients: each row is read once, and worked on in the fastest cache.
 
 What is summed over rows is summed over pieces of them, which do not depend on the number of threads, and then over the
 pieces in their order.
@@ -6,14 +6,21 @@ pieces in their order.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from netspec.backends.numba import native
 from netspec.backends.numba.moves import in_turn
 from netspec.backends.numba.native import Argument, Constant, Function, Literal, Number, Pointer, Size, pointer_to
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel, large_narrowed
 from netspec.graph.layout import Signature
-from netspec.graph.ops.layer_normalization import LayerNormalization, LayerNormalizationGrad
+from netspec.graph.ops.layer_normalization import (
+    LayerNormalization,
+    LayerNormalizationGrad,
+    OverRows,
+    RMSNormalization,
+    RMSNormalizationGrad,
+)
 from netspec.graph.plan import aligned
 from netspec.graph.value import Node
 
@@ -25,15 +32,16 @@ FORWARD_WORK, BACKWARD_WORK = 2, 4
 
 def normalize(
     first: int, last: int, x: Any, gamma: Any, beta: Any, y: Any, mean: Any, variance: Any, sqrt: Any, zero: float,
-    one: float, write: int, keep_mean: int, keep_variance: int, share: float, epsilon: float, length: int,
+    one: float, center: int, write: int, keep_mean: int, keep_variance: int, share: float, epsilon: float, length: int,
 ) -> None:  # fmt: skip
-    """Rows of y, and their means and variances, as far as they are kept."""
+    """Rows of y, their means and variances, as far as they are kept; without `center` around 0, and without beta."""
     for row in range(first, last):
         a = row * length
-        total, spread = zero, zero
-        for c in range(length):
-            total += x[a + c]
-        middle = total * share
+        middle, spread = zero, zero
+        if center:
+            for c in range(length):
+                middle += x[a + c]
+            middle = middle * share
         for c in range(length):
             centered = x[a + c] - middle
             spread += centered * centered
@@ -44,23 +52,24 @@ def normalize(
         if write:
             r = one / sqrt(spread * share + epsilon)
             for c in range(length):
-                y[a + c] = (x[a + c] - middle) * r * gamma[c] + beta[c]
+                y[a + c] = (x[a + c] - middle) * r * gamma[c] + (beta[c] if center else zero)
 
 
 def gradients(
     first: int, last: int, x: Any, gamma: Any, mean: Any, variance: Any, dy: Any, dx: Any, slopes: Any, offsets: Any,
-    sqrt: Any, zero: float, one: float, write: int, add: int, share: float, epsilon: float, length: int, rows: int,
-    piece: int,
+    sqrt: Any, zero: float, one: float, center: int, write: int, add: int, share: float, epsilon: float, length: int,
+    rows: int, piece: int,
 ) -> None:  # fmt: skip
-    """Rows of dx if `write`; if `add`, of each piece of rows Σ dy · x̂ and Σ dy."""
+    """Rows of dx if `write`; if `add`, of each piece of rows Σ dy · x̂, and Σ dy if rows were centered."""
     for unit in range(first, last):
         to = unit * length
         if add:
             for c in range(length):
                 slopes[to + c] = zero
-                offsets[to + c] = zero
+                if center:
+                    offsets[to + c] = zero
         for row in range(unit * piece, min((unit + 1) * piece, rows)):
-            a, middle = row * length, mean[row]
+            a, middle = row * length, mean[row] if center else zero
             r = one / sqrt(variance[row] + epsilon)
             if write:
                 level, tilt = zero, zero
@@ -68,13 +77,14 @@ def gradients(
                     g = dy[a + c] * gamma[c]
                     level += g
                     tilt += g * (x[a + c] - middle)
-                level, tilt = level * share, tilt * share * r
+                level, tilt = (level * share if center else zero), tilt * share * r
                 for c in range(length):
                     dx[a + c] = r * (dy[a + c] * gamma[c] - level - (x[a + c] - middle) * r * tilt)
             if add:
                 for c in range(length):
                     slopes[to + c] += dy[a + c] * ((x[a + c] - middle) * r)
-                    offsets[to + c] += dy[a + c]
+                    if center:
+                        offsets[to + c] += dy[a + c]
 
 
 def together(
@@ -99,7 +109,7 @@ def together(
 def _rows(node: Node) -> tuple[int, int]:
     """How many rows the first operand has, and how long they are."""
     op, x = node.op, node.inputs[0].type
-    assert isinstance(op, (LayerNormalization, LayerNormalizationGrad))
+    assert isinstance(op, OverRows)
     length = op.length(x.shape)
     return x.size // length, length
 
@@ -111,58 +121,88 @@ def _cut(rows: int) -> tuple[int, int]:
 
 
 class OverRowsKernel(Kernel):
-    """Base of both: what is of the operand's shape may lie in fewer bits, factors and statistics may not."""
+    """Base of these: what is of the operand's shape may lie in fewer bits, factors and statistics may not."""
 
     def narrowed(self, node: Node, wanted: Signature) -> Signature:
         return large_narrowed(node, wanted)
 
 
-@kernel(LayerNormalization, backend="numba", rank=5)
-class LayerNormalizationKernel(OverRowsKernel):
+class ForwardKernel(OverRowsKernel):
     """Rows one after another."""
 
+    center: ClassVar[int]
+
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        (x, gamma, beta), dtype = buffers.inputs, node.inputs[0].dtype
+        x, dtype = buffers.inputs[0], node.inputs[0].dtype
         rows, length = _rows(node)
+        arrays = self.arrays(buffers.inputs, buffers.outputs)
         kinds: tuple[Argument, ...] = (
-            *(pointer_to(one, dtype) for one in (*buffers.inputs, *buffers.outputs)),
-            Function("sqrt", dtype), Constant(0.0, dtype), Constant(1.0, dtype),
-            *(Literal(int(one is not None)) for one in buffers.outputs), *(Number(dtype),) * 2, Size(),
+            *(pointer_to(one, dtype) for one in arrays), Function("sqrt", dtype), Constant(0.0, dtype),
+            Constant(1.0, dtype), Literal(self.center), *(Literal(int(one is not None)) for one in arrays[3:]),
+            *(Number(dtype),) * 2, Size(),
         )  # fmt: skip
-        epsilon = node.op.epsilon  # type: ignore[attr-defined]  # both ops have it
+        epsilon = node.op.epsilon  # type: ignore[attr-defined]  # all ops over rows have it
         return native.of_function(normalize, kinds, native.REASSOCIATE).bind(
-            rows, FORWARD_WORK * x.size, x, gamma, beta, *buffers.outputs, 1 / length, epsilon, length
+            rows, FORWARD_WORK * x.size, *arrays, 1 / length, epsilon, length
         )
 
+    def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+        """x, gamma, beta, y, mean, variance; None for what the op has not."""
+        raise NotImplementedError
 
-@kernel(LayerNormalizationGrad, backend="numba", rank=5)
-class LayerNormalizationGradKernel(OverRowsKernel):
+
+@kernel(LayerNormalization, backend="numba", rank=5)
+class LayerNormalizationKernel(ForwardKernel):
+    """Around the mean of each row."""
+
+    center: ClassVar[int] = 1
+
+    def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+        return (*inputs, *outputs)
+
+
+@kernel(RMSNormalization, backend="numba", rank=5)
+class RMSNormalizationKernel(ForwardKernel):
+    """Around 0."""
+
+    center: ClassVar[int] = 0
+
+    def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+        y, square = outputs
+        return (*inputs, None, y, None, square)
+
+
+class BackwardKernel(OverRowsKernel):
     """Pieces of rows one after another, then the sums of all pieces."""
+
+    center: ClassVar[int]
 
     def workspace(self, node: Node, layouts: Signature) -> int:
         rows, length = _rows(node)
-        return 2 * aligned(_cut(rows)[0] * length * node.inputs[0].dtype.itemsize)
+        return (1 + self.center) * aligned(_cut(rows)[0] * length * node.inputs[0].dtype.itemsize)
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        (x, gamma, mean, variance, dy), (dx, dgamma, dbeta) = buffers.inputs, buffers.outputs
         (rows, length), dtype = _rows(node), node.inputs[0].dtype
+        arrays = self.arrays(buffers.inputs, buffers.outputs)
+        *operands, dx, dgamma, dbeta = arrays
         element = Pointer(dtype)
         pieces, piece = _cut(rows)
         slopes = offsets = None
         added = dgamma is not None or dbeta is not None
         if added:
             assert buffers.workspace is not None
-            half = len(buffers.workspace) // 2
-            slopes, offsets = (part.view(str(dtype)) for part in (buffers.workspace[:half], buffers.workspace[half:]))
+            size = len(buffers.workspace) // (1 + self.center)
+            slopes = buffers.workspace[:size].view(str(dtype))
+            offsets = buffers.workspace[size:].view(str(dtype)) if self.center else None
         kinds: tuple[Argument, ...] = (
-            *(pointer_to(one, dtype) for one in (*buffers.inputs, dx)), *(element,) * 2,
-            Function("sqrt", dtype), Constant(0.0, dtype), Constant(1.0, dtype),
+            *(pointer_to(one, dtype) for one in (*operands, dx)), *(element,) * 2,
+            Function("sqrt", dtype), Constant(0.0, dtype), Constant(1.0, dtype), Literal(self.center),
             Literal(int(dx is not None)), Literal(int(added)), *(Number(dtype),) * 2, *(Size(),) * 3,
         )  # fmt: skip
-        epsilon = node.op.epsilon  # type: ignore[attr-defined]  # both ops have it
+        epsilon = node.op.epsilon  # type: ignore[attr-defined]  # all ops over rows have it
         calls = [
             native.of_function(gradients, kinds, native.REASSOCIATE).bind(
-                pieces, BACKWARD_WORK * x.size, x, gamma, mean, variance, dy, dx, slopes, offsets, 1 / length, epsilon,
+                pieces, BACKWARD_WORK * operands[0].size, *operands, dx, slopes, offsets, 1 / length, epsilon,
                 length, rows, piece,
             )
         ]  # fmt: skip
@@ -174,3 +214,28 @@ class LayerNormalizationGradKernel(OverRowsKernel):
                 )
             )
         return in_turn(calls)
+
+    def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+        """x, gamma, mean, variance, dy, dx, dgamma, dbeta; None for what the op has not."""
+        raise NotImplementedError
+
+
+@kernel(LayerNormalizationGrad, backend="numba", rank=5)
+class LayerNormalizationGradKernel(BackwardKernel):
+    """Around the mean of each row."""
+
+    center: ClassVar[int] = 1
+
+    def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+        return (*inputs, *outputs)
+
+
+@kernel(RMSNormalizationGrad, backend="numba", rank=5)
+class RMSNormalizationGradKernel(BackwardKernel):
+    """Around 0."""
+
+    center: ClassVar[int] = 0
+
+    def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+        x, gamma, square, dy = inputs
+        return (x, gamma, None, square, dy, *outputs, None)

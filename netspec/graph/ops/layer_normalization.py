@@ -1,4 +1,7 @@
-"""Layer normalization and its gradient. Ba, Kiros and Hinton 2016, arXiv:1607.06450."""
+"""Layer normalization and RMS normalization, and their gradients.
+
+Ba, Kiros and Hinton 2016, arXiv:1607.06450; Zhang and Sennrich 2019, arXiv:1910.07467.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from netspec.graph.onnx_map import GRADIENT, OnnxMap, floating, integer
+from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap, floating, integer
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.elementwise import Pow
 from netspec.graph.ops.reduce import Broadcast, ReduceMean, ReduceSum
@@ -123,3 +126,76 @@ class LayerNormalizationGrad(OverRows):
 
     def flops(self, x: TensorType, *others: TensorType) -> int:
         return 13 * x.size
+
+
+def _rms_to_onnx(g: Emitter, y: Value, x: str, gamma: str) -> str:
+    op, dtype = y.op, str(y.dtype)
+    assert isinstance(op, RMSNormalization)
+    axes = g.constant(list(op.axes(len(y.shape))), "int64")
+    square = g.node("ReduceMean", g.node("Mul", x, x), axes, keepdims=1)
+    root = g.node("Sqrt", g.node("Add", square, g.constant(op.epsilon, dtype)))
+    return g.node("Mul", g.node("Div", x, root), gamma)
+
+
+@dataclass(frozen=True)
+class RMSNormalization(OverRows):
+    """y = gamma · x / √(mean square + ε), with the mean square of each row. Results: y, mean square."""
+
+    onnx = OnnxExpansion(_rms_to_onnx)
+
+    def infer(self, x: TensorType, gamma: TensorType) -> tuple[TensorType, TensorType]:
+        """x: (…, row…), gamma: (row…) → (…, row…), (…, 1…)."""
+        return x, self.statistic(x, gamma)
+
+    def forward(self, xp: Xp, x: Array, gamma: Array) -> tuple[Array, Array]:
+        square = (x * x).mean(axis=self.axes(x.ndim), keepdims=True)
+        return x * (1 / xp.sqrt(square + self.epsilon)) * gamma, square
+
+    def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
+        """The mean square depends on x too: its gradient, which double backward asks for, flows on to it."""
+        y, square = ys
+        x, gamma = y.inputs
+        dx = dgamma = None
+        if dys[0] is not None:
+            dx, dgamma = RMSNormalizationGrad(self.axis, self.epsilon).many(x, gamma, square, dys[0])
+        if dys[1] is not None:
+            flow = x * (dys[1] * (2 / self.length(x.shape)))
+            dx = flow if dx is None else dx + flow
+        return dx, dgamma
+
+    def flops(self, x: TensorType, *vectors: TensorType) -> int:
+        return 4 * x.size
+
+
+@dataclass(frozen=True)
+class RMSNormalizationGrad(OverRows):
+    """Gradients of `RMSNormalization`: x, gamma, mean square, dy → dx, dgamma.
+
+    dx = (g - x̂ · mean(g · x̂)) / √(mean square + ε) with g = gamma · dy and means over each row; dgamma = Σ dy · x̂.
+    """
+
+    onnx = GRADIENT
+
+    def infer(
+        self, x: TensorType, gamma: TensorType, square: TensorType, dy: TensorType
+    ) -> tuple[TensorType, TensorType]:
+        """x, dy: (…, row…), gamma: (row…), square: (…, 1…) → (…, row…), (row…)."""
+        for one, wanted in ((square, self.statistic(x, gamma)), (dy, x)):
+            self.check(one == wanted, "an operand is not of the forward op's type", expected=str(wanted), got=one)
+        return x, gamma
+
+    def forward(self, xp: Xp, x: Array, gamma: Array, square: Array, dy: Array) -> tuple[Array, Array]:
+        r = 1 / xp.sqrt(square + self.epsilon)
+        normal, g = x * r, dy * gamma
+        tilt = (g * normal).mean(axis=self.axes(x.ndim), keepdims=True)
+        return r * (g - normal * tilt), (dy * normal).sum(axis=self.others(x.ndim))
+
+    def decompose(self, x: Value, gamma: Value, square: Value, dy: Value) -> tuple[Value, Value]:
+        rank = len(x.shape)
+        r = Pow(-0.5)(square + self.epsilon)
+        normal, g = x * r, dy * gamma
+        tilt = ReduceMean(self.axes(rank), keepdims=True)(g * normal)
+        return (g - normal * tilt) * r, ReduceSum(self.others(rank))(dy * normal)
+
+    def flops(self, x: TensorType, *others: TensorType) -> int:
+        return 9 * x.size

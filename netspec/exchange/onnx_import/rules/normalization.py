@@ -1,4 +1,4 @@
-"""BatchNormalization, LayerNormalization, LRN."""
+"""BatchNormalization, LayerNormalization, InstanceNormalization, GroupNormalization, LRN."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from netspec.exchange.onnx_import.model import Node, Unsupported
 from netspec.exchange.onnx_import.translate import Translator, rule
 
-DEFAULT_EPSILON, DEFAULT_MOMENTUM = 1e-3, 0.99
+DEFAULT_EPSILON, DEFAULT_MOMENTUM, INSTANCE_EPSILON, DEFAULT_GROUPS = 1e-3, 0.99, 1e-5, 32
 
 
 @rule("BatchNormalization")
@@ -55,6 +55,21 @@ def layer_normalization(net: Translator, node: Node) -> None:
     layer = net.add(node, "LayerNormalization", [source], fields, arrays)
     if turned is not None:
         net.set_aside(layer, node, turned.permutation)
+
+
+@rule("InstanceNormalization", "GroupNormalization")
+def group_normalization(net: Translator, node: Node) -> None:
+    """Over channels, or groups of them, which are axis 1."""
+    if node.op_type == "GroupNormalization" and node.opset < 21:
+        raise Unsupported("before opset 21 it has a scale for each group, not for each channel")
+    arrays = {name: net.constant(tensor, name) for name, tensor in zip(("gamma", "beta"), node.inputs[1:], strict=True)}
+    fields: dict[str, Any] = {}
+    if node.op_type == "GroupNormalization" and node.attributes["num_groups"] != DEFAULT_GROUPS:
+        fields["groups"] = node.attributes["num_groups"]
+    default = DEFAULT_EPSILON if node.op_type == "GroupNormalization" else INSTANCE_EPSILON
+    if node.attributes["epsilon"] != default:
+        fields["epsilon"] = node.attributes["epsilon"]
+    net.add(node, node.op_type, node.inputs[:1], fields, arrays)
 
 
 @rule("LRN")

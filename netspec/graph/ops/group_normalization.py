@@ -1,0 +1,154 @@
+"""Group normalization and its gradient; with as many groups as channels it is instance normalization.
+
+Wu and He 2018, arXiv:1803.08494; Ulyanov, Vedaldi and Lempitsky 2016, arXiv:1607.08022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion
+from netspec.graph.op import Array, Grads, Op, Traits, Xp
+from netspec.graph.ops.elementwise import Pow
+from netspec.graph.ops.reduce import Broadcast, ReduceMean, ReduceSum, reshape_to
+from netspec.graph.types import TensorType
+from netspec.graph.value import Value
+
+
+@dataclass(frozen=True)
+class OverGroups(Op):
+    """Base of ops that treat each group of neighbouring channels of each sample on its own; channels are axis 1."""
+
+    groups: int = 1
+    epsilon: float = 1e-3
+    traits = Traits(rounds=(0,))
+
+    def statistic(self, x: TensorType, *vectors: TensorType) -> TensorType:
+        """The type of one number for each group of each sample; raises unless `vectors` hold one for each channel."""
+        self.check(x.rank >= 2, "there is no axis of channels", expected="(batch, channels, …)", got=x)
+        fits = x.shape[1] % self.groups == 0
+        self.check(fits, "the channels do not make groups", expected=f"a multiple of {self.groups}", got=x)
+        for one in vectors:
+            self.check(one == x.with_shape(x.shape[1]), "a factor or offset does not fit", got=one)
+        return x.with_shape(x.shape[0], self.groups)
+
+    def grouped(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """A shape (N, C, …) as (N, groups, numbers of a group)."""
+        return shape[0], self.groups, prod(shape[1:]) // self.groups
+
+    def column(self, vector: Value, rank: int) -> Value:
+        """One number for each channel, shaped to broadcast over (N, C, …)."""
+        return reshape_to(vector, (*vector.shape, *(1,) * (rank - 2)))
+
+    def spread(self, statistic: Value, x: Value) -> Value:
+        """One number for each group of each sample, (N, groups), at each channel: (N, C, 1…)."""
+        n, c = x.shape[:2]
+        wide = Broadcast((n, self.groups, c // self.groups))(reshape_to(statistic, (*statistic.shape, 1)))
+        return reshape_to(wide, (n, c, *(1,) * (len(x.shape) - 2)))
+
+
+def _to_onnx(g: Emitter, y: Value, x: str, gamma: str, beta: str) -> str:
+    op, shape = y.op, y.shape
+    assert isinstance(op, GroupNormalization)
+    if op.groups == shape[1] and len(shape) > 2:
+        return g.node("InstanceNormalization", x, gamma, beta, epsilon=op.epsilon)
+    # One channel for each group; ONNX's own GroupNormalization is younger than most that read ONNX.
+    one, zero = (g.constant([number] * op.groups, str(y.dtype)) for number in (1.0, 0.0))
+    groups = g.node("Reshape", x, g.constant([0, op.groups, -1], "int64"))
+    normal = g.node("InstanceNormalization", groups, one, zero, epsilon=op.epsilon)
+    back = g.node("Reshape", normal, g.constant([0, *shape[1:]], "int64"))
+    column = g.constant([shape[1], *(1 for _ in shape[2:])], "int64")
+    scaled = g.node("Mul", back, g.node("Reshape", gamma, column))
+    return g.node("Add", scaled, g.node("Reshape", beta, column))
+
+
+@dataclass(frozen=True)
+class GroupNormalization(OverGroups):
+    """y = gamma · (x - mean) / √(variance + ε) + beta, with mean and variance those of each group of each sample.
+
+    Results: y, mean, variance; the variance is the biased one.
+    """
+
+    onnx = OnnxExpansion(_to_onnx)
+
+    def infer(self, x: TensorType, gamma: TensorType, beta: TensorType) -> tuple[TensorType, TensorType, TensorType]:
+        """x: (N, C, …), gamma, beta: (C) → (N, C, …), twice (N, groups)."""
+        statistic = self.statistic(x, gamma, beta)
+        return x, statistic, statistic
+
+    def forward(self, xp: Xp, x: Array, gamma: Array, beta: Array) -> tuple[Array, Array, Array]:
+        rows = x.reshape(self.grouped(x.shape))
+        mean = rows.mean(axis=2)
+        centered = rows - mean[:, :, None]
+        variance = (centered * centered).mean(axis=2)
+        normal = (centered * (1 / xp.sqrt(variance + self.epsilon))[:, :, None]).reshape(x.shape)
+        column = (-1, *(1,) * (x.ndim - 2))
+        return normal * gamma.reshape(column) + beta.reshape(column), mean, variance
+
+    def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
+        """Mean and variance depend on x too: their gradients, which double backward asks for, flow on to it."""
+        y, mean, variance = ys
+        x, gamma, _ = y.inputs
+        share = 1 / self.grouped(x.shape)[2]
+        dx = dgamma = dbeta = None
+        if dys[0] is not None:
+            grad = GroupNormalizationGrad(self.groups, self.epsilon)
+            dx, dgamma, dbeta = grad.many(x, gamma, mean, variance, dys[0])
+        if dys[1] is not None:
+            flow = Broadcast(x.shape)(self.spread(dys[1] * share, x))
+            dx = flow if dx is None else dx + flow
+        if dys[2] is not None:
+            flow = (x - self.spread(mean, x)) * self.spread(dys[2] * (2 * share), x)
+            dx = flow if dx is None else dx + flow
+        return dx, dgamma, dbeta
+
+    def flops(self, x: TensorType, *vectors: TensorType) -> int:
+        return 7 * x.size
+
+
+@dataclass(frozen=True)
+class GroupNormalizationGrad(OverGroups):
+    """Gradients of `GroupNormalization`: x, gamma, mean, variance, dy → dx, dgamma, dbeta.
+
+    dx = (g - mean(g) - x̂ · mean(g · x̂)) / √(variance + ε) with g = gamma · dy and means over each group of each sample;
+    dgamma = Σ dy · x̂ and dbeta = Σ dy over all but the channels.
+    """
+
+    onnx = GRADIENT
+
+    def infer(
+        self, x: TensorType, gamma: TensorType, mean: TensorType, variance: TensorType, dy: TensorType
+    ) -> tuple[TensorType, TensorType, TensorType]:
+        """x, dy: (N, C, …), gamma: (C), the others: (N, groups) → (N, C, …), twice (C)."""
+        statistic = self.statistic(x, gamma)
+        for one, wanted in ((mean, statistic), (variance, statistic), (dy, x)):
+            self.check(one == wanted, "an operand is not of the forward op's type", expected=str(wanted), got=one)
+        return x, gamma, gamma
+
+    def forward(
+        self, xp: Xp, x: Array, gamma: Array, mean: Array, variance: Array, dy: Array
+    ) -> tuple[Array, Array, Array]:
+        grouped = self.grouped(x.shape)
+        r = (1 / xp.sqrt(variance + self.epsilon))[:, :, None]
+        normal = (x.reshape(grouped) - mean[:, :, None]) * r
+        g = (dy * gamma.reshape(-1, *(1,) * (x.ndim - 2))).reshape(grouped)
+        level, tilt = (one.mean(axis=2, keepdims=True) for one in (g, g * normal))
+        others = (0, *range(2, x.ndim))
+        dgamma, dbeta = (dy * normal.reshape(x.shape)).sum(axis=others), dy.sum(axis=others)
+        return (r * (g - level - normal * tilt)).reshape(x.shape), dgamma, dbeta
+
+    def decompose(self, x: Value, gamma: Value, mean: Value, variance: Value, dy: Value) -> tuple[Value, Value, Value]:
+        rank = len(x.shape)
+        total = ReduceSum((0, *range(2, rank)))
+
+        def average(one: Value) -> Value:
+            return self.spread(ReduceMean((2,))(reshape_to(one, self.grouped(x.shape))), x)
+
+        r = self.spread(Pow(-0.5)(variance + self.epsilon), x)
+        normal, g = (x - self.spread(mean, x)) * r, dy * self.column(gamma, rank)
+        return (g - average(g) - normal * average(g * normal)) * r, total(dy * normal), total(dy)
+
+    def flops(self, x: TensorType, *others: TensorType) -> int:
+        return 13 * x.size
