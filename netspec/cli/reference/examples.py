@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from netspec.compile import Built, build
+from netspec.errors import InputError
 from netspec.graph.graph import Graph
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
@@ -24,6 +25,12 @@ WEIGHT = "importance"
 """The input that samples are weighted by, where the sample of a loss or metric has weights."""
 SPLIT = {"source": "mnist", "split": "train", "batch_size": 64}
 """The split that a transform is shown in."""
+
+_CARRIERS: Sequence[tuple[list[int], Mapping[str, Any]]] = (
+    ([4], {"type": "Dense", "units": 4}),
+    ([1, 8, 8], {"type": "Conv2D", "filters": 4, "kernel_size": 3}),
+)
+"""Layers, and what they read, that show what is said of a kernel."""
 
 Judged = type[LayerSpec] | type[LossSpec] | type[MetricSpec]
 
@@ -76,7 +83,8 @@ class Case:
     def results(self) -> dict[str, Value]:
         """The outputs of the layer, the loss, or the totals of the metric."""
         if issubclass(self.cls, LayerSpec):
-            return {name: value for name, value in self.built.values.items() if name not in self.inputs}
+            found = {name: value for name, value in self.built.values.items() if name not in self.inputs}
+            return {name.removeprefix(f"{LAYER}."): value for name, value in found.items() if name != LAYER} or found
         if self._is_loss:
             return dict(self.built.losses)
         ((_, totals),) = self.built.metrics.values()
@@ -165,5 +173,12 @@ def example(kind: str, cls: type[Any]) -> str:
     if field is None:
         return ""
     name, fields = cls.model_fields["type"].default, _first_fields(cls)
-    layer = {"type": "Dense", "units": 4, field: {"type": name, **fields} if fields else name}
-    return _net_text({"inputs": {"x": {"shape": [4]}}, "layers": [layer]})
+    value = {"type": name, **fields} if fields else name
+    for shape, layer in _CARRIERS:
+        net = {"netspec": 1, "inputs": {"x": {"shape": shape}}, "layers": [{**layer, field: value}]}
+        try:
+            build(load_net(net), 1, training=False)
+        except InputError:  # it is not for such kernels
+            continue
+        return _net_text(net)
+    return ""

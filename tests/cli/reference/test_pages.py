@@ -51,9 +51,10 @@ def _resolved(path: PurePosixPath) -> list[str]:
 @pytest.mark.parametrize(
     ("page", "line"),
     [
-        ("README.md", "- [regularizers](regularizers.md): `L1`, `L1L2`, `L2`"),
+        ("README.md", "- [`train.yaml`](train.md): A training: which net, on what data, how."),
         ("layers/dense.md", "| `units: 4` | (3, 5) | (3, 4) | `kernel` (5, 4), `bias` (4) |"),
         ("layers/dense.md", "  - {name: example, type: Dense, units: 4}"),
+        ("layers/parts.md", "| `sections: [1, 4], axis: -1` | (2, 2, 5) | `0` (2, 2, 1), `1` (2, 2, 4) |"),
         ("layers/dropout.md", "ONNX: `Identity`."),
         ("regularizers.md", "  - {type: Dense, units: 4, kernel_regularizer: L2}"),
         ("solvers.md", "solver: {type: SGD, learning_rate: 0.1, weight_decay: 0.01}"),
