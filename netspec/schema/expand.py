@@ -97,9 +97,10 @@ class Expander:
     def _check_names(self) -> None:
         for name in self._blocks:
             layer = LAYERS.spelled(name)
-            if layer in LAYERS or re.match(BLOCK_NAME, name) is None:
+            fits = re.match(BLOCK_NAME, name) is not None
+            if not fits or layer != name:
                 message, expected = f"a block can't be called `{name}`", "a small letter, then letters, digits, _ and -"
-                if layer in LAYERS:
+                if layer != name or layer in LAYERS:
                     message, expected = f"{message}: that is the layer {layer}", "another name"
                 self._add(message, self._blocks.key_at[name], f"{self.path}blocks.{name}", expected=expected)
 

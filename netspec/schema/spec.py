@@ -7,7 +7,7 @@ only for what it names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import (
@@ -21,8 +21,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-from netspec.errors import Location, listing, nearest
+from netspec.errors import InputError, Location, listing, nearest
 from netspec.schema.foreign import meant_by, meant_by_number
+from netspec.schema.plugins import Plugin, clash, plugins
 from netspec.schema.tree import Map, locate
 
 
@@ -83,8 +84,12 @@ class Registry(Generic[SpecT]):
         """The kind with its article, for messages."""
         self.tag = tag
         """The key that names the class."""
+        word = kind.rsplit(maxsplit=1)[-1]
+        self.group = f"netspec.{word}{'es' if word.endswith('s') else 's'}"
+        """The group of entry points under which other packages add members."""
         self._classes: dict[str, type[SpecT]] = {}
         self._load: Callable[[], None] | None = None
+        self._plugins: dict[str, Plugin] | None = None
 
     def register(self, cls: type[SpecT]) -> type[SpecT]:
         """Class decorator: make `cls` known under the `type` that it declares (the default of its tag field)."""
@@ -95,25 +100,51 @@ class Registry(Generic[SpecT]):
         return cls
 
     def names(self) -> list[str]:
-        """All known types."""
+        """All known types, those of other packages too. Raises `InputError` where two packages add the same."""
         self._ensure()
-        return list(self._classes)
+        return list(dict.fromkeys((*self._classes, *self._added())))
 
     def __getitem__(self, name: str) -> type[SpecT]:
+        """The class of a type. Raises `InputError` where it is another package's and can't be loaded."""
         self._ensure()
+        if name not in self._classes and name in self._added():
+            self._adopt(self._added()[name])
         return self._classes[name]
 
     def __contains__(self, name: object) -> bool:
         self._ensure()
-        return name in self._classes
+        return name in self._classes or name in self._added()
 
     def known(self) -> tuple[type[SpecT], ...]:
         """The classes registered so far; for modules that are read while others are being registered."""
         return tuple(self._classes.values())
 
     def __iter__(self) -> Iterator[type[SpecT]]:
-        self._ensure()
-        return iter(list(self._classes.values()))
+        return iter([self[name] for name in self.names()])
+
+    def _added(self) -> Mapping[str, Plugin]:
+        """What other packages add, found when it is first asked for and imported when it is used."""
+        if self._plugins is None:
+            found = plugins(self.group)
+            for name in found.keys() & self._classes.keys():
+                raise clash(name, "netspec", found[name].package)
+            self._plugins = found
+        return self._plugins
+
+    def _adopt(self, plugin: Plugin) -> None:
+        """Register a class of another package. Raises `InputError` where it can't be one of this kind."""
+        own = list(self._classes.values())
+        base = next(one for one in own[0].__mro__ if all(issubclass(cls, one) for cls in own)) if own else Spec
+        cls = plugin.load()
+        fits = isinstance(cls, type) and issubclass(cls, base) and self.tag in cls.model_fields
+        if not fits or cls.model_fields[self.tag].default != plugin.name:
+            raise InputError(
+                f"`{plugin.name}` of the package {plugin.package} is not {self.one} of that name",
+                expected=f'a class on `{base.__name__}` with `{self.tag}: Literal["{plugin.name}"] = "{plugin.name}"`',
+                got=f"{cls!r}"[:80],
+            )
+        if self._classes.setdefault(plugin.name, cls) is not cls:
+            raise clash(plugin.name, self._classes[plugin.name].__module__, plugin.package)
 
     def _ensure(self) -> None:
         if self._load is not None:
@@ -150,9 +181,15 @@ class Registry(Generic[SpecT]):
                     "hint": meant_by_number(self.kind, value),
                 },
             )
-        if not isinstance(name, str) or name not in self._classes:
-            raise self._unknown(name, None if isinstance(value, str) else data)
-        cls = self._classes[name]
+        try:
+            if not isinstance(name, str) or name not in self:
+                raise self._unknown(name, None if isinstance(value, str) else data)
+            cls = self[name]
+        except InputError as error:
+            (found,) = error.problems
+            field = None if isinstance(value, str) else self.tag
+            facts = {"field": field, "expected": found.expected, "got": found.got, "hint": found.hint}
+            raise problem(found.message, **facts) from None
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -180,16 +217,16 @@ class Registry(Generic[SpecT]):
 
     def _unknown(self, name: Any, data: dict[str, Any] | None) -> PydanticCustomError:
         """The error for an unknown type, and for what else is wrong with `data` by the class that was meant."""
-        meant = meant_by(self.kind, str(name), self._classes)
+        meant = meant_by(self.kind, str(name), self.names())
         hint = meant.hint if meant else None
         told = problem(
             f"unknown {self.kind} {name!r}" if isinstance(name, str) else f"`{self.tag}` of {self.one} must be a name",
             field=None if data is None else self.tag,
-            expected=f"one of {listing(list(self._classes), hint=hint)}",
+            expected=f"one of {listing(self.names(), hint=hint)}",
             got=describe(name),
             hint=hint,
         )
-        if data is not None and meant is not None and meant.name is not None:
+        if data is not None and meant is not None and meant.name in self._classes:
             cls = self._classes[meant.name]
             try:
                 cls.model_validate({**data, self.tag: meant.name})
