@@ -135,9 +135,9 @@ class Registry(Generic[SpecT]):
         """Register a class of another package. Raises `InputError` where it can't be one of this kind."""
         own = list(self._classes.values())
         base = next(one for one in own[0].__mro__ if all(issubclass(cls, one) for cls in own)) if own else Spec
-        cls = plugin.load()
-        fits = isinstance(cls, type) and issubclass(cls, base) and self.tag in cls.model_fields
-        if not fits or cls.model_fields[self.tag].default != plugin.name:
+        cls: Any = plugin.load()
+        tag = getattr(cls, "model_fields", {}).get(self.tag)
+        if not isinstance(cls, type) or not issubclass(cls, base) or tag is None or tag.default != plugin.name:
             raise InputError(
                 f"`{plugin.name}` of the package {plugin.package} is not {self.one} of that name",
                 expected=f'a class on `{base.__name__}` with `{self.tag}: Literal["{plugin.name}"] = "{plugin.name}"`',
