@@ -137,7 +137,8 @@ class Registry(Generic[SpecT]):
         base = next(one for one in own[0].__mro__ if all(issubclass(cls, one) for cls in own)) if own else Spec
         cls: Any = plugin.load()
         tag = getattr(cls, "model_fields", {}).get(self.tag)
-        if not isinstance(cls, type) or not issubclass(cls, base) or tag is None or tag.default != plugin.name:
+        fits = isinstance(cls, type) and issubclass(cls, base)
+        if not fits or tag is None or tag.default != plugin.name:
             raise InputError(
                 f"`{plugin.name}` of the package {plugin.package} is not {self.one} of that name",
                 expected=f'a class on `{base.__name__}` with `{self.tag}: Literal["{plugin.name}"] = "{plugin.name}"`',
