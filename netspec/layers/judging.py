@@ -69,7 +69,7 @@ def beside(weights: Value, values: Value) -> Value:
     A last axis of size 1 that the values have not is left out, as in Keras.
     """
     shape, sizes = weights.shape, list(values.shape[1:])
-    if len(shape) == len(values.shape) + 1 and shape[-1] == 1:
+    if 1 < len(shape) == len(values.shape) + 1 and shape[-1] == 1:
         shape = shape[:-1]
     fits = len(shape) <= len(values.shape) and all(
         one in (1, size) for one, size in zip(shape, values.shape, strict=False)
@@ -98,17 +98,13 @@ def ratio(total: Value, count: Value) -> Value:
 
 
 class LossSpec(LossFields):
-    """Base of losses: `judge` gives the losses of all places, `build` the one of the batch, a scalar."""
+    """Base of losses: `build` gives the loss of the batch, a scalar, by way of `reduced`."""
 
     samples: ClassVar[tuple[Sample, ...]] = ()
 
-    def judge(self, net: Builder, *inputs: Any, **_: Any) -> Judged:
-        """The losses of all places."""
+    def build(self, net: Builder, *inputs: Any, **_: Any) -> Value:
+        """The scalar loss from what is compared."""
         raise NotImplementedError
-
-    def build(self, net: Builder, prediction: Value, target: Value) -> Value:
-        """prediction, target: (N, …) → scalar. A loss of other operands has a `build` with those."""
-        return self.reduced(net, self.judge(net, prediction, target))
 
     def reduced(self, net: Builder, judged: Judged) -> Value:
         """The loss of the batch, as `reduction` says."""
@@ -124,6 +120,18 @@ class LossSpec(LossFields):
             case "sum_over_batch_size" | "mean" if mask is not None:
                 return ratio(ReduceSum()(values), sum_over(mask, values))
         return ReduceMean()(values) if size > 1 else reshape_to(values, ())
+
+
+class PairLoss(LossSpec):
+    """Base of losses that compare a prediction with a target: `judge` gives the losses of all places."""
+
+    def judge(self, net: Builder, prediction: Value, target: Value) -> Judged:
+        """The losses of all places."""
+        raise NotImplementedError
+
+    def build(self, net: Builder, prediction: Value, target: Value) -> Value:
+        """prediction, target: (N, …) → scalar."""
+        return self.reduced(net, self.judge(net, prediction, target))
 
 
 def _scaled(x: Value, factor: float) -> Value:
@@ -151,14 +159,6 @@ class MetricSpec(MetricFields):
 class MeanMetric(MetricSpec):
     """Base of metrics that are the mean of something over all places, each times its weight."""
 
-    def judge(self, net: Builder, *inputs: Any, **_: Any) -> Judged:
-        """What is averaged: bool or float values."""
-        raise NotImplementedError
-
-    def build(self, net: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
-        """prediction, target: (N, …) → sum of the weighted values, sum of the weights."""
-        return self.summed(net, self.judge(net, prediction, target))
-
     def summed(self, net: Builder, judged: Judged) -> tuple[Value, ...]:
         """Both totals; in int64, exact over any set, where values are true or false and none is weighted."""
         values, weights, _ = judged.weighted(net)
@@ -175,3 +175,15 @@ class MeanMetric(MetricSpec):
     def mean(total: Any, count: Any) -> float:
         """The quotient of the totals; 0 where nothing was counted."""
         return float(total) / float(count) if float(count) else 0.0
+
+
+class PairMetric(MeanMetric):
+    """Base of metrics that compare a prediction with a target: `judge` gives what is averaged."""
+
+    def judge(self, net: Builder, prediction: Value, target: Value) -> Judged:
+        """bool or float values of all places."""
+        raise NotImplementedError
+
+    def build(self, net: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
+        """prediction, target: (N, …) → sum of the weighted values, sum of the weights."""
+        return self.summed(net, self.judge(net, prediction, target))

@@ -39,7 +39,9 @@ _LAYERS = {
         SigmoidCrossEntropyLoss: !a loss goes under `losses`: BinaryCrossentropy with `from_logits: true`
         EuclideanLoss: !a loss goes under `losses`: Euclidean
         MultinomialLogisticLoss: !a loss goes under `losses`: MultinomialLogistic
-        HingeLoss, ContrastiveLoss, InfogainLoss: !a loss goes under `losses`
+        HingeLoss: !a loss goes under `losses`: OneVsRestHinge
+        ContrastiveLoss: !a loss goes under `losses`: Contrastive
+        InfogainLoss: !a loss goes under `losses`: InfoGain
         Accuracy: !a metric goes under `metrics`: SparseCategoricalAccuracy
         Silence: !not needed: an output that nothing reads costs nothing
         Parameter, Python, Filter: !Caffe's layer of this name has no counterpart here
@@ -103,7 +105,9 @@ _LAYERS = {
         BCEWithLogitsLoss: !a loss goes under `losses`: BinaryCrossentropy with `from_logits: true`
         BCELoss: !a loss goes under `losses`: BinaryCrossentropy
         MSELoss: !a loss goes under `losses`: MeanSquaredError
-        NLLLoss: !a loss goes under `losses`: SparseCategoricalCrossentropy
+        NLLLoss: !a loss goes under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
+        SmoothL1Loss, HuberLoss: !a loss goes under `losses`: Huber
+        TripletMarginLoss: !a loss goes under `losses`: Triplet
     """,
     "Keras's other": """
         Convolution2D: Conv2D
@@ -119,7 +123,9 @@ _LOSSES = {
         MultinomialLogisticLoss: MultinomialLogistic
         SigmoidCrossEntropyLoss: BinaryCrossentropy | with `from_logits: true`
         EuclideanLoss: Euclidean
-        HingeLoss: Hinge
+        HingeLoss: OneVsRestHinge
+        ContrastiveLoss: Contrastive
+        InfogainLoss: InfoGain | with `from_logits: true`
     """,
     "PyTorch": """
         CrossEntropyLoss: SparseCategoricalCrossentropy | with `from_logits: true`
@@ -133,6 +139,9 @@ _LOSSES = {
         KLDivLoss: KLDivergence | which takes the probabilities, not their logarithms
         PoissonNLLLoss: Poisson | which takes the rate, not its logarithm
         CosineEmbeddingLoss: CosineSimilarity
+        TripletMarginLoss: Triplet
+        HingeEmbeddingLoss: Contrastive
+        SoftMarginLoss: BinaryCrossentropy | with `from_logits: true` and targets 0 and 1
     """,
     "Keras's short": """
         mse, MSE: MeanSquaredError
@@ -157,6 +166,10 @@ _METRICS = {
         kld, KLD: KLDivergence
         logcosh, LogCosh: LogCoshError
         top_k, top5, TopK: SparseTopKCategoricalAccuracy
+        f1, F1, f1_score: F1Score
+        auc: AUC
+        iou, mIoU: IoU, MeanIoU
+        r2: R2Score
     """,
 }
 _ACTIVATIONS = {

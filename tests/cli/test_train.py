@@ -238,3 +238,22 @@ def test_lines_where_there_is_no_terminal(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "warning: mind [this]"
     assert len(lines) == len(EVENTS) - 1, "all but the frequent one"
+
+
+def test_metrics_that_are_tables_are_printed_and_left_out_of_logs(netspec, work):
+    net = (
+        (work / "net.yaml")
+        .read_text()
+        .replace("metrics: [", "metrics: [{type: ConfusionMatrix, from: [logits, label]}, ")
+    )
+    (work / "net.yaml").write_text(net)
+    found = netspec("train", "train.yaml", "--run-dir", "run", "--json")
+    assert found.status == 0
+    tests = [line for line in found.lines if line["event"] == "test"]
+    assert [set(line["metrics"]) for line in tests] == [{"accuracy"}] * len(tests)
+    assert not any("tables" in line for line in tests)
+    told = netspec("test", "run/spec.yaml", "--weights", "run/weights.h5", "--json").json
+    assert told["metrics"] == {"accuracy": 1.0}
+    assert told["tables"] == {"confusion_matrix": {"0": {"0": 21, "1": 0}, "1": {"0": 0, "1": 21}}}
+    lines = netspec("test", "run/spec.yaml", "--weights", "run/weights.h5").out.splitlines()
+    assert [line.split() for line in lines[-3:]] == [["confusion_matrix", "0", "1"], ["0", "21", "0"], ["1", "0", "21"]]

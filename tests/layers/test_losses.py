@@ -249,3 +249,78 @@ def test_an_ignored_class_is_taken_from_data():
     assert [domain.takes(number) for number in (0, 2, 3, 255)] == [True, True, False, True]
     both = domain.within(loss("SparseCategoricalCrossentropy", PROBABILITIES, LABELS).net.domains["x1"])
     assert not both.takes(255)
+
+
+def test_hinges_take_0_for_minus_1():
+    scores, yes = RANDOM.normal(size=(5, 3)), RANDOM.integers(0, 2, (5, 3))
+    signs = 2 * yes - 1
+    for target in (yes, signs):
+        hinge = np.maximum(0, 1 - signs * scores)
+        assert loss("Hinge", scores, target).y == pytest.approx(hinge.mean(), rel=1e-12)
+        assert loss("SquaredHinge", scores, target).y == pytest.approx((hinge**2).mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["L1", "L2"])
+def test_one_vs_rest_hinge_is_caffes(norm):
+    signs = 2 * np.eye(3)[LABELS] - 1
+    expected = (np.maximum(0, 1 - signs * SCORES) ** int(norm[1])).sum() / 5
+    assert loss({"type": "OneVsRestHinge", "norm": norm}, SCORES, LABELS).y == pytest.approx(expected, rel=1e-12)
+
+
+def test_info_gain_weighs_mistakes(tmp_path):
+    worth = np.array([[1.0, 0.2, 0.0], [0.1, 2.0, 0.0], [0.0, 0.3, 0.5]])
+    expected = -(worth[LABELS] * np.log(softmax(SCORES))).sum() / 5
+    np.save(tmp_path / "h.npy", worth)
+    np.savetxt(tmp_path / "h.csv", worth, delimiter=",")
+    for given in ({"matrix": worth.tolist()}, {"file": str(tmp_path / "h.npy")}, {"file": str(tmp_path / "h.csv")}):
+        made = loss({"type": "InfoGain", "from_logits": True, **given}, SCORES, LABELS)
+        assert made.y == pytest.approx(expected, rel=1e-12)
+    plain = loss({"type": "InfoGain", "matrix": np.eye(3).tolist()}, PROBABILITIES, LABELS)
+    assert plain.y == pytest.approx(loss("SparseCategoricalCrossentropy", PROBABILITIES, LABELS).y, rel=1e-12)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_contrastive_loss_is_caffes(legacy):
+    a, b, same = RANDOM.normal(size=(6, 3)), RANDOM.normal(size=(6, 3)), np.array([0, 1, 0, 1, 0, 0])
+    square = ((a - b) ** 2).sum(axis=1)
+    apart = np.maximum(3 - square, 0) if legacy else np.maximum(3 - np.sqrt(square), 0) ** 2
+    made = loss({"type": "Contrastive", "margin": 3.0, "legacy_version": legacy}, a, b, same)
+    assert made.y == pytest.approx((same * square + (1 - same) * apart).sum() / 12, rel=1e-12)
+
+
+def test_equal_embeddings_have_a_finite_gradient():
+    a = RANDOM.normal(size=(3, 2))
+    for fields in ("Contrastive", {"type": "Triplet"}):
+        made = loss(fields, a, a, np.zeros(3, int) if fields == "Contrastive" else a)
+        assert np.isfinite(made.gradient(np.ones(()))[0]).all()
+
+
+@pytest.mark.parametrize(("p", "swap"), [(2.0, False), (1.0, False), (3.0, True)])
+def test_triplet_loss_is_pytorchs(p, swap):
+    anchor, positive, negative = RANDOM.normal(size=(3, 5, 4))
+
+    def distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return np.asarray((np.abs(one - other + 1e-6) ** p).sum(axis=-1) ** (1 / p))
+
+    far = distance(anchor, negative)
+    far = np.minimum(far, distance(positive, negative)) if swap else far
+    expected = np.maximum(distance(anchor, positive) - far + 0.5, 0).mean()
+    made = loss({"type": "Triplet", "margin": 0.5, "p": p, "swap": swap}, anchor, positive, negative)
+    assert made.y == pytest.approx(expected, rel=1e-12)
+
+
+def test_circle_loss_without_pairs_of_a_class_is_0():
+    made = loss("Circle", RANDOM.normal(size=(3, 2)), np.array([0, 1, 2]))
+    assert made.y == 0
+    assert not made.gradient(np.ones(()))[0].any()
+
+
+def test_a_region_may_be_the_whole_batch_or_lie_in_each_sample():
+    p, t = RANDOM.uniform(0.1, 0.9, (2, 3, 4)), RANDOM.integers(0, 2, (2, 3, 4))
+    whole = 1 - 2 * (p * t).sum() / (p.sum() + t.sum() + 1e-7)
+    each = 1 - 2 * (p * t).sum(axis=(1, 2)) / (p.sum(axis=(1, 2)) + t.sum(axis=(1, 2)) + 1e-7)
+    assert loss("Dice", p, t).y == pytest.approx(whole, rel=1e-12)
+    assert loss({"type": "Dice", "axis": [1, 2]}, p, t).y == pytest.approx(each.mean(), rel=1e-12)
+    assert loss({"type": "Tversky", "axis": [1, 2]}, p, t).y == pytest.approx(each.mean(), rel=1e-6)
+    with pytest.raises(ShapeMismatch, match="the weights do not fit"):
+        loss("Dice", p, t, weight=np.ones(2))

@@ -268,7 +268,7 @@ def metric(case: Case, training: bool) -> dict[str, np.ndarray]:
         fields = {name: value for name, value in case.sample.fields.items() if name != "axis"}
         case = replace(case, sample=replace(case.sample, fields=fields))
     made = judge(keras().metrics, case, dtype="float64")
-    if "ignore_class" in case.fields and WEIGHT not in case.fields:
+    if case.type == "SparseCategoricalCrossentropy" and "ignore_class" in case.fields:
         raise Unlike("what is ignored counts as 0 there, unless samples are weighted")
     try:
         made.update_state(*operands[::-1], sample_weight=one.feeds.get(WEIGHT))

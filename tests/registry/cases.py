@@ -191,6 +191,8 @@ def drawn_mask(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
 def scalar_of(one: Built) -> Value:
     """`Built.scalar`. The fixed numbers join `wrt`: double backward then tests the gradient by dy too."""
     terms = [cast(value, one.builder.dtype) for value in one.outputs]
+    if one.case.kind == "metric":
+        terms = [ReduceSum()(value) for value in terms]
     if one.case.kind == "layer":
         for i, y in enumerate(terms):
             weights = one.wrt[f"weights/{i}"] = one.fixed(f"weights/{i}", y.type)

@@ -21,7 +21,7 @@ from netspec.graph.ops.softmax import LogSoftmax
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample, sample_axis
-from netspec.layers.judging import Judged, LossSpec
+from netspec.layers.judging import Judged, PairLoss
 from netspec.layers.targets import EPSILON, ClassWeighted, alike, classes, unless
 from netspec.schema.kinds import LOSSES
 from netspec.schema.spec import Spec
@@ -165,7 +165,7 @@ class OfAnswers(Spec):
 
 
 @LOSSES.register
-class SparseCategoricalCrossentropy(OfNumbers, ClassWeighted, LossSpec):
+class SparseCategoricalCrossentropy(OfNumbers, ClassWeighted, PairLoss):
     """-ln of the probability given to the right class, averaged; targets are class numbers.
 
     Prediction (N, C) probabilities, divided by their sum first, or with `from_logits` scores before the softmax; target
@@ -198,7 +198,7 @@ class SparseCategoricalCrossentropy(OfNumbers, ClassWeighted, LossSpec):
 
 
 @LOSSES.register
-class CategoricalCrossentropy(OfVectors, ClassWeighted, LossSpec):
+class CategoricalCrossentropy(OfVectors, ClassWeighted, PairLoss):
     """-Σ target · ln probability over the classes, averaged; targets are vectors of probabilities.
 
     Prediction (N, C) probabilities, divided by their sum first, or with `from_logits` scores before the softmax; target
@@ -229,7 +229,7 @@ def class_of_vectors(self: ClassWeighted, net: Builder, target: Value, axis: int
 
 
 @LOSSES.register
-class BinaryCrossentropy(OfAnswers, ClassWeighted, LossSpec):
+class BinaryCrossentropy(OfAnswers, ClassWeighted, PairLoss):
     """-(target · ln p + (1 - target) · ln(1 - p)), averaged over all numbers: each is a question of yes or no.
 
     Prediction (N, …) probabilities p of yes, or with `from_logits` scores before the sigmoid; target of the same shape,

@@ -13,7 +13,7 @@ from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import OneHot
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample, sample_axis
-from netspec.layers.judging import Judged, LossSpec
+from netspec.layers.judging import Judged, PairLoss
 from netspec.layers.losses.crossentropy import OfAnswers, OfVectors, class_of_vectors, clipped, log_probabilities
 from netspec.layers.targets import EPSILON, ClassWeighted, alike, classes
 from netspec.schema.kinds import LOSSES
@@ -37,7 +37,7 @@ def poisson_losses(net: Builder, prediction: Value, target: Value) -> Judged:
 
 
 @LOSSES.register
-class KLDivergence(LossSpec):
+class KLDivergence(PairLoss):
     """Σ target · ln(target / prediction), averaged: how far the predicted distributions are from those of the targets.
 
     Prediction and target (N, …, C), vectors of probabilities along the last axis. Kullback and Leibler 1951.
@@ -56,7 +56,7 @@ class KLDivergence(LossSpec):
 
 
 @LOSSES.register
-class Poisson(LossSpec):
+class Poisson(PairLoss):
     """prediction - target · ln prediction, averaged over all numbers: targets are counts with that mean.
 
     Prediction (N, …) expected counts, target counts of the same shape; (N, 1) beside (N) is accepted.
@@ -90,7 +90,7 @@ class Focal(Spec):
 
 
 @LOSSES.register
-class CategoricalFocalCrossentropy(Focal, OfVectors, ClassWeighted, LossSpec):
+class CategoricalFocalCrossentropy(Focal, OfVectors, ClassWeighted, PairLoss):
     """-alpha · Σ (1 - p)^gamma · target · ln p over the classes, averaged; targets are vectors of probabilities.
 
     Prediction (N, C) probabilities p, divided by their sum first, or with `from_logits` scores before the softmax;
@@ -115,7 +115,7 @@ class CategoricalFocalCrossentropy(Focal, OfVectors, ClassWeighted, LossSpec):
 
 
 @LOSSES.register
-class BinaryFocalCrossentropy(Focal, OfAnswers, ClassWeighted, LossSpec):
+class BinaryFocalCrossentropy(Focal, OfAnswers, ClassWeighted, PairLoss):
     """(1 - q)^gamma times the binary cross-entropy, averaged over all numbers; q is the right answer's probability.
 
     Prediction (N, …) probabilities of yes, or with `from_logits` scores before the sigmoid; target of the same shape,
@@ -158,7 +158,7 @@ class PickedClass(Spec):
 
 
 @LOSSES.register
-class CategoricalGeneralizedCrossEntropy(PickedClass, ClassWeighted, LossSpec):
+class CategoricalGeneralizedCrossEntropy(PickedClass, ClassWeighted, PairLoss):
     """(1 - p^q) / q, averaged, p the probability of the right class: between cross-entropy and absolute error.
 
     Prediction (N, …, C, …) probabilities, target (N, …) class numbers, some of which may be wrong. Zhang and Sabuncu
@@ -183,7 +183,7 @@ class CategoricalGeneralizedCrossEntropy(PickedClass, ClassWeighted, LossSpec):
 
 
 @LOSSES.register
-class MultinomialLogistic(PickedClass, ClassWeighted, LossSpec):
+class MultinomialLogistic(PickedClass, ClassWeighted, PairLoss):
     """-ln p, averaged, p the probability of the right class as the prediction has it: Caffe's MultinomialLogisticLoss.
 
     Prediction (N, …, C, …) probabilities, which are not divided by their sum, at least 1e-20; target (N, …) class

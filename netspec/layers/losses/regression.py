@@ -12,7 +12,7 @@ from netspec.graph.ops.functions import Abs, Log, Softplus, Sqrt
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample, sample_axis
-from netspec.layers.judging import Judged, LossSpec
+from netspec.layers.judging import Judged, PairLoss
 from netspec.layers.targets import EPSILON, alike
 from netspec.schema.kinds import LOSSES
 from netspec.schema.spec import Spec
@@ -70,7 +70,7 @@ def _unit(x: Value, axis: int) -> Value:
 
 
 @LOSSES.register
-class MeanSquaredError(LossSpec):
+class MeanSquaredError(PairLoss):
     """Mean of (prediction - target)² over all numbers.
 
     Prediction and target of one shape (N, …); (N, 1) beside (N) is accepted.
@@ -92,7 +92,7 @@ class MeanSquaredError(LossSpec):
 
 
 @LOSSES.register
-class MeanAbsoluteError(LossSpec):
+class MeanAbsoluteError(PairLoss):
     """Mean of |prediction - target| over all numbers.
 
     Prediction and target of one shape (N, …); (N, 1) beside (N) is accepted.
@@ -108,7 +108,7 @@ class MeanAbsoluteError(LossSpec):
 
 
 @LOSSES.register
-class MeanAbsolutePercentageError(LossSpec):
+class MeanAbsolutePercentageError(PairLoss):
     """Mean of 100 · |prediction - target| / |target| over all numbers.
 
     Prediction and target of one shape (N, …); (N, 1) beside (N) is accepted. |target| is taken for at least 1e-7.
@@ -124,7 +124,7 @@ class MeanAbsolutePercentageError(LossSpec):
 
 
 @LOSSES.register
-class MeanSquaredLogarithmicError(LossSpec):
+class MeanSquaredLogarithmicError(PairLoss):
     """Mean of (ln(1 + prediction) - ln(1 + target))² over all numbers.
 
     Prediction and target of one shape (N, …), not negative; (N, 1) beside (N) is accepted.
@@ -140,7 +140,7 @@ class MeanSquaredLogarithmicError(LossSpec):
 
 
 @LOSSES.register
-class LogCosh(LossSpec):
+class LogCosh(PairLoss):
     """Mean of ln cosh(prediction - target) over all numbers: half the square of small errors, the size of large ones.
 
     Prediction and target of one shape (N, …); (N, 1) beside (N) is accepted.
@@ -156,7 +156,7 @@ class LogCosh(LossSpec):
 
 
 @LOSSES.register
-class Huber(LossSpec):
+class Huber(PairLoss):
     """Mean of ½e² where |e| ≤ δ, else δ|e| - ½δ², over all errors e = prediction - target.
 
     Prediction and target of one shape (N, …); (N, 1) beside (N) is accepted. Huber 1964. (PyTorch's SmoothL1Loss is
@@ -178,7 +178,7 @@ class Huber(LossSpec):
 
 
 @LOSSES.register
-class Euclidean(LossSpec):
+class Euclidean(PairLoss):
     """½ Σ (prediction - target)² of each sample, averaged over the samples: Caffe's EuclideanLoss.
 
     Prediction and target of one shape (N, …); (N, 1) beside (N) is accepted.
@@ -202,7 +202,7 @@ class CosineAxis(Spec):
 
 
 @LOSSES.register
-class CosineSimilarity(CosineAxis, LossSpec):
+class CosineSimilarity(CosineAxis, PairLoss):
     """-cos of the angle between prediction and target, averaged over all vectors: -1 where they point the same way.
 
     Prediction and target of one shape (N, …, C, …), vectors along `axis`.

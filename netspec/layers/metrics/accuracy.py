@@ -10,7 +10,7 @@ from netspec.graph.ops.shape import OneHot, Slice
 from netspec.graph.types import DType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, PositiveInt, Sample, need, sample_axis
-from netspec.layers.judging import Judged, MeanMetric
+from netspec.layers.judging import Judged, PairMetric
 from netspec.layers.targets import alike, classes, unless
 from netspec.schema.kinds import METRICS
 from netspec.schema.spec import Spec
@@ -24,7 +24,7 @@ class ClassAxis(Spec):
 
 
 @METRICS.register
-class Accuracy(MeanMetric):
+class Accuracy(PairMetric):
     """Share of numbers that are those of the target: of class numbers, say, that the net itself gives.
 
     Prediction and target of one shape (N, …); (N, 1) beside (N) is accepted. For scores of classes there is
@@ -41,7 +41,7 @@ class Accuracy(MeanMetric):
 
 
 @METRICS.register
-class SparseCategoricalAccuracy(ClassAxis, MeanMetric):
+class SparseCategoricalAccuracy(ClassAxis, PairMetric):
     """Share of samples whose greatest score is that of the right class; targets are class numbers.
 
     Prediction (N, C) scores or probabilities, target (N) or (N, 1) whole numbers. Of equal scores the first counts.
@@ -65,7 +65,7 @@ class SparseCategoricalAccuracy(ClassAxis, MeanMetric):
 
 
 @METRICS.register
-class CategoricalAccuracy(ClassAxis, MeanMetric):
+class CategoricalAccuracy(ClassAxis, PairMetric):
     """Share of samples whose greatest score is where the target's greatest number is.
 
     Prediction (N, C) scores or probabilities, target (N, C). Of equal numbers the first counts.
@@ -83,7 +83,7 @@ class CategoricalAccuracy(ClassAxis, MeanMetric):
 
 
 @METRICS.register
-class BinaryAccuracy(MeanMetric):
+class BinaryAccuracy(PairMetric):
     """Share of numbers that are on the target's side of a threshold.
 
     Prediction and target (N, …), target 0 or 1; (N, 1) beside (N) is accepted. A number over the threshold means 1. For
@@ -123,7 +123,7 @@ class TopK(ClassAxis):
 
 
 @METRICS.register
-class SparseTopKCategoricalAccuracy(TopK, MeanMetric):
+class SparseTopKCategoricalAccuracy(TopK, PairMetric):
     """Share of samples whose right class is among the `k` greatest scores; targets are class numbers.
 
     Prediction (N, C), target (N) or (N, 1) whole numbers. As in Keras a tie counts for the right class: it is among the
@@ -158,7 +158,7 @@ class SparseTopKCategoricalAccuracy(TopK, MeanMetric):
 
 
 @METRICS.register
-class TopKCategoricalAccuracy(TopK, MeanMetric):
+class TopKCategoricalAccuracy(TopK, PairMetric):
     """Share of samples whose right class is among the `k` greatest scores; targets are vectors over the classes.
 
     Prediction (N, C), target (N, C): the right class is where it is greatest. A tie counts for the right class.

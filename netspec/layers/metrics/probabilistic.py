@@ -6,14 +6,14 @@ from typing import ClassVar, Literal
 
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
-from netspec.layers.judging import Judged, MeanMetric
+from netspec.layers.judging import Judged, PairMetric
 from netspec.layers.losses.crossentropy import OfAnswers, OfNumbers, OfVectors
 from netspec.layers.losses.probabilistic import divergences, poisson_losses
 from netspec.schema.kinds import METRICS
 
 
 @METRICS.register
-class BinaryCrossentropyMetric(OfAnswers, MeanMetric):
+class BinaryCrossentropyMetric(OfAnswers, PairMetric):
     """Mean of -(target · ln p + (1 - target) · ln(1 - p)) over all numbers of the set.
 
     Prediction (N, …) probabilities p of yes, or with `from_logits` scores before the sigmoid; target of the same shape,
@@ -33,7 +33,7 @@ class BinaryCrossentropyMetric(OfAnswers, MeanMetric):
 
 
 @METRICS.register
-class CategoricalCrossentropyMetric(OfVectors, MeanMetric):
+class CategoricalCrossentropyMetric(OfVectors, PairMetric):
     """Mean of -Σ target · ln probability over the classes; targets are vectors of probabilities.
 
     Prediction (N, C) probabilities, divided by their sum first, or with `from_logits` scores; target (N, C).
@@ -52,7 +52,7 @@ class CategoricalCrossentropyMetric(OfVectors, MeanMetric):
 
 
 @METRICS.register
-class SparseCategoricalCrossentropyMetric(OfNumbers, MeanMetric):
+class SparseCategoricalCrossentropyMetric(OfNumbers, PairMetric):
     """Mean of -ln of the probability given to the right class; targets are class numbers.
 
     Prediction (N, C) probabilities, divided by their sum first, or with `from_logits` scores; target (N) or (N, 1)
@@ -73,7 +73,7 @@ class SparseCategoricalCrossentropyMetric(OfNumbers, MeanMetric):
 
 
 @METRICS.register
-class KLDivergenceMetric(MeanMetric):
+class KLDivergenceMetric(PairMetric):
     """Mean of Σ target · ln(target / prediction): how far the predicted distributions are from those of the targets.
 
     Prediction and target (N, …, C), vectors of probabilities along the last axis.
@@ -89,7 +89,7 @@ class KLDivergenceMetric(MeanMetric):
 
 
 @METRICS.register
-class PoissonMetric(MeanMetric):
+class PoissonMetric(PairMetric):
     """Mean of prediction - target · ln prediction over all numbers of the set.
 
     Prediction (N, …) expected counts, target counts of the same shape; (N, 1) beside (N) is accepted.

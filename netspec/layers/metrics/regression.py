@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
-from netspec.layers.judging import Figure, Judged, MeanMetric
+from netspec.layers.judging import Figure, Judged, PairMetric
 from netspec.layers.losses.regression import (
     SAMPLES,
     CosineAxis,
@@ -24,7 +24,7 @@ WEIGHTED = Sample.of((4, 3), (4, 3), weight=(4,))
 
 
 @METRICS.register
-class MeanSquaredErrorMetric(MeanMetric):
+class MeanSquaredErrorMetric(PairMetric):
     """Mean of (prediction - target)² over all numbers of the set.
 
     Prediction and target of one shape (N, …); (N, 1) beside (N) is accepted.
@@ -40,7 +40,7 @@ class MeanSquaredErrorMetric(MeanMetric):
 
 
 @METRICS.register
-class RootMeanSquaredErrorMetric(MeanMetric):
+class RootMeanSquaredErrorMetric(PairMetric):
     """√ of the mean of (prediction - target)² over all numbers of the set.
 
     Prediction and target of one shape (N, …); (N, 1) beside (N) is accepted.
@@ -60,7 +60,7 @@ class RootMeanSquaredErrorMetric(MeanMetric):
 
 
 @METRICS.register
-class MeanAbsoluteErrorMetric(MeanMetric):
+class MeanAbsoluteErrorMetric(PairMetric):
     """Mean of |prediction - target| over all numbers of the set.
 
     Prediction and target of one shape (N, …); (N, 1) beside (N) is accepted.
@@ -76,7 +76,7 @@ class MeanAbsoluteErrorMetric(MeanMetric):
 
 
 @METRICS.register
-class MeanAbsolutePercentageErrorMetric(MeanMetric):
+class MeanAbsolutePercentageErrorMetric(PairMetric):
     """Mean of 100 · |prediction - target| / |target| over all numbers of the set.
 
     Prediction and target of one shape (N, …); (N, 1) beside (N) is accepted. |target| is taken for at least 1e-7.
@@ -92,7 +92,7 @@ class MeanAbsolutePercentageErrorMetric(MeanMetric):
 
 
 @METRICS.register
-class MeanSquaredLogarithmicErrorMetric(MeanMetric):
+class MeanSquaredLogarithmicErrorMetric(PairMetric):
     """Mean of (ln(1 + prediction) - ln(1 + target))² over all numbers of the set.
 
     Prediction and target of one shape (N, …), not negative; (N, 1) beside (N) is accepted.
@@ -108,7 +108,7 @@ class MeanSquaredLogarithmicErrorMetric(MeanMetric):
 
 
 @METRICS.register
-class LogCoshErrorMetric(MeanMetric):
+class LogCoshErrorMetric(PairMetric):
     """Mean of ln cosh(prediction - target) over all numbers of the set.
 
     Prediction and target of one shape (N, …); (N, 1) beside (N) is accepted.
@@ -124,7 +124,7 @@ class LogCoshErrorMetric(MeanMetric):
 
 
 @METRICS.register
-class CosineSimilarityMetric(CosineAxis, MeanMetric):
+class CosineSimilarityMetric(CosineAxis, PairMetric):
     """Mean cosine of the angle between prediction and target: 1 where they point the same way.
 
     Prediction and target of one shape (N, …, C, …), vectors along `axis`.

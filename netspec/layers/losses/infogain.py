@@ -1,0 +1,89 @@
+"""InfoGain: a cross-entropy in which some mistakes are worse than others."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from netspec.errors import Problem, SpecError
+from netspec.graph.ops.linear import Gather
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.shape import Transpose
+from netspec.graph.ops.source import constant
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, Sample, need
+from netspec.layers.judging import Judged, PairLoss
+from netspec.layers.losses.crossentropy import OfClasses, log_probabilities
+from netspec.layers.targets import classes
+from netspec.schema.kinds import LOSSES
+from netspec.schema.paths import FilePath, resolve_path
+from netspec.schema.spec import problem
+
+
+@LOSSES.register
+class InfoGain(OfClasses, PairLoss):
+    """-Σ H[label, k] · ln p[k] over the classes k, averaged: Caffe's InfogainLoss. Where H is 1, cross-entropy.
+
+    Prediction (N, …, C, …) probabilities, divided by their sum first, or with `from_logits` scores before the softmax;
+    target (N, …) class numbers. H, (C, C), stands in `matrix` or in a file.
+    """
+
+    type: Literal["InfoGain"] = "InfoGain"
+    matrix: list[Annotated[list[float], Field(min_length=1)]] | None = None
+    """H, row by row: what each class k is worth where the right one is that of the row"""
+    file: FilePath | None = None
+    """path of a file with H, relative to this file: `.npy`, or text with a row a line and commas between numbers"""
+
+    samples: ClassVar = (
+        Sample.of(
+            (4, 3), (4,), dtypes=("float32", "int32"), high=3, from_logits=True,
+            matrix=[[1.0, 0.2, 0.0], [0.1, 2.0, 0.0], [0.0, 0.3, 0.5]], weight=(4,),
+        ),
+        Sample.of(
+            (2, 2, 3), (2, 3), dtypes=("float32", "int32"), high=2, axis=1, ranges=((0.1, 0.9), None),
+            matrix=[[1.0, 0.5], [0.0, 2.0]],
+        ),
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.matrix is None) == (self.file is None):
+            got = "neither" if self.matrix is None else "both"
+            raise problem("InfoGain needs a matrix", expected="either `matrix` or `file`", got=got)
+        return self
+
+    def judge(self, net: Builder, prediction: Value, label: Value) -> Judged:
+        """prediction: (N, …, C, …), label: (N, …) → (N, …)."""
+        scores, label, axis = classes(net, prediction, label, self.axis)
+        worth = Gather()(constant(self._matrix(scores.shape[axis], str(net.dtype))), label)
+        rank = len(worth.shape)
+        order = (*range(axis), rank - 1, *range(axis, rank - 1))
+        if order != tuple(range(rank)):
+            worth = Transpose(order)(worth)
+        return Judged(-ReduceSum((axis,))(worth * log_probabilities(scores, axis, self.from_logits)))
+
+    def _matrix(self, count: int, dtype: str) -> Any:
+        import numpy as np
+
+        rows: Any = self.matrix if self.matrix is not None else self._read()
+        sizes = {len(row) for row in rows}
+        fits = len(rows) == count and sizes == {count}
+        need(
+            fits,
+            "the matrix does not fit the classes",
+            expected=f"{count} rows of {count} numbers",
+            got=f"{len(rows)} rows of {' or '.join(map(str, sorted(sizes)))}",
+        )
+        return np.array(rows, dtype)
+
+    def _read(self) -> Any:
+        import numpy as np
+
+        path = resolve_path(self, "file")
+        try:
+            if path.suffix == ".npy":
+                return np.atleast_2d(np.load(path, allow_pickle=False))
+            return np.loadtxt(path, delimiter=",", ndmin=2)
+        except (OSError, ValueError) as error:
+            raise SpecError(Problem(f"cannot read {path}", self.where("file"), got=str(error))) from None

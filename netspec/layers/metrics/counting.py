@@ -1,0 +1,144 @@
+"""How many numbers of a prediction are over each of some thresholds, where the target says yes and where no.
+
+Every number falls between two thresholds; the totals are how many fell where. Any count of right and wrong answers at
+any threshold is a sum of these, so that metrics of many thresholds cost one pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from netspec.graph.ops.elementwise import Equal, Greater, Maximum, Minimum, Where, cast, elementwise, scalar
+from netspec.graph.ops.linear import ScatterRows
+from netspec.graph.ops.reduce import Broadcast, ReduceSum, reshape_to
+from netspec.graph.ops.source import constant
+from netspec.graph.types import DType
+from netspec.graph.value import Value
+from netspec.layers.base import Builder
+from netspec.layers.judging import Judged
+from netspec.schema.spec import describe, problem
+
+
+def _thresholds(value: Any) -> Any:
+    given = value if isinstance(value, (list, tuple)) else [value]
+    if not given:
+        raise problem("no thresholds", expected="a number, or a list of them", got=describe(value))
+    for index, one in enumerate(given):
+        if isinstance(one, bool) or not isinstance(one, (int, float)) or not 0 <= one <= 1:
+            place = str(index) if given is value else None
+            raise problem("not a threshold", field=place, expected="a number from 0 to 1", got=describe(one))
+    if len(set(given)) < len(given):
+        raise problem("a threshold is there twice", expected="different numbers", got=describe(value))
+    return tuple(sorted(map(float, given)))
+
+
+Thresholds = Annotated[tuple[float, ...], BeforeValidator(_thresholds, json_schema_input_type=float | list[float])]
+"""One threshold or several, from 0 to 1 and in order."""
+
+Count = Annotated[int, Field(gt=0)]
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Thresholds in order: `values`, or where that is None `count` of them, evenly from 0 to 1."""
+
+    values: tuple[float, ...] | None
+    count: int
+    closed: bool = False
+    """Whether the first is a little below 0 and the last a little over 1, so that all is over the one, none over the
+    other."""
+
+    @classmethod
+    def of(cls, *values: float) -> Levels:
+        """These."""
+        return cls(tuple(sorted(values)), len(values))
+
+    def below(self, x: Value) -> Value:
+        """How many of the thresholds each element is over, as int64. What is no number is over none from 0 on."""
+        if self.values is not None:
+            levels = constant(_array(self.values, x))
+            over = Greater()(reshape_to(x, (*x.shape, 1)), levels)
+            return ReduceSum((len(x.shape),))(cast(over, DType.INT64))
+        within = elementwise(Where(), elementwise(Greater(), x, 0.0), x, 0.0)
+        place = elementwise(Minimum(), within, 1.0) * float(self.count - 1)
+        whole = cast(place, DType.INT64)
+        rounded = whole + cast(Greater()(place, cast(whole, x.dtype)), DType.INT64)
+        return elementwise(Maximum(), rounded, 1) if self.closed else rounded
+
+
+def _array(values: tuple[float, ...], like: Value) -> Any:
+    import numpy as np
+
+    return np.array(values, str(like.dtype))
+
+
+def tally(index: Value, rows: int, weights: Value | None) -> Value:
+    """How many elements of `index` are each number below `rows`, or the sums of their weights, which broadcast."""
+    if weights is None:
+        ones = Broadcast(index.shape)(scalar(1, DType.INT64))
+    else:
+        ones = Broadcast(index.shape)(weights)
+    size = prod(index.shape)
+    return ScatterRows(rows)(reshape_to(ones, (size,)), reshape_to(index, (size,)))
+
+
+def positives(net: Builder, levels: Levels, prediction: Value, target: Value, groups: int = 1,
+              more: tuple[Value, ...] = ()) -> Value:  # fmt: skip
+    """Totals (groups, 2, thresholds + 1): how many numbers are over so many thresholds, of noes and of yeses.
+
+    Groups are the places on the last axis, or all of them one. `more` are weights beside those of the samples.
+    """
+    _, weights, _ = Judged(prediction, weights=more).weighted(net)
+    bins = levels.count + 1
+    no = cast(elementwise(Equal(), target, 0.0), DType.INT64)
+    index = levels.below(prediction) + (1 - no) * bins
+    if groups > 1:
+        import numpy as np
+
+        index = index + constant(np.arange(groups) * (2 * bins))
+    return reshape_to(tally(index, groups * 2 * bins, weights), (groups, 2, bins))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Right and wrong answers at each threshold, (groups, thresholds)."""
+
+    tp: Any
+    fp: Any
+    tn: Any
+    fn: Any
+
+    @classmethod
+    def of(cls, total: Any) -> Counts:
+        """From what `positives` gives, added up."""
+        from_above = total[..., ::-1].cumsum(-1)[..., ::-1]
+        over, all_ = from_above[..., 1:], from_above[..., :1]
+        (fp, tp), (no, yes) = (over[:, 0], over[:, 1]), (all_[:, 0], all_[:, 1])
+        return cls(tp, fp, no - fp, yes - tp)
+
+    @property
+    def precision(self) -> Any:
+        """Share of right ones of what was taken for yes."""
+        return quotient(self.tp, self.tp + self.fp)
+
+    @property
+    def recall(self) -> Any:
+        """Share of the yeses that was found: the sensitivity."""
+        return quotient(self.tp, self.tp + self.fn)
+
+    @property
+    def specificity(self) -> Any:
+        """Share of the noes that was found."""
+        return quotient(self.tn, self.tn + self.fp)
+
+
+def quotient(a: Any, b: Any) -> Any:
+    """a / b; 0 where b is 0."""
+    import numpy as np
+
+    a, b = np.broadcast_arrays(np.asarray(a, float), b)
+    return np.divide(a, b, out=np.zeros_like(a), where=b != 0)

@@ -1,0 +1,140 @@
+"""AUC: the area under a curve of one rate over another, as the threshold goes from 0 to 1."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from netspec.graph.ops.functions import Sigmoid
+from netspec.graph.ops.source import constant
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, Sample, need
+from netspec.layers.judging import Figure, MetricSpec
+from netspec.layers.metrics.counting import Counts, Levels, Thresholds, positives, quotient
+from netspec.layers.targets import EPSILON, alike
+from netspec.schema.kinds import METRICS
+from netspec.schema.spec import problem
+
+
+@METRICS.register
+class AUC(MetricSpec):
+    """Area under the curve of the rates of right and wrong answers at thresholds from 0 to 1, as Keras approximates it.
+
+    Prediction (N, …) probabilities, or with `from_logits` scores before the sigmoid; target 0 or 1 of the same shape.
+    With `multi_label` both are (N, C), each class has a curve, and the areas are averaged.
+    """
+
+    type: Literal["AUC"] = "AUC"
+    num_thresholds: Annotated[int, Field(gt=1)] = 200
+    """how many thresholds there are, evenly from 0 to 1"""
+    curve: Literal["ROC", "PR", "PRGAIN"] = "ROC"
+    """ROC: recall over the rate of false positives; PR: precision over recall; PRGAIN: gains of both"""
+    summation_method: Literal["interpolation", "minoring", "majoring"] = "interpolation"
+    """between two thresholds: the curve's trapezoid (for PR that of Davis and Goadrich 2006), or a rectangle with the
+    lower or the upper of both heights"""
+    thresholds: Thresholds | None = None
+    """the thresholds between 0 and 1, which are there too; default: `num_thresholds` evenly"""
+    multi_label: bool = False
+    """true: a curve for each class"""
+    label_weights: list[Annotated[float, Field(ge=0)]] | None = None
+    """how much each class on the last axis counts; default: all alike"""
+    from_logits: bool = False
+    """true: the prediction holds scores before the sigmoid"""
+
+    samples: ClassVar = (
+        Sample.of((8, 1), (8,), dtypes=("float32", "int32"), high=2, ranges=((0.02, 0.98), None), weight=(8,)),
+        Sample.of((8, 2), (8, 2), dtypes=("float32", "int32"), high=2, from_logits=True, summation_method="minoring"),
+        Sample.of(
+            (8, 3), (8, 3), dtypes=("float32", "int32"), high=2, ranges=((0.02, 0.98), None), curve="PR",
+            num_thresholds=12, multi_label=True,
+        ),
+        Sample.of(
+            (8, 2), (8, 2), dtypes=("float32", "int32"), high=2, ranges=((0.02, 0.98), None), curve="PR",
+            thresholds=[0.2, 0.35, 0.7], summation_method="majoring", label_weights=[1.0, 2.0],
+        ),
+        Sample.of(
+            (8, 2), (8, 2), dtypes=("float32", "int32"), high=2, ranges=((0.02, 0.98), None), curve="PRGAIN",
+            multi_label=True, label_weights=[1.0, 3.0], num_thresholds=5,
+        ),
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _thresholds_are_inside(self) -> Self:
+        if self.thresholds is not None and (self.thresholds[0] <= 0 or self.thresholds[-1] >= 1):
+            raise problem("0 and 1 are thresholds anyway", field="thresholds", expected="numbers between them")
+        return self
+
+    @property
+    def _levels(self) -> Levels:
+        if self.thresholds is None:
+            return Levels(None, self.num_thresholds, closed=True)
+        return Levels.of(-EPSILON, *self.thresholds, 1 + EPSILON)
+
+    def build(self, net: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
+        """prediction, target: (N, …) → how many are over so many thresholds, (classes or 1, 2, thresholds + 1)."""
+        prediction, target = alike(net, prediction, target)
+        rank, count = len(prediction.shape), prediction.shape[-1]
+        need(rank == 2 or not self.multi_label, "several labels are a matrix", expected="(N, C)", got=prediction.type)
+        more: tuple[Value, ...] = ()
+        if self.label_weights is not None:
+            fits = rank == 2 and len(self.label_weights) == count
+            expected = f"{count} numbers" if rank == 2 else "a prediction (N, C)"
+            need(fits, "the weights of labels do not fit", expected=expected, got=f"{len(self.label_weights)} numbers")
+            if not self.multi_label:
+                import numpy as np
+
+                more = (constant(np.array([self.label_weights], str(net.dtype))),)
+        if self.from_logits:
+            prediction = Sigmoid()(prediction)
+        return (positives(net, self._levels, prediction, target, count if self.multi_label else 1, more),)
+
+    def result(self, *totals: Any) -> Figure:
+        """The area, or the mean of those of the classes."""
+        counts = Counts.of(*totals)
+        if self.curve == "PR" and self.summation_method == "interpolation":
+            areas = _interpolated(counts)
+        else:
+            x, y = self._curve(counts)
+            left, right = y[:, :-1], y[:, 1:]
+            height = {
+                "interpolation": (left + right) / 2,
+                "minoring": (left + right - abs(left - right)) / 2,
+                "majoring": (left + right + abs(left - right)) / 2,
+            }[self.summation_method]
+            areas = ((x[:, :-1] - x[:, 1:]) * height).sum(-1)
+        if not self.multi_label or self.label_weights is None:
+            return float(areas.mean())
+        weights = self.label_weights
+        return float(quotient((areas * weights).sum(), sum(weights)))
+
+    def _curve(self, counts: Counts) -> tuple[Any, Any]:
+        """What lies below, and what above it."""
+        if self.curve == "ROC":
+            return quotient(counts.fp, counts.fp + counts.tn), counts.recall
+        if self.curve == "PR":
+            return counts.recall, counts.precision
+        import numpy as np
+
+        odds = quotient(counts.tp + counts.fn, counts.tn + counts.fp)
+        none = counts.tp == 0
+        recall = np.where(none, 0.0, 1 - odds * quotient(counts.fn, counts.tp))
+        precision = np.where(none, 1.0, 1 - odds * quotient(counts.fp, counts.tp))
+        return np.maximum(recall, 0.0), precision
+
+
+def _interpolated(counts: Counts) -> Any:
+    """The area under precision over recall where true positives go evenly with those taken for yes, between thresholds.
+
+    Davis and Goadrich, "The relationship between precision-recall and ROC curves", ICML 2006.
+    """
+    import numpy as np
+
+    taken = counts.tp + counts.fp
+    first, last = taken[:, :-1], taken[:, 1:]
+    found = counts.tp[:, :-1] - counts.tp[:, 1:]
+    slope = quotient(found, np.maximum(first - last, 0))
+    rest = counts.tp[:, 1:] - slope * last
+    both = (first > 0) & (last > 0)
+    logarithm = np.log(np.where(both, quotient(first, last), 1.0), where=both, out=np.zeros_like(slope))
+    return quotient(slope * (found + rest * logarithm), np.maximum(counts.tp[:, 1:] + counts.fn[:, 1:], 0)).sum(-1)

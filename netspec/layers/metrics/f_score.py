@@ -1,0 +1,93 @@
+"""FBetaScore and F1Score: the harmonic mean of precision and recall, of each class or of all."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.graph.ops.elementwise import Equal, Greater, cast, elementwise
+from netspec.graph.ops.reduce import ReduceMax, ReduceSum
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, Sample, need
+from netspec.layers.judging import Figure, Judged, MetricSpec
+from netspec.layers.targets import EPSILON, alike
+from netspec.schema.kinds import METRICS
+
+SAMPLES = (
+    Sample.of((6, 3), (6, 3), dtypes=("float32", "int32"), high=2),
+    Sample.of((6, 3), (6, 3), dtypes=("float32", "int32"), high=2, average="macro", weight=(6,)),
+    Sample.of((6, 3), (6, 3), dtypes=("float32", "int32"), high=2, average="micro", threshold=0.5),
+    Sample.of((6, 3), (6, 3), dtypes=("float32", "int32"), high=2, average="weighted", threshold=0.1),
+)
+
+
+class FScore(MetricSpec):
+    """Base of both."""
+
+    average: Literal["micro", "macro", "weighted"] | None = None
+    """macro: the mean of the classes; weighted: that by their numbers of yeses; micro: of the answers of all classes;
+    default: a score for each class"""
+    threshold: float | None = Field(default=None, gt=0, le=1)
+    """a prediction greater than this means yes; default: the greatest of each sample does"""
+
+    def build(self, net: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
+        """prediction, target: (N, C) → true positives, those taken for yes, yeses of each class, (C) each."""
+        prediction, target = alike(net, prediction, target)
+        need(len(prediction.shape) == 2, "scores of classes are a matrix", expected="(N, C)", got=prediction.type)
+        if self.threshold is None:
+            taken = Equal()(prediction, ReduceMax((1,), keepdims=True)(prediction))
+        else:
+            taken = elementwise(Greater(), prediction, self.threshold)
+        yes = cast(taken, target.dtype)
+        total = ReduceSum((0,))
+        return tuple(total(Judged(one).weighted(net)[0]) for one in (yes * target, yes, target))
+
+    def score(self, beta: float, found: Any, taken: Any, there: Any) -> Figure:
+        """The figure from the totals."""
+        if self.average == "micro":
+            found, taken, there = (one.sum(keepdims=True) for one in (found, taken, there))
+        precision, recall = found / (taken + EPSILON), found / (there + EPSILON)
+        scores = (1 + beta**2) * precision * recall / (beta**2 * precision + recall + EPSILON)
+        if self.average == "weighted":
+            return float((scores * there).sum() / (there.sum() + EPSILON))
+        if self.average is not None:
+            return float(scores.mean())
+        return {str(number): float(one) for number, one in enumerate(scores)}
+
+
+@METRICS.register
+class F1Score(FScore):
+    """2 · precision · recall / (precision + recall), of each class or, with `average`, of all.
+
+    Prediction (N, C) probabilities, target (N, C), 0 or 1.
+    """
+
+    type: Literal["F1Score"] = "F1Score"
+
+    samples: ClassVar = SAMPLES
+
+    def result(self, *totals: Any) -> Figure:
+        """A number, or one for each class."""
+        return self.score(1.0, *totals)
+
+
+@METRICS.register
+class FBetaScore(FScore):
+    """(1 + beta²) · precision · recall / (beta² · precision + recall), of each class or, with `average`, of all.
+
+    Prediction (N, C) probabilities, target (N, C), 0 or 1.
+    """
+
+    type: Literal["FBetaScore"] = "FBetaScore"
+    beta: float = Field(default=1.0, gt=0)
+    """how many times as much recall counts as precision"""
+
+    samples: ClassVar = (
+        *SAMPLES[:1],
+        Sample.of((6, 3), (6, 3), dtypes=("float32", "int32"), high=2, beta=2.0, average="macro"),
+    )
+
+    def result(self, *totals: Any) -> Figure:
+        """A number, or one for each class."""
+        return self.score(self.beta, *totals)
