@@ -64,7 +64,7 @@ def numbers(*sizes: int, low: float = -2.0, high: float = 2.0, offset: float = 0
 _CONV = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
 _TRANSPOSED = ConvTranspose(_CONV, TensorType((2, 3, 5, 4), DType.FLOAT64))
 _IMAGE, _KERNEL, _RESULT = numbers(2, 3, 5, 4), numbers(4, 3, 3, 3, offset=0.1), numbers(2, 4, 5, 4, offset=0.2)
-_FULL = numbers(1, 32, 12, 12), numbers(32, 32, 3, 3, low=-0.2, high=0.2), numbers(1, 32, 12, 12, offset=0.2)
+_FULL = numbers(2, 32, 20, 20), numbers(32, 32, 3, 3, low=-0.2, high=0.2), numbers(2, 32, 20, 20, offset=0.2)
 """Operands and gradient of a convolution whose channels fill vectors, and that is large enough for kernels for such."""
 _BIAS, _RELU = Step(elementwise.Add(), (0, 1)), functions.Relu()
 

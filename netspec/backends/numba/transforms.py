@@ -177,6 +177,22 @@ def _sum(builder: Any, row: Sequence[float], x: dict[int, Any]) -> Any:
     return total
 
 
+@intrinsic
+def expect(typing_context: Any, array: Any, at: Any) -> Any:
+    """Have the cache fetch the line of array[at], to be written soon; any place may be given."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(32)
+        address = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [address.type, word, word, word])
+        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        to_write, closest, data = 1, 3, 1
+        builder.call(fetch, [address, *(ir.Constant(word, one) for one in (to_write, closest, data))])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
 def _tagged(builder: Any, instruction: Any, kind: str) -> None:
     """Say to which memory, of two kinds, an access belongs (LLVM's scoped alias analysis)."""
     module = builder.module

@@ -51,14 +51,14 @@ def body(
 """Tiles from `begin` on of images (batch, height, width, channels), with zeros around, to (points, tiles, channels)."""
 
 PRODUCT = """
-from netspec.backends.numba.transforms import multiply, read, transform, write
+from netspec.backends.numba.transforms import expect, multiply, read, transform, write
 
 tile, back = multiply({rows}, {vectors}), transform({outputs}, {taps}, 'result')
 
 
 def body(
     first, last, v, u, z, made, y, {extras}begin, count, workers, parts, part, groups, down, across, height, width,
-    channels, v_step, u_step, z_step, yn, yh, yw, {steps}
+    channels, side_by_side, v_step, u_step, z_step, yn, yh, yw, {steps}
 ):
     for worker in range(first, last):
         own, room = worker * {points} * z_step, worker * {outputs} * {outputs} * {wide}
@@ -84,8 +84,10 @@ def body(
                     for j in range(min({outputs}, width - w)):
                         source = room + (i * {outputs} + j) * {wide}
                         to = n * yn + (h + i) * yh + (w + j) * yw + m
+                        for c in range(0, {wide}, 16):
+                            expect(y, to + {outputs} * yw + c)
 {places}
-                        for c in range({wide}):
+                        for c in range(side_by_side):
                             a0 = read(made, source + c)
 {lines}
                             write(y, to + c, {name})

@@ -214,7 +214,7 @@ class Correlation:
         after, steps = following(lines, name, extras, y)
         form, tiling, (yn, _, yh, yw) = self.form, self.tiling, steps_of(y)
         product = code(
-            PRODUCT, 5 + len(extras), 17 + len(steps), tiling.filtering, rows=ROWS[form.vectors], vectors=form.vectors,
+            PRODUCT, 5 + len(extras), 18 + len(steps), tiling.filtering, rows=ROWS[form.vectors], vectors=form.vectors,
             wide=form.wide, **after,
         )  # fmt: skip
         calls = []
@@ -224,7 +224,7 @@ class Correlation:
             calls.append(product.bind(
                 tiling.workers, count * form.filters * form.channels, v, u, z, made, y, *extras, begin, count,
                 tiling.workers, ceil(count / self.part), self.part, self.groups, tiling.down, tiling.across,
-                *y.shape[2:], form.channels, self.spread.step, form.step, self.step, yn, yh, yw, *steps,
+                *y.shape[2:], form.channels, form.wide, self.spread.step, form.step, self.step, yn, yh, yw, *steps,
             ))  # fmt: skip
         return in_turn(calls)
 

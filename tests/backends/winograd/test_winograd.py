@@ -187,14 +187,14 @@ def test_what_is_not_a_number_stays_so() -> None:
         (8, 64, 64, 14, conv(1), "only for windows of 3 x 3 and 5 x 5, without strides and dilation"),
         (8, 64, 64, 14, conv(3, groups=2), "only for images, without groups"),
         (8, 3, 64, 14, conv(3), "channels do not fill vectors of 16"),
-        (1, 512, 512, 7, conv(3), "0.9 times as fast as a direct one, too little for what it rounds"),
-        (64, 16, 16, 32, conv(3), "1.2 times as fast as a direct one, too little for what it rounds"),
+        (1, 512, 512, 7, conv(3), "0.78 times as fast as a direct one, too little for what it rounds"),
+        (64, 16, 16, 32, conv(3), "1.22 times as fast as a direct one, too little for what it rounds"),
     ],
 )
 def test_declines_what_gains_nothing(
     batch: int, channels: int, filters: int, size: int, op: Conv, why: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choice, "GAIN", 1.25)
+    monkeypatch.setattr(choice, "GAIN", 1.4)
     x = TensorType((batch, channels, size, size), DType.FLOAT32)
     w = TensorType((filters, channels // op.groups, *op.window.size), DType.FLOAT32)
     assert kernels.WinogradConvolution().why_not(op, x, w) == why
