@@ -59,8 +59,10 @@ format: $(DEV) ## let ruff mend what it can
 type: $(DEV) ## mypy --strict
 	$(BIN)/mypy
 
-docs: $(RUNTIME) ## docs/reference anew, from the classes
+docs: $(RUNTIME) ## docs/reference and model_zoo/schema anew, from the classes
 	$(BIN)/netspec schema --docs docs/reference
+	$(BIN)/netspec schema net > model_zoo/schema/net.json
+	$(BIN)/netspec schema train > model_zoo/schema/train.json
 
 bench: $(PEERS) ## every benchmark beside its peers, which go into .venv-bench; ARGS="--quick --only mnist,training"
 	$(BENCH)/bin/python -m benchmarks.all $(ARGS)

@@ -19,9 +19,8 @@ from netspec.cli.options import files_and_overrides
 from netspec.cli.preflight import preflight
 from netspec.data.bundled import zoo_root
 from tests.docs.examples import PAGES, ROOT, TRAIN_KEYS, Example, blocks, commands, examples
-from tests.docs.reference import PAGE as DATA_PAGE
-from tests.docs.reference import renewed
 
+DATA_PAGE = ROOT / "docs" / "guide" / "data.md"
 EXAMPLES = [example for page in PAGES for example in examples(page)]
 WHOLE = [example for example in EXAMPLES if example.complete]
 PARTS = [example for example in EXAMPLES if not example.complete]
@@ -111,11 +110,6 @@ def test_the_error_that_the_readme_begins_with_is_what_is_printed(
     command, _, text = shown.partition("\n")
     assert main(command.split()[2:]) == 2
     assert text == capsys.readouterr().err
-
-
-def test_the_reference_of_the_data_page_is_that_of_this_code():
-    page = DATA_PAGE.read_text(encoding="utf-8")
-    assert page == renewed(page), "make it anew: python -m tests.docs.reference"
 
 
 def arrays(folder: Path) -> None:
