@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf, prod
 from typing import ClassVar, Literal
 
-from netspec.graph.onnx_map import GRADIENT, OnnxMap, ints, pads
+from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap, ints, pads
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
@@ -116,19 +116,32 @@ class MaxPoolGather(Op):
         return 0
 
 
+def _average_to_onnx(g: Emitter, y: Value, x: str) -> str:
+    op = y.op
+    assert isinstance(op, AveragePool)
+    around = op.window.pads
+    if op.counted and op.counted != around:  # ONNX counts all padding or none
+        sides = [0, 0, *(begin for begin, _ in op.counted), 0, 0, *(end for _, end in op.counted)]
+        x = g.node("Pad", x, g.constant(sides, "int64"))
+        rest = zip(around, op.counted, strict=True)
+        around = tuple((begin - first, end - last) for (begin, end), (first, last) in rest)
+    flat = [begin for begin, _ in around] + [end for _, end in around]
+    all_counted = int(bool(op.counted) and op.counted == around)
+    size, strides = list(op.window.size), list(op.window.strides)
+    return g.node("AveragePool", x, count_include_pad=all_counted, kernel_shape=size, strides=strides, pads=flat)
+
+
 @dataclass(frozen=True)
 class AveragePool(Op):
-    """y[n, c, i…] = mean over the k that lie inside the input of x[n, c, i·stride + k - pad, …]."""
+    """y[n, c, i…] = mean over the k that lie inside the input of x[n, c, i·stride + k - pad, …].
+
+    Of the padding, the zeros that `counted` says, for both sides of each axis, are counted too.
+    """
 
     window: Window
+    counted: tuple[tuple[int, int], ...] = ()
     traits = Traits(rounds=(0,))
-    onnx = OnnxMap(
-        "AveragePool",
-        fixed={"count_include_pad": 0},
-        kernel_shape=ints("window.size"),
-        strides=ints("window.strides"),
-        pads=pads("window.pads"),
-    )
+    onnx = OnnxExpansion(_average_to_onnx)
 
     def infer(self, x: TensorType) -> TensorType:
         """x: (N, C, …) → (N, C, out…)."""
@@ -140,10 +153,10 @@ class AveragePool(Op):
         total = xp.zeros((*x.shape[:2], *out), x.dtype)
         for _, visited in self.window.offsets(out):
             total += padded[visited]
-        return total / _counts(xp, self.window, x)
+        return total / _counts(xp, self.window, self.counted, x)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
-        return (AveragePoolGrad(self.window, y.inputs[0].shape)(dy),)
+        return (AveragePoolGrad(self.window, y.inputs[0].shape, self.counted)(dy),)
 
     def flops(self, x: TensorType) -> int:
         return self.infer(x).size * prod(self.window.size)
@@ -155,6 +168,7 @@ class AveragePoolGrad(Op):
 
     window: Window
     shape: tuple[int, ...]
+    counted: tuple[tuple[int, int], ...] = ()
     traits = Traits(rounds=(0,))
     onnx = GRADIENT
 
@@ -163,13 +177,13 @@ class AveragePoolGrad(Op):
 
     def forward(self, xp: Xp, dy: Array) -> Array:
         dx = xp.zeros(self.window.padded_shape(self.shape), dy.dtype)
-        share = dy / _counts(xp, self.window, xp.empty(self.shape, dy.dtype))
+        share = dy / _counts(xp, self.window, self.counted, xp.empty(self.shape, dy.dtype))
         for _, visited in self.window.offsets(dy.shape[2:]):
             dx[visited] += share
         return self.window.unpadded(dx)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
-        return (AveragePool(self.window)(dy),)
+        return (AveragePool(self.window, self.counted)(dy),)
 
     def flops(self, dy: TensorType) -> int:
         return dy.size * prod(self.window.size)
@@ -181,10 +195,13 @@ def _pooled(op: Op, window: Window, x: TensorType) -> TensorType:
     return x.with_shape(*x.shape[:2], *window.out(x.shape[2:]))
 
 
-def _counts(xp: Xp, window: Window, x: Array) -> Array:
-    """How many places of each window lie inside `x`, as an array that broadcasts over the result."""
+def _counts(xp: Xp, window: Window, counted: tuple[tuple[int, int], ...], x: Array) -> Array:
+    """How many places of each window lie inside `x` and the counted padding, broadcasting over the result."""
     out = window.out(x.shape[2:])
-    inside = window.padded(xp, xp.ones((1, 1, *x.shape[2:]), x.dtype))
+    counted = counted or ((0, 0),) * len(window.pads)
+    sizes = (size + begin + end for size, (begin, end) in zip(x.shape[2:], counted, strict=True))
+    rest = [(before - begin, after - end) for (before, after), (begin, end) in zip(window.pads, counted, strict=True)]
+    inside = xp.pad(xp.ones((1, 1, *sizes), x.dtype), ((0, 0), (0, 0), *rest))
     counts = xp.zeros((1, 1, *out), x.dtype)
     for _, visited in window.offsets(out):
         counts += inside[visited]
@@ -195,15 +212,24 @@ class Pooling(LayerSpec):
     """Base of layers that slide a window over each channel of data with `rank` spatial axes."""
 
     rank: ClassVar[int]
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "round_mode": "`round_mode: CEIL` is Caffe's name: here it is `ceil_mode: true`",
+        "divisor_override": "not there: put the layer Power with `scale` behind it",
+    }
 
     pool_size: tuple[int, ...]
     strides: tuple[int, ...] | None = None
     padding: str | Explicit = "valid"
+    ceil_mode: bool = False
+    """true: where a rest fills no window, a last window reaches beyond the end; it must begin inside the input, or
+    inside the padding before it. (PyTorch's name; Caffe always does so.)"""
 
     def window(self, x: Value) -> Window:
         """The window for the input `x`, (N, C, …) with `rank` spatial axes."""
         need_spatial(x, self.rank)
         window = Window.of(x.shape[2:], self.pool_size, self.strides or self.pool_size, self.padding)
+        if self.ceil_mode:
+            window = window.rounded_up(x.shape[2:])
         fits = all(max(pads) < size for pads, size in zip(window.pads, window.size, strict=True))
         need(
             fits,
@@ -226,9 +252,16 @@ class MaxPooling(Pooling):
 class AveragePooling(Pooling):
     """Base of AveragePooling1D to 3D."""
 
+    count_include_pad: bool = False
+    """true: padding counts as zeros, though not where `ceil_mode` lets a window reach beyond it, as in PyTorch and
+    Caffe; false: the mean is over the input alone"""
+
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C, …)."""
-        return AveragePool(self.window(x))(net.floating(x))
+        window, counted = self.window(x), ()
+        if self.count_include_pad:
+            counted = Window.of(x.shape[2:], window.size, window.strides, self.padding).pads
+        return AveragePool(window, counted if any(map(any, counted)) else ())(net.floating(x))
 
 
 class AlongSequences(Pooling):
@@ -248,6 +281,7 @@ class AlongSequences(Pooling):
         Sample.of((2, 3, 6)),
         Sample.of((2, 2, 7), pool_size=3, strides=2, padding="same"),
         Sample.of((1, 2, 6), pool_size=3, strides=1, padding=[0, 1]),
+        Sample.of((2, 2, 6), pool_size=3, strides=2, padding=[1, 0], ceil_mode=True),
     )
 
 
@@ -268,6 +302,7 @@ class OverImages(Pooling):
         Sample.of((2, 3, 6, 5)),
         Sample.of((2, 2, 7, 6), pool_size=3, strides=2, padding="same"),
         Sample.of((1, 2, 6, 7), pool_size=(2, 3), strides=(2, 1), padding=[[0, 1], [1, 1]]),
+        Sample.of((1, 2, 6, 7), pool_size=3, strides=2, ceil_mode=True),
     )
 
 
@@ -288,6 +323,7 @@ class ThroughVolumes(Pooling):
         Sample.of((2, 2, 4, 5, 4)),
         Sample.of((1, 2, 3, 5, 4), pool_size=3, strides=2, padding="same"),
         Sample.of((1, 2, 3, 4, 5), pool_size=(1, 2, 3), strides=(1, 2, 1), padding=[[0, 0], [0, 1], [1, 1]]),
+        Sample.of((1, 1, 3, 4, 5), pool_size=2, ceil_mode=True),
     )
 
 
@@ -333,6 +369,11 @@ class AveragePooling1D(AlongSequences, AveragePooling):
 
     type: Literal["AveragePooling1D"] = "AveragePooling1D"
 
+    samples: ClassVar = (
+        *AlongSequences.samples,
+        Sample.of((2, 2, 6), pool_size=3, strides=2, padding=1, ceil_mode=True, count_include_pad=True),
+    )
+
 
 @LAYERS.register
 class AveragePooling2D(OverImages, AveragePooling):
@@ -343,6 +384,11 @@ class AveragePooling2D(OverImages, AveragePooling):
 
     type: Literal["AveragePooling2D"] = "AveragePooling2D"
 
+    samples: ClassVar = (
+        *OverImages.samples,
+        Sample.of((2, 2, 5, 4), pool_size=3, strides=1, padding=[[1, 1], [1, 0]], count_include_pad=True),
+    )
+
 
 @LAYERS.register
 class AveragePooling3D(ThroughVolumes, AveragePooling):
@@ -352,3 +398,8 @@ class AveragePooling3D(ThroughVolumes, AveragePooling):
     """
 
     type: Literal["AveragePooling3D"] = "AveragePooling3D"
+
+    samples: ClassVar = (
+        *ThroughVolumes.samples,
+        Sample.of((1, 1, 3, 4, 4), padding=[1, 0, 1], ceil_mode=True, count_include_pad=True),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -67,6 +67,14 @@ class Window:
             result.append((size + begin + end - reach) // stride + 1)
         return tuple(result)
 
+    def rounded_up(self, spatial: tuple[int, ...]) -> Window:
+        """The window with padding after the end, so that a rest that fills no window is in one.
+
+        The last one must begin inside the input, or inside the padding before it (PyTorch's rule for `ceil_mode`).
+        """
+        pads = tuple(map(_up, spatial, self.size, self.strides, self.pads, self.dilation))
+        return replace(self, pads=pads)
+
     def always_inside(self) -> bool:
         """Whether each window is sure to hold an element of the input, not padding alone."""
         axes = zip(self.size, self.pads, self.dilation, strict=True)
@@ -115,6 +123,15 @@ def _same(size: int, window: int, stride: int, dilation: int) -> tuple[int, int]
     reach = (window - 1) * dilation + 1
     total = max(0, (-(-size // stride) - 1) * stride + reach - size)
     return total // 2, total - total // 2
+
+
+def _up(size: int, window: int, stride: int, pads: tuple[int, int], dilation: int) -> tuple[int, int]:
+    begin, end = pads
+    reach = (window - 1) * dilation + 1
+    count = -(-(size + begin + end - reach) // stride) + 1
+    if (count - 1) * stride >= size + begin:
+        count -= 1
+    return begin, max(end, (count - 1) * stride + reach - size - begin)
 
 
 def _padding(rank: int, words: tuple[str, ...]) -> Callable[[Any], str | tuple[tuple[int, int], ...]]:

@@ -18,7 +18,7 @@ _LAYERS = {
         InnerProduct: Dense
         Convolution: Conv2D
         Deconvolution: Conv2DTranspose
-        Pooling: MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D
+        Pooling: MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D, StochasticPooling2D
         BatchNorm: BatchNormalization | which does the work of both, BatchNorm and Scale
         Eltwise: Add, WeightedSum, Multiply, Maximum
         Concat: Concatenate
@@ -53,10 +53,17 @@ _LAYERS = {
         Conv3d: Conv3D
         ConvTranspose2d: Conv2DTranspose
         MaxPool1d: MaxPooling1D
+        AvgPool1d: AveragePooling1D
+        AdaptiveMaxPool1d: AdaptiveMaxPooling1D
+        AdaptiveAvgPool1d: AdaptiveAveragePooling1D
         MaxPool2d: MaxPooling2D
         AvgPool2d: AveragePooling2D
-        AdaptiveAvgPool2d: GlobalAveragePooling2D
-        AdaptiveMaxPool2d: GlobalMaxPooling2D
+        AdaptiveMaxPool2d: AdaptiveMaxPooling2D
+        AdaptiveAvgPool2d: AdaptiveAveragePooling2D
+        MaxPool3d: MaxPooling3D
+        AvgPool3d: AveragePooling3D
+        AdaptiveMaxPool3d: AdaptiveMaxPooling3D
+        AdaptiveAvgPool3d: AdaptiveAveragePooling3D
         BatchNorm1d, BatchNorm2d, BatchNorm3d: BatchNormalization
         LayerNorm: LayerNormalization
         GroupNorm: GroupNormalization

@@ -49,7 +49,19 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
     ),
     "rounded up": (
         model([node("MaxPool", "x", kernel_shape=[3, 2], strides=[2, 2], ceil_mode=1)]),
-        "{name: y, type: MaxPooling2D, pool_size: [3, 2], strides: 2, padding: [[0, 1], [0, 1]]}",
+        "{name: y, type: MaxPooling2D, pool_size: [3, 2], strides: 2, ceil_mode: true}",
+    ),
+    "counted padding": (
+        model([node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1)]),
+        "{name: y, type: AveragePooling2D, pool_size: 3, strides: 1, padding: 1, count_include_pad: true}",
+    ),
+    "counted padding, rounded up": (
+        model(
+            [node("AveragePool", "x", kernel_shape=[2, 2], strides=[2, 2], pads=[1, 0, 1, 0], count_include_pad=1,
+                  ceil_mode=1)],
+            opset=19,
+        ),
+        "{name: y, type: AveragePooling2D, padding: [1, 0], ceil_mode: true, count_include_pad: true}",
     ),
     "strides of 1 by default": (
         model([node("AveragePool", "x", kernel_shape=[2, 2], pads=[0, 1, 1, 0])]),
@@ -445,10 +457,6 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "a repeated batch": (model([node("Tile", "x r")], r=ints(2, 1, 1, 1)), "it repeats the batch"),
     "chosen samples": (model([node("Gather", "x i", axis=0)], i=ints(0, 1)), "samples by constant numbers"),
     "a table of places": (model([node("Gather", "x i", axis=1)], i=np.zeros((1, 1), "int64")), "places of 2 axes"),
-    "counted padding": (
-        model([node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1)]),
-        "an average that counts padding",
-    ),
     "second result": (
         model([helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2]), node("Cast", "i", "z", to=1)]),
         "its second result, `i`, is used",

@@ -39,6 +39,97 @@ def test_is_its_definition_for_any_geometry(size, strides, pads, seed):
         np.testing.assert_allclose(layer({"type": name, **fields}, x).y, expected, rtol=1e-12)
 
 
+@given(size=PAIR, strides=PAIR, pads=st.tuples(SIDES, SIDES), seed=st.integers(0, 2**16))
+def test_rounding_up_and_counted_padding_are_as_in_pytorch(size, strides, pads, seed):
+    """PyTorch's rule, written down: the last window begins inside; what it counts ends where the padding ends."""
+    assume(all(max(side) < length for side, length in zip(pads, size, strict=True)))
+    x = np.random.default_rng(seed).normal(size=(1, 2, 5, 6))
+    axes = []
+    for length, window, stride, (begin, end) in zip(x.shape[2:], size, strides, pads, strict=True):
+        starts = [start for start in range(-begin, length + end, stride) if start < length]
+        while len(starts) > 1 and starts[-2] + window >= length + end:  # the one before reaches the end already
+            starts.pop()
+        axes.append([(start, min(start + window, length + end)) for start in starts])
+    fields = {"pool_size": list(size), "strides": list(strides), "padding": [list(side) for side in pads]}
+    maxima, means = np.zeros((2, 1, 2, *map(len, axes)))
+    for (i, (top, bottom)), (j, (left, right)) in product(*map(enumerate, axes)):
+        under = x[:, :, max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
+        maxima[:, :, i, j] = under.max((2, 3))
+        means[:, :, i, j] = under.sum((2, 3)) / ((bottom - top) * (right - left))
+    rounded = {**fields, "ceil_mode": True}
+    np.testing.assert_array_equal(layer({"type": "MaxPooling2D", **rounded}, x).y, maxima)
+    counted = layer({"type": "AveragePooling2D", **rounded, "count_include_pad": True}, x).y
+    np.testing.assert_allclose(counted, means, rtol=1e-12)
+
+
+def windows_of(size: int, count: int) -> list[slice]:
+    return [slice(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("sizes", [(3, 2, 4), (1, 1, 1), (6, 5, 3), (2, 5, 2), (7, 8, 1)])
+def test_adaptive_windows_share_the_input_out(rank, sizes):
+    x = np.random.default_rng(7).normal(size=(2, 2, 6, 5, 4)[: rank + 2])
+    wanted = sizes[:rank]
+    average, maximum = (
+        layer({"type": f"Adaptive{name}Pooling{rank}D", "output_size": list(wanted) if rank > 1 else wanted[0]}, x).y
+        for name in ("Average", "Max")
+    )
+    assert average.shape == maximum.shape == (2, 2, *wanted)
+    axes = tuple(range(2, rank + 2))
+    for place in np.ndindex(wanted):
+        spans = [windows_of(size, count)[i] for size, count, i in zip(x.shape[2:], wanted, place, strict=True)]
+        under = x[(slice(None), slice(None), *spans)]
+        np.testing.assert_allclose(average[(..., *place)], under.mean(axes), rtol=1e-12)
+        np.testing.assert_array_equal(maximum[(..., *place)], under.max(axes))
+
+
+@pytest.mark.parametrize("function", ["max", "average"])
+def test_a_pyramid_is_pooled_as_in_caffe(function):
+    """Caffe's geometry: windows of ⌈size / bins⌉ side by side, and half of what is missing before the input."""
+    x = np.random.default_rng(8).normal(size=(2, 3, 5, 7))
+    expected = []
+    for bins in (1, 2, 3):
+        high, wide = -(-5 // bins), -(-7 // bins)
+        top, left = (high * bins - 5 + 1) // 2, (wide * bins - 7 + 1) // 2
+        level = np.zeros((2, 3, bins, bins))
+        for i, j in np.ndindex(bins, bins):
+            rows, columns = i * high - top, j * wide - left
+            under = x[:, :, max(rows, 0) : rows + high, max(columns, 0) : columns + wide]
+            level[:, :, i, j] = under.max((2, 3)) if function == "max" else under.sum((2, 3)) / (high * wide)
+        expected.append(level.reshape(2, -1))
+    got = layer({"type": "SpatialPyramidPooling", "levels": [1, 2, 3], "pool": function}, x).y
+    np.testing.assert_allclose(got, np.concatenate(expected, 1), rtol=1e-12)
+    high = layer({"type": "SpatialPyramidPooling", "levels": 3}, np.zeros((1, 2, 8, 8)))
+    assert high.y.shape == (1, 2 * (1 + 4 + 16))
+
+
+def test_stochastic_pooling_picks_numbers_as_often_as_they_are_large():
+    x = np.broadcast_to(np.array([[1.0, 0.0], [2.0, 5.0]]), (400, 5, 2, 2))
+    picked = layer("StochasticPooling2D", x, training=True).y.ravel()
+    shares = [(picked == number).mean() for number in (0.0, 1.0, 2.0, 5.0)]
+    # 2,000 draws: the standard deviation of a share is at most 1.1 %.
+    np.testing.assert_allclose(shares, [0, 1 / 8, 2 / 8, 5 / 8], atol=0.04)
+    other = layer("StochasticPooling2D", x, training=True, rng=(1, 2, 0)).y.ravel()
+    assert (picked != other).any()
+
+
+def test_stochastic_pooling_weighs_numbers_by_themselves_in_inference():
+    x = np.random.default_rng(9).uniform(0, 1, (2, 3, 4, 6))
+    blocks = x.reshape(2, 3, 2, 2, 3, 2)
+    expected = (blocks**2).sum((3, 5)) / blocks.sum((3, 5))
+    np.testing.assert_allclose(layer("StochasticPooling2D", x).y, expected, rtol=1e-12)
+    assert not layer("StochasticPooling2D", np.zeros((1, 1, 2, 2))).y.any()
+
+
+def test_the_number_picked_gets_the_gradient():
+    x = np.random.default_rng(10).uniform(0.1, 1, (2, 3, 4, 4))
+    one = layer("StochasticPooling2D", x, training=True)
+    (dx,) = one.gradient(np.ones((2, 3, 2, 2)))
+    assert dx.sum() == 2 * 3 * 2 * 2
+    np.testing.assert_array_equal((x * dx).reshape(2, 3, 2, 2, 2, 2).sum((3, 5)), one.y)
+
+
 def test_windows_do_not_overlap_by_default_and_a_rest_is_left_out():
     x = np.arange(25.0).reshape(1, 1, 5, 5)
     np.testing.assert_array_equal(layer("MaxPooling2D", x).y[0, 0], [[6, 8], [16, 18]])

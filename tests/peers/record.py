@@ -157,6 +157,8 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         and len(case.sample.shapes[0]) > 2
     ):
         raise Unlike("on PyTorch axes side by side are taken for the last ones, and the shapes then do not fit")
+    if {"ceil_mode", "count_include_pad"} & fields.keys():
+        raise Unlike("Keras rounds down, and has no padding to count")
     for name, value in DEFAULTS.get(case.type, {}).items():
         fields.setdefault(name, value)
     inputs = {name: tensor(one.feeds[name]) for name in one.feeds if name.startswith("x")}

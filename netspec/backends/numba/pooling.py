@@ -179,6 +179,12 @@ class MaxPoolGatherKernel(Pooling):
         return bound(max_pool_gather, arrays, [Constant(0.0, dtype)], x, y, _window(node))
 
 
+def _counted(op: Any) -> tuple[int, ...]:
+    """How much of the padding counts before each axis, and then after each."""
+    sides = ((0, 0),) * (AXES - len(op.counted)) + op.counted
+    return (*(begin for begin, _ in sides), *(end for _, end in sides))
+
+
 @kernel(AveragePool, backend="numba", rank=5)
 class AveragePoolKernel(Pooling):
     """Means of windows."""
@@ -190,7 +196,8 @@ class AveragePoolKernel(Pooling):
         (x,), (y,), dtype, window = buffers.inputs, buffers.outputs, node.inputs[0].dtype, _window(node)
         unrolled = Literal(int(prod(window.size) <= UNROLLED))
         lanes, given = _lanes(x)
-        fixed = Constant(0.0, dtype), Constant(1.0, dtype), unrolled, lanes
+        fixed = Constant(0.0, dtype), Constant(1.0, dtype), unrolled, lanes, *(Size(),) * (2 * AXES)
+        given = (*given, *_counted(node.op))
         return bound(average_pool, [(x, dtype), (y, dtype)], fixed, x, y, window, given=given)
 
 
@@ -204,5 +211,6 @@ class AveragePoolGradKernel(Pooling):
     def pooled(self, node: Node, buffers: Buffers) -> Thunk:
         (dy,), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         assert dx is not None
-        fixed = Constant(0.0, dtype), Constant(1.0, dtype)
-        return bound(average_pool_grad, [(dy, dtype), (dx, dtype)], fixed, dx, dy, _window(node), len(dx))
+        fixed = Constant(0.0, dtype), Constant(1.0, dtype), *(Size(),) * (2 * AXES)
+        arrays = [(dy, dtype), (dx, dtype)]
+        return bound(average_pool_grad, arrays, fixed, dx, dy, _window(node), len(dx), _counted(node.op))

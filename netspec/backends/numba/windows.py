@@ -180,11 +180,12 @@ def max_pool_gather(
 
 def average_pool(  # noqa: PLR0912  all windows, and those that registers hold
     first: int, last: int, x: Pixels, y: Pixels, zero: float, one: float, unrolled: int, lanes: int,
+    before_d: int, before_h: int, before_w: int, after_d: int, after_h: int, after_w: int,
     kernel_d: int, kernel_h: int, kernel_w: int, stride_d: int, stride_h: int, stride_w: int,
     dilation_d: int, dilation_h: int, dilation_w: int, pad_d: int, pad_h: int, pad_w: int,
     channels: int, depth: int, height: int, width: int, out_d: int, out_h: int, out_w: int,
 ) -> None:  # fmt: skip
-    """Rows of output. Padding is not counted."""
+    """Rows of output. Of the padding, so many zeros before and after are counted."""
     blocks = (channels + lanes - 1) // lanes
     for row in range(first, last):
         i, rest = row % out_h, row // out_h
@@ -219,9 +220,12 @@ def average_pool(  # noqa: PLR0912  all windows, and those that registers hold
                 for k in range(kernel_h):
                     for l in range(kernel_w):
                         d, h, w = front + e * dilation_d, top + k * dilation_h, left + l * dilation_w
+                        if d >= -before_d and h >= -before_h and w >= -before_w:
+                            count += (
+                                one if d < depth + after_d and h < height + after_h and w < width + after_w else zero
+                            )
                         if d < 0 or h < 0 or w < 0 or d >= depth or h >= height or w >= width:
                             continue
-                        count += one
                         to = (((n * depth + d) * height + h) * width + w) * channels
                         for c in range(channels):
                             y[b + c] += x[to + c]
@@ -231,6 +235,7 @@ def average_pool(  # noqa: PLR0912  all windows, and those that registers hold
 
 def average_pool_grad(
     first: int, last: int, dy: Pixels, dx: Pixels, zero: float, one: float,
+    before_d: int, before_h: int, before_w: int, after_d: int, after_h: int, after_w: int,
     kernel_d: int, kernel_h: int, kernel_w: int, stride_d: int, stride_h: int, stride_w: int,
     dilation_d: int, dilation_h: int, dilation_w: int, pad_d: int, pad_h: int, pad_w: int,
     channels: int, depth: int, height: int, width: int, out_d: int, out_h: int, out_w: int,
@@ -244,13 +249,13 @@ def average_pool_grad(
             i, o = row % out_h, row // out_h % out_d
             front, top, slices, rows = o * stride_d - pad_d, i * stride_h - pad_h, zero, zero
             for e in range(kernel_d):
-                slices += one if 0 <= front + e * dilation_d < depth else zero
+                slices += one if -before_d <= front + e * dilation_d < depth + after_d else zero
             for k in range(kernel_h):
-                rows += one if 0 <= top + k * dilation_h < height else zero
+                rows += one if -before_h <= top + k * dilation_h < height + after_h else zero
             for j in range(out_w):
                 b, left, columns = (row * out_w + j) * channels, j * stride_w - pad_w, zero
                 for l in range(kernel_w):
-                    columns += one if 0 <= left + l * dilation_w < width else zero
+                    columns += one if -before_w <= left + l * dilation_w < width + after_w else zero
                 count = slices * rows * columns
                 for e in range(kernel_d):
                     for k in range(kernel_h):

@@ -45,6 +45,8 @@ CALLS: list[tuple[Op, tuple[np.ndarray, ...]]] = [
     (MaxPoolGrad(APART, IMAGES.shape), tuple(by_reference(MaxPool(APART), IMAGES))),
     (MaxPoolGather(OVERLAPPING), (IMAGES, PLACES[1])),
     (AveragePool(OVERLAPPING), (IMAGES,)),
+    (AveragePool(OVERLAPPING, ((1, 0), (0, 1))), (IMAGES,)),
+    (AveragePoolGrad(OVERLAPPING, IMAGES.shape, ((1, 0), (0, 1))), (PLACES[0],)),
     (AveragePoolGrad(OVERLAPPING, IMAGES.shape), (PLACES[0],)),
     (MaxPool(Window((3,), (2,), ((1, 1),), (1,))), (IMAGES[:, :, 0],)),
     *((op(axes), (IMAGES,)) for op in (ReduceSum, ReduceMax) for axes in (None, (0, 2, 3), (2, 3), (1,), (0,), (0, 1))),

@@ -43,8 +43,12 @@ def normalized(channels: int, size: int = 4) -> tuple[TensorType, ...]:
     return image, vector, vector, vector, image
 
 
+PADDED = Window((2, 2), (2, 2), ((1, 1), (1, 1)), (1, 1))
+
 TAKEN = {
     "average": (AveragePool(window()), (typed(2, 16, 8, 8),)),
+    "counted padding": (AveragePool(PADDED, PADDED.pads), (typed(2, 16, 8, 8),)),
+    "counted padding's gradient": (AveragePoolGrad(PADDED, (2, 16, 8, 8), PADDED.pads), (typed(2, 16, 5, 5),)),
     "volume": (AveragePool(Window((2,) * 3, (2,) * 3, ((0, 0),) * 3, (1,) * 3)), (typed(2, 16, 4, 4, 4),)),
     "average's gradient": (AveragePoolGrad(window(), (2, 16, 8, 8)), (typed(2, 16, 4, 4),)),
     "short vectors": (Softmax(-1), (typed(64, 128),)),
@@ -63,6 +67,7 @@ TAKEN = {
     "behind one another": (Concat(0), (typed(8, 16), typed(3, 16))),
 }
 DECLINED = {
+    "partly counted padding": (AveragePool(PADDED, ((1, 0), (0, 1))), (typed(2, 16, 8, 8),), "all padding or none"),
     "gaps": (AveragePool(window(dilation=2)), (typed(2, 16, 8, 8),), "nothing faster than"),
     "float64": (AveragePool(window()), (typed(2, 16, 8, 8, dtype=DType.FLOAT64),), "not float64"),
     "scattered vectors": (Softmax(1), (typed(2, 16, 8, 8),), "side by side"),

@@ -18,12 +18,14 @@ from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 from netspec.layers.pooling import AveragePool, AveragePoolGrad
 
-AVERAGE = Algorithm.POOLING_AVG_EXCLUDE_PADDING
+
+def _algorithm(op: Any) -> Algorithm:
+    return Algorithm.POOLING_AVG_INCLUDE_PADDING if op.counted else Algorithm.POOLING_AVG_EXCLUDE_PADDING
 
 
 def _forward(op: Any, x: TensorType, y: TensorType, layout: Layout) -> PrimitiveDesc:
     """The forward computation; also the hint of the gradient."""
-    return pooling_forward(desc(x, layout), desc(y, layout), op.window, AVERAGE)
+    return pooling_forward(desc(x, layout), desc(y, layout), op.window, _algorithm(op))
 
 
 class AverageKernel(OneDnnKernel):
@@ -37,13 +39,15 @@ class AverageKernel(OneDnnKernel):
 
 @kernel(AveragePool, backend="onednn", rank=10)
 class AveragePooling(AverageKernel):
-    """Means of windows; padding is not counted."""
+    """Means of windows."""
 
     def stored(self, wanted: Signature) -> Signature | None:
         return wanted if wanted.inputs[0].dtype == wanted.outputs[0].dtype else None
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (x,) = types
+        if op.counted not in ((), op.window.pads):
+            return "the library counts all padding or none"
         return why_slow(lambda: _forward(op, x, op.infer(x), Layout.channels_last(x.rank)))
 
     def describe(self, node: Node, layouts: Signature) -> Computation:
@@ -59,11 +63,13 @@ class AveragePoolingGradient(AverageKernel):
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (dy,) = types
+        if op.counted not in ((), op.window.pads):
+            return "the library counts all padding or none"
         return why_slow(lambda: self._backward(op, op.infer(dy), dy, Layout.channels_last(dy.rank)))
 
     def _backward(self, op: Any, dx: TensorType, dy: TensorType, layout: Layout) -> PrimitiveDesc:
         hint = _forward(op, dx, dy, layout)
-        return pooling_backward(desc(dx, layout), desc(dy, layout), op.window, AVERAGE, hint)
+        return pooling_backward(desc(dx, layout), desc(dy, layout), op.window, _algorithm(op), hint)
 
     def describe(self, node: Node, layouts: Signature) -> Computation:
         dy, dx, layout = node.inputs[0].type, node.types[0], layouts.inputs[0]

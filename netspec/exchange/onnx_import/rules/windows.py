@@ -87,14 +87,16 @@ def conv_transpose(net: Translator, node: Node) -> None:
 
 @rule("MaxPool", "AveragePool")
 def pool(net: Translator, node: Node) -> None:
-    """MaxPool → MaxPooling2D, AveragePool → AveragePooling2D (or 1D, 3D), where padding is not counted."""
+    """MaxPool → MaxPooling2D, AveragePool → AveragePooling2D (or 1D, 3D)."""
     size = _ints(node, "kernel_shape", [])
     rank = _rank(len(size), "pooling")
     if _ints(node, "dilations", [1] * rank) != [1] * rank:
         raise Unsupported("a dilated window")
-    padding = _padding(net, node, size, [1] * rank, ceil=bool(node.attributes.get("ceil_mode")))
-    if node.attributes.get("count_include_pad") and padding:
-        raise Unsupported("an average that counts padding")
+    padding = _padding(net, node, size, [1] * rank)
+    if node.attributes.get("ceil_mode"):
+        padding["ceil_mode"] = True
+    if node.attributes.get("count_include_pad") and "padding" in padding:
+        padding["count_include_pad"] = True
     strides = _strides(node, size, absent=[1] * rank)
     fields = ({} if size == [2] * rank else {"pool_size": short(size)}) | strides | padding
     net.add(node, f"{node.op_type}ing{rank}D", node.inputs[:1], fields)
@@ -131,8 +133,8 @@ def _strides(node: Node, default: list[int], absent: list[int] | None = None) ->
     return {} if strides == default else {"strides": short(strides)}
 
 
-def _padding(net: Translator, node: Node, size: list[int], dilation: list[int], ceil: bool = False) -> dict[str, Any]:
-    """The field `padding`, from explicit pads, `auto_pad`, or pads that make ONNX's ceil_mode."""
+def _padding(net: Translator, node: Node, size: list[int], dilation: list[int]) -> dict[str, Any]:
+    """The field `padding`, from explicit pads or `auto_pad`."""
     rank, spatial = len(size), net.shape(node.inputs[0])[2:]
     strides = _ints(node, "strides", [1] * rank)
     if not len(spatial) == len(strides) == len(dilation) == rank:
@@ -150,8 +152,6 @@ def _padding(net: Translator, node: Node, size: list[int], dilation: list[int], 
         if len(flat) != 2 * rank or min(flat) < 0:
             raise Unsupported(f"padding {flat}")
         pads = list(zip(flat[:rank], flat[rank:], strict=True))
-        if ceil:
-            pads = [_ceil(*sizes) for sizes in zip(spatial, reach, strides, pads, strict=True)]
     return padding_field(pads)
 
 
@@ -168,15 +168,3 @@ def padding_field(pads: Sequence[tuple[int, int]]) -> dict[str, Any]:
 def _same_lower(size: int, reach: int, stride: int) -> tuple[int, int]:
     total = max(0, (-(-size // stride) - 1) * stride + reach - size)
     return total - total // 2, total // 2
-
-
-def _ceil(size: int, reach: int, stride: int, pads: tuple[int, int]) -> tuple[int, int]:
-    """Padding after the end with which rounding down gives as many windows as rounding up without.
-
-    A window must begin inside the input or the padding before it (ONNX's rule since opset 11 as onnxruntime has it).
-    """
-    begin, end = pads
-    count = -(-(size + begin + end - reach) // stride) + 1
-    if (count - 1) * stride >= size + begin:
-        count -= 1
-    return begin, max(0, (count - 1) * stride + reach - size - begin)
