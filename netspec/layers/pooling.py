@@ -258,7 +258,8 @@ class AveragePooling(Pooling):
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C, …)."""
-        window, counted = self.window(x), ()
+        window = self.window(x)
+        counted: Explicit = ()
         if self.count_include_pad:
             counted = Window.of(x.shape[2:], window.size, window.strides, self.padding).pads
         return AveragePool(window, counted if any(map(any, counted)) else ())(net.floating(x))
@@ -277,7 +278,7 @@ class AlongSequences(Pooling):
     """`valid`: none, and a rest that fills no window is left out; `same`: ⌈length / stride⌉ outputs; or explicit, e.g.
     1 or [0, 1]. Padding takes no part in the result"""
 
-    samples: ClassVar = (
+    samples: ClassVar[tuple[Sample, ...]] = (
         Sample.of((2, 3, 6)),
         Sample.of((2, 2, 7), pool_size=3, strides=2, padding="same"),
         Sample.of((1, 2, 6), pool_size=3, strides=1, padding=[0, 1]),
@@ -298,7 +299,7 @@ class OverImages(Pooling):
     """`valid`: none, and a rest that fills no window is left out; `same`: ⌈size / stride⌉ outputs; or explicit, e.g. 1
     or [[0, 1], [0, 1]]. Padding takes no part in the result"""
 
-    samples: ClassVar = (
+    samples: ClassVar[tuple[Sample, ...]] = (
         Sample.of((2, 3, 6, 5)),
         Sample.of((2, 2, 7, 6), pool_size=3, strides=2, padding="same"),
         Sample.of((1, 2, 6, 7), pool_size=(2, 3), strides=(2, 1), padding=[[0, 1], [1, 1]]),
@@ -319,7 +320,7 @@ class ThroughVolumes(Pooling):
     """`valid`: none, and a rest that fills no window is left out; `same`: ⌈size / stride⌉ outputs; or explicit, e.g. 1
     or [[0, 0], [0, 1], [0, 1]]. Padding takes no part in the result"""
 
-    samples: ClassVar = (
+    samples: ClassVar[tuple[Sample, ...]] = (
         Sample.of((2, 2, 4, 5, 4)),
         Sample.of((1, 2, 3, 5, 4), pool_size=3, strides=2, padding="same"),
         Sample.of((1, 2, 3, 4, 5), pool_size=(1, 2, 3), strides=(1, 2, 1), padding=[[0, 0], [0, 1], [1, 1]]),

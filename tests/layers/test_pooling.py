@@ -100,8 +100,8 @@ def test_a_pyramid_is_pooled_as_in_caffe(function):
         expected.append(level.reshape(2, -1))
     got = layer({"type": "SpatialPyramidPooling", "levels": [1, 2, 3], "pool": function}, x).y
     np.testing.assert_allclose(got, np.concatenate(expected, 1), rtol=1e-12)
-    high = layer({"type": "SpatialPyramidPooling", "levels": 3}, np.zeros((1, 2, 8, 8)))
-    assert high.y.shape == (1, 2 * (1 + 4 + 16))
+    pyramid = layer({"type": "SpatialPyramidPooling", "levels": 3}, np.zeros((1, 2, 8, 8)))
+    assert pyramid.y.shape == (1, 2 * (1 + 4 + 16))
 
 
 def test_stochastic_pooling_picks_numbers_as_often_as_they_are_large():

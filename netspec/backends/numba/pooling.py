@@ -196,7 +196,8 @@ class AveragePoolKernel(Pooling):
         (x,), (y,), dtype, window = buffers.inputs, buffers.outputs, node.inputs[0].dtype, _window(node)
         unrolled = Literal(int(prod(window.size) <= UNROLLED))
         lanes, given = _lanes(x)
-        fixed = Constant(0.0, dtype), Constant(1.0, dtype), unrolled, lanes, *(Size(),) * (2 * AXES)
+        counted: list[Argument] = [Size()] * (2 * AXES)
+        fixed = Constant(0.0, dtype), Constant(1.0, dtype), unrolled, lanes, *counted
         given = (*given, *_counted(node.op))
         return bound(average_pool, [(x, dtype), (y, dtype)], fixed, x, y, window, given=given)
 
@@ -211,6 +212,7 @@ class AveragePoolGradKernel(Pooling):
     def pooled(self, node: Node, buffers: Buffers) -> Thunk:
         (dy,), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         assert dx is not None
-        fixed = Constant(0.0, dtype), Constant(1.0, dtype), *(Size(),) * (2 * AXES)
+        counted: list[Argument] = [Size()] * (2 * AXES)
+        fixed = Constant(0.0, dtype), Constant(1.0, dtype), *counted
         arrays = [(dy, dtype), (dx, dtype)]
         return bound(average_pool_grad, arrays, fixed, dx, dy, _window(node), len(dx), _counted(node.op))
