@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from netspec.cli import DONE, WRONG_INPUT
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Json, files_and_overrides
+from netspec.cli.options import Device, Json, files_and_overrides
 from netspec.cli.output import count, print_json
 from netspec.errors import InputError, Problem
 
@@ -20,6 +21,7 @@ app = command_app()
     epilog=examples(
         "netspec check train.yaml",
         "netspec check train.yaml vars.width=64 solver.learning_rate=0.1",
+        "netspec check train.yaml --run",
         "netspec check nets/*.yaml --json",
     ),
 )
@@ -32,13 +34,17 @@ def check(
             show_default=False,
         ),
     ],
+    run: Annotated[
+        bool, typer.Option("--run", help="Also run some steps, to find out what train files say under `expect`.")
+    ] = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> int:
     """Find the mistakes in net and train files.
 
     Everything that can be known without data and weights is checked: fields, names, the shapes of all layers, that the
-    update can be built. All mistakes are listed, each with its line. With --json: a list of objects with file, line,
-    column, path, message, expected, got and hint; empty if nothing is wrong.
+    update can be built, what `expect` says of the net. All mistakes are listed, each with its line. With --json: a list
+    of objects with file, line, column, path, message, expected, got and hint; empty if nothing is wrong.
     """
     from netspec.cli.preflight import preflight
 
@@ -55,12 +61,28 @@ def check(
             if not as_json:
                 facts = f"{count(cleared.layers)} layers, {count(cleared.parameters)} parameters"
                 print(f"{file}: the {cleared.kind} `{cleared.name}` is right: {facts}")
+            if run:
+                problems += [(file, problem) for problem in _tried(file, overrides, device, quiet=as_json)]
     if as_json:
         print_json([_located(file, problem) for file, problem in problems])
         return WRONG_INPUT if problems else DONE
     if problems:
         raise InputError(problem for _, problem in problems)
     return DONE
+
+
+def _tried(file: str, overrides: Sequence[str], device: str, *, quiet: bool) -> Iterator[Problem]:
+    """What is not as a train file expects, found out by running it; a line is printed for each expectation."""
+    from netspec.cli.specs import load_spec
+    from netspec.schema.train import TrainSpec
+    from netspec.train.expected import run_expectations
+
+    spec = load_spec(file, overrides)
+    for found in run_expectations(spec, device) if isinstance(spec, TrainSpec) else ():
+        if not quiet:
+            print(f"{file}: {found.told}")
+        if found.problem is not None:
+            yield found.problem
 
 
 def _located(file: str, problem: Problem) -> dict[str, Any]:

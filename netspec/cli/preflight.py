@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netspec.backends.device import open_device
+from netspec.cli.expectations import check_net
 from netspec.cli.specs import load_spec, net_of, precision_of
 from netspec.compile import Compiler, Purpose, build
 from netspec.data.base import Source
 from netspec.errors import InputError, Problem, by_place, did_you_mean, listing
 from netspec.schema.data import SplitFields
 from netspec.schema.net import NetSpec
+from netspec.schema.paths import resolve_path
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 
@@ -51,6 +53,7 @@ def _checks(spec: NetSpec | TrainSpec) -> Iterator[Callable[[], object]]:
     """What raises where the spec can't be right."""
     net, dtype = net_of(spec), precision_of(spec)
     yield lambda: build(net, 1, training=False, dtype=dtype)
+    yield lambda: check_net(net, dtype)
     if isinstance(spec, TrainSpec):
         yield lambda: _check_training(spec)
     elif net.losses:
@@ -69,6 +72,13 @@ def _check_training(spec: TrainSpec) -> None:
         compiler = Compiler(spec.net, solver=spec.solver, dtype=precision_of(spec), device=opened)
     except InputError as error:
         problems += error.problems
+    if compiler is not None and spec.init_from is not None and resolve_path(spec.init_from, "file").is_file():
+        from netspec.train.transfer import planned
+
+        try:
+            planned(spec, compiler)
+        except InputError as error:
+            problems += error.problems
     if problems or compiler is None:
         raise InputError(problems)
     for path, split in _splits(spec):

@@ -80,7 +80,7 @@ class Bar:
             case "test":
                 self._progress.update(self._task, test=_figure(event))
                 self._print(event)
-            case "warning" | "note":
+            case "warning" | "note" | "init_from":
                 self._print(event)
 
     def _step(self, event: Event) -> None:

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from netspec.errors import Location, Problem, SpecError
 from netspec.schema.kinds import LAYERS, LayerFields, LossFields, MetricFields
-from netspec.schema.names import Entry, Names
+from netspec.schema.names import Entry, Names, default_names
 from netspec.schema.net import NetSpec
 from netspec.schema.tree import Map, Path, Seq, locate
 
@@ -113,6 +113,13 @@ def _of_layer(fields: LayerFields) -> Entry:
 
 def _of_judge(fields: LossFields | MetricFields) -> Entry:
     return replace(_of_fields(fields), sample_weight=fields.sample_weight)
+
+
+def layer_names(tree: Map) -> list[str | None]:
+    """The name of every layer in the document of a net, as it is given or by default."""
+    entries, inputs = _Reader(set()).entries(tree, "layers"), tree.get("inputs")
+    default_names(entries, set(inputs) if isinstance(inputs, Map) else set())
+    return [entry.name for entry in entries]
 
 
 def link_problems(tree: Map, root: Map, prefix: Path, unknown: set[Location], complete: bool = True) -> list[Problem]:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from netspec.errors import InputError, Location, Problem, SpecError, by_place, did_you_mean, listing
 from netspec.schema.expand import Expander, is_plain
+from netspec.schema.freeze import freeze
 from netspec.schema.include import Includes
 from netspec.schema.interpolation import Evaluator, Scope, escaped
 from netspec.schema.links import link_problems
@@ -197,6 +198,7 @@ class _Loading:
             self._undeclared(changes, declared | _variables(net))
             self._shared_variables(tree, net)
             links = self._linked(net, tree, ("net",), self.evaluator.scope(net, scope if inline else None), late)
+            self.problems += freeze(tree, net) if not links else []
         elif "net" not in tree or not self._failed(tree.value_at["net"]):
             self._undeclared(changes, declared)
         return self._validated(TrainSpec, tree, links)

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from netspec.schema.blocks import Blocks, Include
+from netspec.schema.expect import NetExpectation
 from netspec.schema.kinds import AnyEntry, AnyLoss, AnyMetric
 from netspec.schema.named import Name, Names
-from netspec.schema.spec import Spec, describe, problem
+from netspec.schema.shape import Shape
+from netspec.schema.spec import Spec
 
 InputDType = Literal["float32", "int32", "int64", "uint8", "bool"]
 Scalar = int | float | bool | str
-
-
-def _shape(value: object) -> object:
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = [value]
-    if not isinstance(value, (list, tuple)):
-        raise problem(
-            "not a shape", expected="a list of sizes such as [1, 28, 28] (without the batch axis)", got=describe(value)
-        )
-    for index, size in enumerate(value):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise problem(
-                "a shape holds whole numbers of 1 or more",
-                field=str(index),
-                expected="a list of sizes such as [1, 28, 28]",
-                got=describe(size),
-                hint="the batch axis is left out" if index == 0 and size in (None, -1) else None,
-            )
-    return tuple(value)
-
-
-Shape = Annotated[tuple[int, ...], BeforeValidator(_shape, json_schema_input_type=list[int])]
 
 
 class InputSpec(Spec):
@@ -95,3 +75,5 @@ class NetSpec(Spec):
     """what training makes small; several are added up by their weights"""
     metrics: list[AnyMetric] = Field(default_factory=list)
     """what evaluation measures besides"""
+    expect: NetExpectation | None = None
+    """what `netspec check` is to find: shapes, the number of parameters, operations"""

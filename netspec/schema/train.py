@@ -9,10 +9,12 @@ from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from netspec.schema.blocks import Include
 from netspec.schema.data import DataSpec
+from netspec.schema.expect import TrainExpectation
 from netspec.schema.kinds import AnySolver
 from netspec.schema.named import Name
 from netspec.schema.net import NetSpec, Scalar
 from netspec.schema.spec import Spec, describe, problem
+from netspec.schema.transfer import InitFromSpec
 
 Count = Annotated[int, Field(ge=0)]
 AutotuneLevel = Literal["off", "quick", "full"]
@@ -169,5 +171,9 @@ class TrainSpec(Spec):
     """the update rule and its learning rate"""
     train: LoopSpec
     """the training loop"""
+    init_from: InitFromSpec | None = None
+    """weights to start from; default: fresh ones"""
+    expect: TrainExpectation | None = None
+    """what `netspec check --run` is to find: the first loss, a few samples that are learned"""
     compile: CompileSpec = Field(default_factory=CompileSpec)
     """how the net is compiled for the machine"""

@@ -15,7 +15,8 @@ from netspec.errors import RunError, counted
 from netspec.schema.plainjson import json_text
 
 Event: TypeAlias = dict[str, Any]
-"""`start`, `progress` (several times a second, not logged), `log`, `test`, `checkpoint`, `warning`, `note`, `done`."""
+"""`start`, `progress` (several times a second, not logged), `log`, `test`, `checkpoint`, `init_from`, `warning`,
+`note`, `done`."""
 Listener: TypeAlias = Callable[[Event], None]
 
 
@@ -84,6 +85,8 @@ def as_text(event: Event) -> str:
             return f"step {event['step']:,} test {figures(event)}"
         case "checkpoint":
             return f"step {event['step']:,} checkpoint {event['path']}"
+        case "init_from":
+            return f"weights from {event['file']}:\n{event['table']}"
         case "warning" | "note" as kind:
             return f"{kind}: {event['message']}"
         case "done":

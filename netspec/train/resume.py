@@ -24,6 +24,8 @@ from netspec.train.rundir import SPEC, RunDir
 
 MAY_CHANGE = (
     "description",
+    "expect",
+    "net.expect",
     "train.max_steps",
     "train.max_epochs",
     "train.test_every",

@@ -28,6 +28,7 @@ from netspec.train.loop import Loop, Progress
 from netspec.train.model import count_of, load_weights
 from netspec.train.resume import Begun, restore
 from netspec.train.rundir import RunDir, open_run_dir, run_of
+from netspec.train.transfer import init_from
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,9 @@ def run(
     if resume and weights is not None:
         raise InputError("--resume and --weights exclude each other: a checkpoint holds the weights")
     spec = source if isinstance(source, TrainSpec) else load_train(source, overrides)
+    if weights is not None and spec.init_from is not None:
+        hint = "remove it by `~init_from`, or give the file by `init_from.file=FILE`"
+        raise InputError("--weights and `init_from` exclude each other", location=spec.where("init_from"), hint=hint)
     compiler = trainer(spec, device)
     with ExitStack() as stack:
         loader = stack.enter_context(open_training_loader(spec, compiler))
@@ -83,6 +87,7 @@ def run(
         given = Path(run_dir) if run_dir else _own_run(source) if resume else None
         folder = stack.enter_context(open_run_dir(spec.name or spec.net.name, given, resume=resume))
         begun = restore(folder, spec, compiler, loader) if resume else Begun(Progress())
+        taken = init_from(spec, compiler) if begun.progress.step == 0 else None
         warnings = begun.warnings + (_fine_tune(compiler, weights) if weights is not None else [])
         folder.write_spec(resolved_yaml(spec))
         log = stack.enter_context(LogFiles(folder.folder))
@@ -92,6 +97,8 @@ def run(
         loop = Loop(spec, compiler, loader, test, folder, everyone, signals, progress)
         for message in warnings:
             tell(everyone, "warning", message=message)
+        if taken is not None:
+            tell(everyone, "init_from", **taken.as_json())
         tell(everyone, "start", **_facts(spec, compiler, loader, folder, loop))
         try:
             if resume and not begun.other_test and loop.nothing_left():

@@ -1,0 +1,83 @@
+"""`netspec check --run`: what a net and a training are to be, and what is said where they are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netspec.cli import main
+
+NET = """\
+netspec: 1
+inputs: {features: {shape: [3]}, label: {shape: [], dtype: int32}}
+layers:
+  - {name: hidden, type: Dense, units: 8, activation: relu}
+  - {name: logits, type: Dense, units: 2}
+losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]
+expect: {outputs: {hidden: [8], logits: 2}, parameters: 50, max_flops: 200}
+"""
+TRAIN = """\
+netspec: 1
+net: net.yaml
+data: {train: {source: npz, path: blobs.npz, batch_size: 4}}
+solver: {type: SGD, learning_rate: 0.5, momentum: 0.9}
+train: {max_steps: 12, seed: 3}
+expect:
+  first_loss: {value: 0.69, within: 0.6}
+  overfits: {samples: 6, steps: 60, loss: 0.1}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    random = np.random.default_rng(0)
+    label = random.integers(0, 2, 20).astype(np.int32)
+    features = (label[:, None] + random.normal(size=(20, 3))).astype(np.float32)
+    np.savez(tmp_path / "blobs.npz", features=features, label=label)
+    (tmp_path / "net.yaml").write_text(NET)
+    (tmp_path / "train.yaml").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_what_is_as_expected_is_told(folder, capsys):
+    assert main(["check", "train.yaml", "--run"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "train.yaml: the training `net` is right: 2 layers, 50 parameters"
+    assert said[1].startswith("train.yaml: the first loss is 0.")
+    assert said[2].startswith("train.yaml: 6 samples in 60 steps come to a loss of ")
+    assert {path.name for path in Path().iterdir()} == {"blobs.npz", "net.yaml", "train.yaml"}  # nothing is written
+
+
+def problems(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tuple[str, str]]:
+    """Path → (expected, got) of what `netspec check` finds."""
+    assert main(["check", *arguments, "--json"]) == 2
+    return {one["path"]: (one["expected"], one["got"]) for one in json.loads(capsys.readouterr().out)}
+
+
+def test_what_a_net_is_not_is_told_without_running(folder, capsys):
+    found = problems(capsys, "net.yaml", "expect.parameters=51", "expect.max_flops=10", "expect.outputs.logits=[2, 2]")
+    assert found["expect.parameters"] == ("51", "50")
+    assert found["expect.outputs.logits"] == ("[2, 2]", "[2]")
+    expected, flops = found["expect.max_flops"]
+    # two products of matrices, each multiplication with its addition, and what stands beside them
+    assert expected == "at most 10"
+    assert 2 * (3 * 8 + 8 * 2) <= int(flops) <= 2 * (3 * 8 + 8 * 2) + 2 * (8 + 2)
+
+
+def test_what_a_training_does_not_is_told_when_it_is_run(folder, capsys):
+    changes = ("expect.first_loss.value=9", "expect.overfits.loss=-1")
+    assert main(["check", "train.yaml", *changes]) == 0
+    capsys.readouterr()
+    found = problems(capsys, "train.yaml", *changes, "--run")
+    assert found["expect.first_loss"][0] == "9 ± 0.6"
+    assert found["expect.overfits"][0] == "a loss of -1 or less"
+
+
+def test_a_loss_that_is_not_finite_is_as_large_as_can_be(folder, capsys):
+    found = problems(capsys, "train.yaml", "--run", "solver.learning_rate=1e30", "solver.momentum=0")
+    assert list(found) == ["expect.overfits"]
+    assert found["expect.overfits"][1].startswith("inf")

@@ -1,0 +1,110 @@
+"""`init_from`: which arrays are taken under which names, what is frozen, and what must fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.errors import InputError
+from netspec.exchange.hdf5 import read_weights, write_weights
+from netspec.schema.patterns import Pattern
+
+Spec = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def start(points: Path, spec: Spec) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a net as it was trained, in `start.h5`."""
+    run = netspec.train(spec(max_steps=3), run_dir=points / "before")
+    arrays = read_weights(run.weights).arrays
+    write_weights(points / "start.h5", arrays)
+    return arrays
+
+
+def plan(points: Path, spec: Spec, **fields: Any) -> dict[str, Any]:
+    return {**spec(max_steps=1), "init_from": {"file": str(points / "start.h5"), **fields}}
+
+
+def told(points: Path, training: dict[str, Any]) -> str:
+    with pytest.raises(InputError) as caught:
+        netspec.train(training, run_dir=points / "wrong")
+    return str(caught.value)
+
+
+def test_all_is_taken_and_what_is_frozen_stays(points, spec, start):
+    run = netspec.train(plan(points, spec, freeze=["fc1", "no*"]), run_dir=points / "run")
+    after = read_weights(run.weights).arrays
+    for name in ("fc1/kernel", "fc1/bias", "norm/gamma", "norm/moving_mean"):
+        np.testing.assert_array_equal(after[name], start[name], err_msg=name)
+    assert not np.array_equal(after["logits/kernel"], start["logits/kernel"])
+    events = [json.loads(line) for line in (points / "run" / "log.jsonl").read_text().splitlines()]
+    (event,) = [event for event in events if event["event"] == "init_from"]
+    assert event["loaded"] == len(start)
+    assert "fc1/kernel  " in (points / "run" / "log.txt").read_text()
+    assert "trainable: false" in (points / "run" / "spec.yaml").read_text()
+    again = netspec.train(points / "run" / "spec.yaml", resume=True)  # reads the checkpoint, and freezes the same
+    assert again.steps == run.steps
+
+
+def test_names_are_mapped_and_left_out(points, spec, start):
+    renamed = {name.replace("fc1/", "old/body/"): array for name, array in start.items()}
+    write_weights(points / "start.h5", renamed)
+    rules = {"old/*/kernel": "fc1/kernel", "*/body/*": "fc1/*", "logits/*": None}
+    assert "`*/body/*`" not in told(points, plan(points, spec, map=rules))  # what is missing is told, not the rules
+    run = netspec.train(
+        plan(points, spec, map=rules, require=["fc1/*", "norm/*"], freeze="fc1"), run_dir=points / "run"
+    )
+    np.testing.assert_array_equal(read_weights(run.weights).arrays["fc1/bias"], start["fc1/bias"])
+
+
+def test_what_must_fit_and_does_not_is_told_at_the_plan(points, spec, start):
+    del start["norm/gamma"]
+    start["fc1/kernel"] = start["fc1/kernel"][:3]
+    start["more"] = start["fc1/bias"]
+    write_weights(points / "start.h5", start)
+    all_ = told(points, plan(points, spec))
+    assert "`norm/gamma` is missing" in all_
+    assert "`fc1/kernel` has another shape" in all_
+    assert "the net has no `more`" in all_
+    some = told(points, plan(points, spec, require=["norm/*", "nothing"]))
+    assert "`norm/gamma` is missing" in some
+    assert "`fc1/kernel`" not in some
+    assert "`nothing` fits no name in the net" in some
+    netspec.train(plan(points, spec, require="some"), run_dir=points / "run")
+
+
+def test_rules_that_fit_nothing_or_unite_names(points, spec, start):
+    assert "`encoder/*` fits no name in the file" in told(points, plan(points, spec, map={"encoder/*": "fc1/*"}))
+    united = told(points, plan(points, spec, map={"*/bias": "fc1/bias"}))
+    assert "two arrays of the file become `fc1/bias`" in united
+
+
+def test_the_option_and_the_plan_exclude_each_other(points, spec, start):
+    with pytest.raises(InputError, match="exclude each other"):
+        netspec.train(plan(points, spec), weights=points / "start.h5")
+
+
+def test_a_file_that_is_not_there_is_told_at_the_plan(points, spec):
+    assert "there is no file" in told(points, plan(points, spec))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "target", "renamed"),
+    [
+        ("a/*", "a/b/c", "x/*", "x/b/c"),
+        ("*/b/*", "a/b/c", "*.*", "a.c"),
+        ("*/b/*", "a/b/c", "*", "a"),
+        ("a", "a", "b", "b"),
+        ("a.b", "axb", "c", None),
+        ("a/*", "b/a/c", "c", None),
+    ],
+)
+def test_patterns(pattern, name, target, renamed):
+    assert Pattern(pattern).renamed(name, target) == renamed
+    assert (name in Pattern(pattern)) is (renamed is not None)
