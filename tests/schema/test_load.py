@@ -172,7 +172,7 @@ def test_all_problems_of_all_files_in_their_words(folder):
 net.yaml:2:1: error: `net` has no field `nam`
   2 | nam: lenet
     | ^
-  expected: one of blocks, description, include, inputs, layers, losses, metrics, name, netspec, outputs, vars
+  expected: one of blocks, description, expect, include, inputs, layers, losses, metrics, name, netspec, outputs, vars
   hint: did you mean `name`?
 net.yaml:4:26: error: a shape holds whole numbers of 1 or more
   4 |   image: {shape: [1, 28, -28]}
@@ -245,7 +245,7 @@ train.yaml:5:20: error: `max_steps` is not an integer
 train.yaml:6:1: error: a training has no field `optimizer`
   6 | optimizer: adam
     | ^
-  expected: one of compile, data, description, include, name, net, netspec, solver, train, vars
+  expected: one of compile, data, description, expect, include, init_from, name, net, netspec, solver, train, vars
   hint: here it is `solver`
 17 errors
 """
