@@ -259,9 +259,11 @@ class _Assignment:
         ]
         best = _cheapest(costed)
         if not node.op.traits.elementwise:
-            wishes = [self._wishes(one, operands) for one in offers]
             granted = self._wishes(best.offer, operands)
-            self._avoidable |= {wish for wish in granted if not all(wish in one for one in wishes)}
+            for one in offers:
+                spared = granted - self._wishes(one, operands)
+                # Forms are no wish where a kernel has nothing else to offer: another kernel is weighed as it is.
+                self._avoidable |= spared if one.kernel is best.offer.kernel else spared - {_forms(best.offer)}
         return best.offer, _choice(best, costed, declined)
 
     def _allowed(self, offers: list[Offer], operands: Sequence[Value]) -> list[Offer]:
@@ -274,7 +276,7 @@ class _Assignment:
             layout.form is not None and value.node not in self._steady
             for value, layout in zip(operands, offer.layouts.inputs, strict=True)
         )
-        return {*map(str, lying - {PLAIN}), *([f"forms of {offer.kernel.label}"] if own else [])}
+        return {*map(str, lying - {PLAIN}), *([_forms(offer)] if own else [])}
 
     def _onward(self, node: Node, lying: Signature) -> float:
         """What copies cost that the readers of a node's results want at once."""
@@ -307,6 +309,11 @@ class _Assignment:
         return found | {
             node: flat if found.get(node, PLAIN).is_plain(kind) else PLAIN for node, kind in rounded.items()
         }
+
+
+def _forms(offer: Offer) -> str:
+    """The wish for forms of a kernel's own."""
+    return f"forms of {offer.kernel.label}"
 
 
 def _cheapest(costed: Sequence[_Costed]) -> _Costed:
