@@ -80,16 +80,23 @@ class _Chooser:
     def __init__(self, graph: Graph, kernels: Kernels, narrow: Narrow | None) -> None:
         self.graph, self.kernels, self.narrow = graph, kernels, narrow
         self.steady, self.read = steady_nodes(graph), users(graph.nodes())
-        self._known: dict[Node, Candidates] = {}
+        self._candidates: dict[Node, Candidates] = {}
+        self._offers: dict[tuple[Node, tuple[Layout, ...]], list[Offer]] = {}
 
     def candidates(self, node: Node) -> Candidates:
         """The kernels that take a node."""
-        if node not in self._known:
-            self._known[node] = self.kernels.candidates(node)
-        return self._known[node]
+        if node not in self._candidates:
+            self._candidates[node] = self.kernels.candidates(node)
+        return self._candidates[node]
 
     def offers(self, node: Node, given: Sequence[Layout]) -> list[Offer]:
         """Ways to run a node whose operands lie as `given`, the usual one first."""
+        key = node, tuple(given)
+        if key not in self._offers:
+            self._offers[key] = self._asked(node, given)
+        return self._offers[key]
+
+    def _asked(self, node: Node, given: Sequence[Layout]) -> list[Offer]:
         wide = [one.as_stored(None) for one in given]
         found: dict[tuple[Kernel, Signature], None] = {}
         for kernel in self.candidates(node).kernels:
