@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, sample_axis
+from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import Initializer, Ones, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
@@ -76,6 +77,10 @@ class Scale(AlongAxes):
     """penalty on `scale`, added to the loss"""
     bias_regularizer: Regularizer | None = None
     """penalty on `bias`, added to the loss"""
+    scale_constraint: Constraint | None = None
+    """what `scale` is projected on after each step"""
+    bias_constraint: Constraint | None = None
+    """what `bias` is projected on after each step"""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4)),
@@ -90,13 +95,16 @@ class Scale(AlongAxes):
         x = net.floating(x)
         shape = self.shape_of(x)
         if factors is None:
-            learned = net.parameter("scale", shape, self.scale_initializer, self.scale_regularizer)
+            learned = net.parameter(
+                "scale", shape, self.scale_initializer, self.scale_regularizer, self.scale_constraint
+            )
             y = x * spread(learned, x, self.axis)
         else:
             y = x * self.along(x, net.floating(factors))
         if not self.use_bias:
             return y
-        return y + spread(net.parameter("bias", shape, self.bias_initializer, self.bias_regularizer), x, self.axis)
+        bias = net.parameter("bias", shape, self.bias_initializer, self.bias_regularizer, self.bias_constraint)
+        return y + spread(bias, x, self.axis)
 
 
 @LAYERS.register
@@ -113,6 +121,8 @@ class Bias(AlongAxes):
     """first values of `bias`"""
     bias_regularizer: Regularizer | None = None
     """penalty on `bias`, added to the loss"""
+    bias_constraint: Constraint | None = None
+    """what `bias` is projected on after each step"""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4)),
@@ -125,5 +135,6 @@ class Bias(AlongAxes):
         x = net.floating(x)
         if added is not None:
             return x + self.along(x, net.floating(added))
-        learned = net.parameter("bias", self.shape_of(x), self.bias_initializer, self.bias_regularizer)
+        shape = self.shape_of(x)
+        learned = net.parameter("bias", shape, self.bias_initializer, self.bias_regularizer, self.bias_constraint)
         return x + spread(learned, x, self.axis)
