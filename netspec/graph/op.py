@@ -115,8 +115,11 @@ class Op:
         """The same computation by simpler ops: the gradient of an op without `vjp` goes through it."""
         raise NotImplementedError(f"{self.name} is not made of others")
 
-    def simplified(self, *inputs: Any, **_: Any) -> Value | None:
-        """A value of the same type that is cheaper and equal, or None: x + 0 is x. The pass `simplify` asks for it."""
+    def simplified(self, *inputs: Any, **_: Any) -> Value | tuple[Value, ...] | None:
+        """A value of the same type that is cheaper and equal, or None: x + 0 is x. The pass `simplify` asks for it.
+
+        Of an op with several results, a tuple of them.
+        """
         return None
 
     def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
@@ -160,13 +163,16 @@ class NoGradientError(Exception):
 
 
 def simplest(op: Op, *inputs: Value) -> Value:
-    """The op applied, or what its result equals, as the pass `simplify` would have it."""
-    made = op.simplified(*inputs)
-    if made is None:
-        return op(*inputs)
-    while (simpler := made.op.simplified(*made.inputs)) is not None:
-        made = simpler
-    return made
+    """The op, which has one result, applied, or what its result equals, as the pass `simplify` would have it."""
+    return simpler(op(*inputs))
+
+
+def simpler(value: Value) -> Value:
+    """What a value equals, down to what no rule simplifies."""
+    while len(value.node.outputs) == 1 and (made := value.op.simplified(*value.inputs)) is not None:
+        assert isinstance(made, Value), "one result is one value"
+        value = made
+    return value
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import walk_packages
 
-from netspec.schema.kinds import ACTIVATIONS, CONSTRAINTS, INITIALIZERS, LAYERS, LOSSES, METRICS, REGULARIZERS
+from netspec.schema.kinds import ACTIVATIONS, CELLS, CONSTRAINTS, INITIALIZERS, LAYERS, LOSSES, METRICS, REGULARIZERS
 
 
 def load_all() -> None:
@@ -17,5 +17,5 @@ def load_all() -> None:
         import_module(module.name)
 
 
-for _registry in (LAYERS, LOSSES, METRICS, ACTIVATIONS, CONSTRAINTS, INITIALIZERS, REGULARIZERS):
+for _registry in (LAYERS, LOSSES, METRICS, ACTIVATIONS, CELLS, CONSTRAINTS, INITIALIZERS, REGULARIZERS):
     _registry.loads_with(load_all)

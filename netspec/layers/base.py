@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Annotated, Any, ClassVar, Protocol
 from zlib import crc32
 
@@ -16,7 +18,7 @@ from netspec.graph.ops.random import RNG_INPUT, RNG_TYPE, RandomUniform
 from netspec.graph.ops.source import Input, State
 from netspec.graph.ops.special import NormalQuantile
 from netspec.graph.types import DType, TensorType
-from netspec.graph.value import Scope, ShapeMismatch, Value, in_scope
+from netspec.graph.value import Scope, ShapeMismatch, Value, current_scope, in_scope
 from netspec.schema.kinds import LayerFields, LossFields, MetricFields
 from netspec.schema.spec import describe, problem
 
@@ -103,6 +105,7 @@ class Builder:
     sample_weight: Value | None = None
     """Of the loss or metric being built: how much each sample, or each place of it, counts; None where all do alike."""
     _layer: LayerFields | None = None
+    _within: tuple[tuple[str, LayerFields | None], ...] = ()
     _name: str = ""
     _streams: int = 0
 
@@ -126,14 +129,35 @@ class Builder:
         """
         self.masks, self.sample_weight = tuple(masks), sample_weight
         self._layer = layer if isinstance(layer, LayerFields) else None
-        self._name, self._streams = name, 0
+        self._name, self._within, self._streams = name, (), 0
         what = "loss" if isinstance(layer, LossFields) else "metric" if isinstance(layer, MetricFields) else "layer"
         return Scope(name, str(getattr(layer, "type", "")), layer.where(), what=what)
+
+    @contextmanager
+    def within(self, name: str, layer: LayerFields | None = None) -> Iterator[None]:
+        """Inside, what is made belongs to a part of the layer being built, whose parameters are called `NAME/…`.
+
+        Where the part is a layer itself, errors are told at its place.
+        """
+        before, scope = self._within, current_scope()
+        self._within = (*before, (name, layer))
+        if layer is not None:
+            scope = replace(scope, kind=str(getattr(layer, "type", "")), location=layer.where() or scope.location)
+        try:
+            with in_scope(scope):
+                yield
+        finally:
+            self._within = before
+
+    def _owners(self, name: str) -> list[tuple[LayerFields, str]]:
+        """The layers, from the outermost on, that a parameter made now belongs to, and what it is called in each."""
+        parts, layers = [part for part, _ in self._within], [self._layer, *(layer for _, layer in self._within)]
+        return [(layer, "/".join([*parts[k:], name])) for k, layer in enumerate(layers) if layer is not None]
 
     @property
     def learning(self) -> bool:
         """True where the layer being built is built for training and is not frozen."""
-        return self.training and (self._layer is None or self._layer.trainable)
+        return self.training and all(layer.trainable for layer, _ in self._owners(""))
 
     def parameter(
         self,
@@ -166,7 +190,8 @@ class Builder:
     ) -> Value:
         layer = self._layer
         owner = (layer.share if layer else None) or self._name
-        full, kind = f"{owner}/{name}", TensorType(shape, self.dtype)
+        parts = [part for part, _ in self._within]
+        full, kind = "/".join([owner, *parts, name]), TensorType(shape, self.dtype)
         need(
             kind.nbytes <= MAX_BYTES,
             f"the parameter `{name}` is too large",
@@ -185,9 +210,12 @@ class Builder:
             return known.value
         with in_scope(Scope(owner, "parameter", layer.where() if layer else None)):
             value = State(full, kind)()
-        rate = _multiplier(layer, "learning_rate_multiplier", name)
-        trainable = role == "parameter" and (layer is None or layer.trainable) and rate > 0
-        decay = _multiplier(layer, "weight_decay_multiplier", name)
+        owners = self._owners(name)
+        rate, decay = (
+            prod(_multiplier(one, field_, called) for one, called in owners)
+            for field_ in ("learning_rate_multiplier", "weight_decay_multiplier")
+        )
+        trainable = role == "parameter" and all(one.trainable for one, _ in owners) and rate > 0
         self.states[full] = StateInfo(value, initial, role, trainable, rate, decay, constraint)
         return value
 
@@ -234,8 +262,8 @@ class Builder:
             self.domains[x.op.label] = made.within(known) if known else made
 
 
-def _multiplier(layer: LayerFields | None, field_: str, name: str) -> float:
-    given = getattr(layer, field_) if layer is not None else 1.0
+def _multiplier(layer: LayerFields, field_: str, name: str) -> float:
+    given = getattr(layer, field_)
     return float(given.get(name, 1.0)) if isinstance(given, Mapping) else float(given)
 
 

@@ -9,12 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate, pairwise
 from typing import Any, ClassVar, TypeAlias
 
 from netspec.graph.fused import Fused, fused
 from netspec.graph.onnx_map import Emitter, OnnxExpansion
 from netspec.graph.op import Array, Op, Xp, simplest
-from netspec.graph.ops.elementwise import Add
+from netspec.graph.ops.elementwise import Add, Where
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.recurrence import Recurrence, at_step, columns, in_order, sequence_of
 from netspec.graph.ops.reduce import Broadcast, reshape_to
@@ -35,28 +36,42 @@ ONNX_ACTIVATIONS: dict[ActivationSpec | None, str] = {TANH: "Tanh", SIGMOID: "Si
 
 @dataclass(frozen=True)
 class Cell(Op, ABC):
-    """Base of these ops: operands are x, kernel, recurrent kernel, with `use_bias` the bias, with `masked` the mask.
+    """Base of these ops: x, kernel, recurrent kernel and more → the output of each step, and each state in the end.
 
-    The mask (N, H) is multiplied with the state before each recurrent product: dropout.
+    The other operands are with `use_bias` the bias; with `dropped` what the state is multiplied with before each
+    recurrent product (N, H), for dropout; with `initial` the first states (N, H), which are 0 otherwise; with `masked`
+    which steps count (N, T): at the others the states stay as they are.
     """
 
     activation: ActivationSpec | None = TANH
     use_bias: bool = True
-    masked: bool = False
     reverse: bool = False
+    dropped: bool = False
+    initial: bool = False
+    masked: bool = False
     gates: ClassVar[int]
     states: ClassVar[int] = 1
 
-    def infer(self, x: TensorType, kernel: TensorType, recurrent: TensorType, *rest: TensorType) -> TensorType:
-        """x: (N, T, C), kernel: (C, gates · H), recurrent kernel: (H, gates · H), bias, mask: (N, H) → (N, T, H)."""
+    def apart(self, rest: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]]:
+        """The operands behind the kernels: bias, dropout, first states, mask; empty where there is none."""
+        ends = list(accumulate((self.use_bias, self.dropped, self.states * self.initial, self.masked), initial=0))
+        bias, dropout, initial, mask = (rest[start:end] for start, end in pairwise(ends))
+        return bias, dropout, initial, mask
+
+    def infer(
+        self, x: TensorType, kernel: TensorType, recurrent: TensorType, *rest: TensorType
+    ) -> tuple[TensorType, ...]:
+        """x: (N, T, C), kernel: (C, gates · H), recurrent kernel: (H, gates · H), … → (N, T, H), states: (N, H)."""
         units = recurrent.shape[0]
         self.check(x.rank == 3, "the input is no sequence", expected="(batch, steps, features)", got=x)
         wide = self.gates * units
         self.check(recurrent.shape == (units, wide), f"the recurrent kernel is not that of {self.name}", got=recurrent)
         self.check(kernel.shape == (x.shape[2], wide), "the kernel does not fit", expected=f"{x.shape[2]}, {wide}")
-        expected = [self.bias_shape(units)] * self.use_bias + [(x.shape[0], units)] * self.masked
-        self.check([one.shape for one in rest] == expected, "bias or mask do not fit", expected=f"{expected}", got=rest)
-        return x.with_shape(*x.shape[:2], units)
+        state = x.with_shape(x.shape[0], units)
+        own = [self.bias_shape(units)] * self.use_bias
+        own += [state.shape] * (self.dropped + self.states * self.initial) + [x.shape[:2]] * self.masked
+        self.check([one.shape for one in rest] == own, "the further operands do not fit", expected=f"{own}", got=rest)
+        return x.with_shape(*x.shape[:2], units), *(state,) * self.states
 
     def bias_shape(self, units: int) -> tuple[int, ...]:
         """The shape of the bias."""
@@ -71,42 +86,46 @@ class Cell(Op, ABC):
         return [self.activation]
 
     def recurrence(self, dtype: DType) -> Recurrence:
-        """What is left when the inputs' product is taken out; a mask is one more part of it."""
-        fed = self.states if self.masked else 0
-        return Recurrence(_body(self, dtype), self.gates + self.masked, self.gates, self.reverse, fed)
+        """What is left when the inputs' product is taken out; dropout is one more part of it."""
+        fed, gates = self.states if self.dropped else 0, self.gates + self.dropped
+        return Recurrence(_body(self, dtype), gates, self.gates, self.reverse, fed, self.initial, self.masked)
 
     def biases(self, bias: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """That of the inputs' product, and that of the recurrent one; empty where there is none."""
         return list(bias), []
 
-    def decompose(self, *operands: Value) -> Value:
+    def decompose(self, *operands: Value) -> tuple[Value, ...]:
         return self.made_of(Op.__call__, *operands)
 
-    def simplified(self, *operands: Value) -> Value:
+    def simplified(self, *operands: Value) -> tuple[Value, ...]:
         # Each op as the pass `simplify` has it. The gradient decomposes this op too: both become one computation.
         return self.made_of(simplest, *operands)
 
-    def made_of(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> Value:
+    def made_of(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> tuple[Value, ...]:
         """What it decomposes into; `apply` makes the product of the inputs."""
-        bias, mask = rest[: self.use_bias], rest[self.use_bias :]
+        bias, dropout, initial, mask = self.apart(rest)
         outer, inner = self.biases(bias)
         z = apply(MatMul(), x, kernel)
         for one in outer:
             z = apply(Add(), z, one)
-        if mask:
+        if dropout:
             wide = Broadcast((*x.shape[:2], recurrent.shape[0]))
-            z = Concat(2)(z, *(wide(reshape_to(one, (x.shape[0], 1, one.shape[1]))) for one in mask))
-        return self.recurrence(x.dtype).many(z, recurrent, *inner)[0]
+            z = Concat(2)(z, *(wide(reshape_to(one, (x.shape[0], 1, one.shape[1]))) for one in dropout))
+        first = [*initial, *(initial[0] * one for one in dropout if initial)]
+        y, *made = self.recurrence(x.dtype).many(z, recurrent, *inner, *first, *mask)
+        return y, *made[len(made) - self.states - self.dropped :][: self.states]
 
-    def forward(self, xp: Xp, x: Array, kernel: Array, recurrent: Array, *rest: Array) -> Array:
-        bias, mask = rest[: self.use_bias], rest[self.use_bias :]
+    def forward(self, xp: Xp, x: Array, kernel: Array, recurrent: Array, *rest: Array) -> tuple[Array, ...]:
+        bias, dropout, initial, mask = self.apart(rest)
         outer, inner = self.biases(bias)
         z = xp.matmul(x, kernel)
         for one in outer:
             z = z + one
-        for one in mask:
+        for one in dropout:
             z = xp.concatenate([z, xp.broadcast_to(one[:, None], (*x.shape[:2], one.shape[1]))], axis=2)
-        return self.recurrence(DType(str(x.dtype))).forward(xp, z, recurrent, *inner)[0]
+        first = [*initial, *(initial[0] * one for one in dropout if initial)]
+        y, *made = self.recurrence(DType(str(x.dtype))).forward(xp, z, recurrent, *inner, *first, *mask)
+        return y, *made[len(made) - self.states - self.dropped :][: self.states]
 
     def flops(self, x: TensorType, kernel: TensorType, recurrent: TensorType, *rest: TensorType) -> int:
         one = x.with_shape(*x.shape[:2], recurrent.shape[0])
@@ -116,32 +135,39 @@ class Cell(Op, ABC):
 
 @cache
 def _body(cell: Cell, dtype: DType) -> Fused:
-    """The cell's equations as one elementwise op; with a mask, the masked state is a state more."""
+    """The cell's equations as one elementwise op; with dropout, the state behind it is a state more."""
     kind = TensorType((1,), dtype)
 
     def operands(count: int) -> list[Value]:
         return [Input("", kind)() for _ in range(count)]
 
-    x, mask, r, states = map(operands, (cell.gates, cell.masked, cell.gates, cell.states))
+    x, kept, r, states = map(operands, (cell.gates, cell.dropped, cell.gates, cell.states))
     new = cell.equations(x, r, states)
-    return fused([*x, *mask, *r, *states, *operands(cell.masked)], [*new, *(new[0] * one for one in mask)])
+    return fused([*x, *kept, *r, *states, *operands(cell.dropped)], [*new, *(new[0] * one for one in kept)])
 
 
-def _sequence_to_onnx(g: Emitter, y: Value, op_type: str, operands: Sequence[str]) -> str:
-    """The ONNX node of a cell: X, W, R, B → Y, whose first axis is the step."""
+def _sequence_to_onnx(
+    g: Emitter, y: Value, op_type: str, operands: Sequence[str], initial: Sequence[str]
+) -> tuple[str, ...]:
+    """The ONNX node of a cell: X, W, R, B, lengths, states → Y, whose first axis is the step, and states."""
     op, units = y.op, y.shape[2]
     assert isinstance(op, Cell)
+    axis = g.constant([0], "int64")
+    none = ("",) * (5 - len(operands))  # lengths, and a bias where there is none
     made = g.node(
         op_type,
         g.node("Transpose", operands[0], perm=[1, 0, 2]),
         *operands[1:],
+        *((*none, *(g.node("Unsqueeze", one, axis) for one in initial)) if initial else ()),
+        outputs=1 + op.states,
         hidden_size=units,
         direction="reverse" if op.reverse else "forward",
         activations=[ONNX_ACTIVATIONS[function] for function in op.activations()],
         **({"linear_before_reset": 1} if isinstance(op, GRU) and op.reset_after else {}),
     )
     steps_first = g.node("Squeeze", made, g.constant([1], "int64"))
-    return g.node("Transpose", steps_first, perm=[1, 0, 2])
+    states = (g.node("Squeeze", f"{made}:{k}", axis) for k in range(1, 1 + op.states))
+    return g.node("Transpose", steps_first, perm=[1, 0, 2]), *states
 
 
 def _weights_to_onnx(g: Emitter, cell: Cell, name: str, units: int, order: Sequence[int]) -> str:
@@ -157,9 +183,10 @@ def _weights_to_onnx(g: Emitter, cell: Cell, name: str, units: int, order: Seque
 def _writer(op_type: str, order: Sequence[int]) -> OnnxExpansion:
     """The ONNX form of a cell whose gates there are those numbers of ours."""
 
-    def write(g: Emitter, y: Value, x: str, kernel: str, recurrent: str, *bias: str) -> str:
+    def write(g: Emitter, y: Value, x: str, kernel: str, recurrent: str, *rest: str) -> tuple[str, ...]:
         op, units, gates = y.op, y.shape[2], len(order)
         assert isinstance(op, Cell)
+        bias, _, initial, _ = op.apart(rest)
         weights = [_weights_to_onnx(g, op, one, units, order) for one in (kernel, recurrent)]
         for one in bias:  # one for the inputs' product, one for the recurrent product
             if y.inputs[3].shape == (gates * units,):
@@ -170,10 +197,10 @@ def _writer(op_type: str, order: Sequence[int]) -> OnnxExpansion:
                 weights.append(g.node("Concat", flat, zeros, axis=1))
             else:
                 weights.append(g.node("Reshape", one, g.constant([1, 2 * gates * units], "int64")))
-        return _sequence_to_onnx(g, y, op_type, [x, *weights])
+        return _sequence_to_onnx(g, y, op_type, [x, *weights], initial)
 
     def takes(op: Cell) -> bool:
-        return not op.masked and all(function in ONNX_ACTIVATIONS for function in op.activations())
+        return not (op.dropped or op.masked) and all(function in ONNX_ACTIVATIONS for function in op.activations())
 
     return OnnxExpansion(write, takes)
 
@@ -254,48 +281,56 @@ class GRU(GatedCell):
         """u · h + (1 - u) · g, so written that its gradient needs nothing else."""
         return update * h + candidate - update * candidate
 
-    def made_of(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> Value:
+    def made_of(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> tuple[Value, ...]:
         if self.reset_after:
             return super().made_of(apply, x, kernel, recurrent, *rest)
         # Step by step: there are two products in each, with elementwise ops between them.
-        bias, mask = rest[: self.use_bias], rest[self.use_bias :]
+        bias, dropout, initial, mask = self.apart(rest)
         units = recurrent.shape[0]
         z = apply(MatMul(), x, kernel)
         for one in bias:
             z = apply(Add(), z, one)
         gates, candidates = Slice(1, 0, 2 * units)(recurrent), Slice(1, 2 * units, 3 * units)(recurrent)
-        h, found = Fill(0.0, x.type.with_shape(1, units))(), {}
+        (h,), found = initial or [Fill(0.0, x.type.with_shape(1, units))()], {}
         for t in in_order(x.shape[1], self.reverse):
             parts = columns(at_step(z, t), units)
             fed = h
-            for one in mask:
+            for one in dropout:
                 fed = fed * one
             update, reset = (
                 self.gate(a + b) for a, b in zip(parts, columns(MatMul()(fed, gates), units), strict=False)
             )
             candidate = activate(self.activation, parts[2] + MatMul()(reset * fed, candidates))
-            h = found[t] = self.mixed(update, h, candidate)
-        return sequence_of([found[t] for t in range(x.shape[1])])
+            new = self.mixed(update, h, candidate)
+            for one in mask:
+                new = Where()(Slice(1, t, t + 1)(one), new, h)
+            h = found[t] = new
+        return sequence_of([found[t] for t in range(x.shape[1])]), h
 
-    def forward(self, xp: Xp, x: Array, kernel: Array, recurrent: Array, *rest: Array) -> Array:
+    def forward(self, xp: Xp, x: Array, kernel: Array, recurrent: Array, *rest: Array) -> tuple[Array, ...]:
         if self.reset_after:
             return super().forward(xp, x, kernel, recurrent, *rest)
-        bias, mask = rest[: self.use_bias], rest[self.use_bias :]
+        bias, dropout, initial, mask = self.apart(rest)
         units, dtype = recurrent.shape[0], DType(str(x.dtype))
         z = xp.matmul(x, kernel)
         for one in bias:
             z = z + one
         gate, candidate = _function(self.recurrent_activation, dtype), _function(self.activation, dtype)
         h, y = xp.zeros((x.shape[0], units), x.dtype), xp.empty((*x.shape[:2], units), x.dtype)
+        for one in initial:
+            h = one
         for t in in_order(x.shape[1], self.reverse):
             fed = h
-            for one in mask:
+            for one in dropout:
                 fed = fed * one
             (gates,) = gate.evaluate(xp, [z[:, t, : 2 * units] + xp.matmul(fed, recurrent[:, : 2 * units])])
             product = xp.matmul(gates[:, units:] * fed, recurrent[:, 2 * units :])
             (made,) = candidate.evaluate(xp, [z[:, t, 2 * units :] + product])
-            y[:, t] = h = self.mixed(gates[:, :units], h, made)
-        return y
+            new = self.mixed(gates[:, :units], h, made)
+            for one in mask:
+                new = xp.where(one[:, t : t + 1], new, h)
+            y[:, t] = h = new
+        return y, h
 
 
 @cache

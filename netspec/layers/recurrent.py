@@ -1,98 +1,70 @@
-"""The recurrent layers LSTM, GRU and SimpleRNN, with Keras's fields."""
+"""Recurrent layers: LSTM, GRU and SimpleRNN, and RNN over a described cell, with Keras's fields."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from netspec.graph.ops.reduce import reshape_to
-from netspec.graph.ops.shape import Flip, Slice
-from netspec.graph.ops.source import Fill
-from netspec.graph.types import TensorType
+from netspec.graph.ops.shape import Flip
 from netspec.graph.value import Value
-from netspec.layers import cells
-from netspec.layers.activations import Activation, OverAxis
-from netspec.layers.base import Builder, Initial, LayerSpec, PositiveInt, Sample, need
-from netspec.layers.constraints import Constraint
-from netspec.layers.dropout import dropped
-from netspec.layers.initializers import GlorotUniform, Initializer, Orthogonal, Zeros
-from netspec.layers.regularizers import Regularizer
-from netspec.layers.smooth_activations import Sigmoid, Tanh
+from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.masking import need_steps
+from netspec.layers.recurrent_cells import (
+    AnyCell,
+    CellSpec,
+    GRUFields,
+    LSTMFields,
+    SimpleRNNFields,
+    cell_names,
+)
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import problem
 
+_STATEFUL = "a program is made for each batch size, and its states would be for that one alone"
 
-class RecurrentSpec(LayerSpec):
-    """Base of the recurrent layers: what all of them have.
+
+class SequenceSpec(CellSpec, LayerSpec):
+    """Base of layers that read a sequence step by step and remember.
 
     Input (N, T, features), output (N, units), or (N, T, units) with `return_sequences`.
     """
 
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "unroll": "not needed: how often a step is taken is known before the first, and no loop is run",
+        "initial_state": "here it is further names of `from`: `[sequence, state_h, state_c]`",
+        "batch_first": "not needed: a sequence is (batch, steps, features)",
+        "hidden_size": "`hidden_size` is PyTorch's name: here it is `units`",
+        "bidirectional": "`{type: Bidirectional, layer: {type: LSTM, …}}`",
+        "num_layers": "write several layers, or `{type: RNN, cell: {type: StackedRNNCells, cells: […]}}`",
+    }
+
     one_way: ClassVar = "ONNX's recurrent operators are not read"
-    units: PositiveInt
-    """number of outputs, and size of the state"""
-    activation: Activation | None = Tanh()
-    """function applied to what goes into the state and comes out of it"""
-    use_bias: bool = True
-    """add learned numbers"""
-    kernel_initializer: Initializer = GlorotUniform()
-    """first values of `kernel`, which is multiplied with the input"""
-    recurrent_initializer: Initializer = Orthogonal()
-    """first values of `recurrent_kernel`, which is multiplied with the state"""
-    bias_initializer: Initializer = Zeros()
-    """first values of `bias`"""
-    kernel_regularizer: Regularizer | None = None
-    """penalty on `kernel`, added to the loss"""
-    kernel_constraint: Constraint | None = None
-    """what `kernel` is projected on after each step"""
-    recurrent_regularizer: Regularizer | None = None
-    """penalty on `recurrent_kernel`, added to the loss"""
-    recurrent_constraint: Constraint | None = None
-    """what `recurrent_kernel` is projected on after each step"""
-    bias_regularizer: Regularizer | None = None
-    """penalty on `bias`, added to the loss"""
-    bias_constraint: Constraint | None = None
-    """what `bias` is projected on after each step"""
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    """share of the inputs that become 0 in training, the same ones in all steps of a sequence"""
-    recurrent_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """share of the states that become 0 before the recurrent product in training, the same ones in all steps"""
     return_sequences: bool = False
     """true: the output of every step; false: of the last one"""
+    return_state: bool = False
+    """true: the states in the end are outputs too, `NAME.state_h` and for an LSTM `NAME.state_c`"""
     go_backwards: bool = False
     """read the sequence from its end; with `return_sequences` the outputs are in the order of reading"""
-    return_state: bool = False
-    """not available: a layer has one output"""
     stateful: bool = False
-    """not available: every sequence starts from a state of zeros"""
+    """not available: a sequence goes on where another ended by `return_state` and first states in `from`"""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        for field, why in (("return_state", "a layer has one output"), ("stateful", "a state starts from zeros")):
-            if getattr(self, field):
-                raise problem(f"`{field}` is not available: {why}", field=field, expected="false", got="true")
-        for field in ("activation", "recurrent_activation"):
-            function = getattr(self, field, None)
-            if isinstance(function, OverAxis):
-                name = type(function).model_fields["type"].default
-                raise problem(
-                    f"`{name}` runs over all units at once, and not inside of a recurrent layer", field=field,
-                    expected="a function of each number, such as tanh", got=name,
-                )  # fmt: skip
+        if self.stateful:
+            raise problem(
+                f"`stateful` is not available: {_STATEFUL}", field="stateful", expected="false", got="true",
+                hint="`return_state: true` gives states out, `from: [sequence, state, …]` takes them in",
+            )  # fmt: skip
         return self
 
-    def cell(self, masked: bool) -> cells.Cell:
-        """The op of the whole sequence, with or without a mask of the state."""
-        raise NotImplementedError
+    def output_names(self) -> tuple[str, ...]:
+        """With `return_state` the states in the end come after the output."""
+        return ("output", *(name for name, _ in self.sizes())) if self.return_state else ()
 
-    def first_bias(self) -> Initial:
-        """First values of the bias."""
-        return self.bias_initializer
-
-    def build(self, net: Builder, x: Value) -> Value:
-        """x: (N, T, features) → (N, units), or (N, T, units) with `return_sequences`."""
+    def build(self, net: Builder, x: Value, *states: Value) -> Value | tuple[Value, ...]:
+        """x: (N, T, features), first states, all or none: (N, units) → (N, units), or (N, T, units)."""
         need(
             len(x.shape) == 3,
             "the input is not a sequence",
@@ -100,48 +72,38 @@ class RecurrentSpec(LayerSpec):
             got=x.type,
             hint="put an Embedding before it to make vectors of numbers" if len(x.shape) == 2 else None,
         )
-        masked = net.training and self.recurrent_dropout > 0
-        x, op = net.floating(x), self.cell(masked)
-        (batch, steps, features), wide = x.shape, op.gates * self.units
-        weights = [
-            net.parameter(
-                "kernel", (features, wide), self.kernel_initializer, self.kernel_regularizer, self.kernel_constraint
-            ),
-            net.parameter(
-                "recurrent_kernel",
-                (self.units, wide),
-                self.recurrent_initializer,
-                self.recurrent_regularizer,
-                self.recurrent_constraint,
-            ),
-        ]
-        if self.use_bias:
-            weights.append(
-                net.parameter(
-                    "bias", op.bias_shape(self.units), self.first_bias(), self.bias_regularizer, self.bias_constraint
-                )
+        mask, sizes = net.mask(), self.sizes()
+        if mask is not None:
+            need_steps(mask, x)
+        need(
+            len(states) in (0, len(sizes)),
+            "there is not one first state for each state",
+            expected=f"{', '.join(name for name, _ in sizes)} behind the sequence in `from`, or the sequence alone",
+            got=f"{len(states)}",
+        )
+        for (name, size), state in zip(sizes, states, strict=False):
+            need(
+                state.shape == (x.shape[0], size),
+                f"the first `{name}` has another size",
+                expected=f"(batch, {size})",
+                got=state.type,
             )
-        if net.training and self.dropout:
-            x = x * reshape_to(_mask(net, x.type.with_shape(batch, features), self.dropout), (batch, 1, features))
-        if masked:
-            weights.append(_mask(net, x.type.with_shape(batch, self.units), self.recurrent_dropout))
-        y = op(x, *weights)
-        if self.return_sequences:
-            return Flip(1)(y) if self.go_backwards else y
-        last = 0 if self.go_backwards else steps - 1
-        return reshape_to(Slice(1, last, last + 1)(y), (batch, self.units))
+        y, *last = self.run(net, net.floating(x), [*map(net.floating, states)], mask, reverse=self.go_backwards)
+        made = (Flip(1)(y) if self.go_backwards else y) if self.return_sequences else last[self.shown()]
+        return (made, *last) if self.return_state else made
 
-
-def _mask(net: Builder, kind: TensorType, rate: float) -> Value:
-    """What to multiply with for dropout."""
-    return dropped(net, Fill(1.0, kind)(), rate)
+    def mask(self, net: Builder, *inputs: Value) -> Value | None:
+        """Of the sequence, if all of its outputs are given; turned around as they are."""
+        mask = net.mask() if self.return_sequences else None
+        return Flip(1)(mask) if mask is not None and self.go_backwards else mask
 
 
 @LAYERS.register
-class SimpleRNN(RecurrentSpec):
+class SimpleRNN(SimpleRNNFields, SequenceSpec):
     """A plain recurrent layer: h[t] = activation(x[t] · kernel + h[t-1] · recurrent_kernel + bias).
 
-    Input (N, T, features), output (N, units), or (N, T, units) with `return_sequences`. The first state is 0.
+    Inputs (N, T, features) and, where it is not 0, the first state h (N, units); output (N, units), or (N, T, units)
+    with `return_sequences`. At steps that a mask leaves out the state, and the output, stay as they were.
     """
 
     type: Literal["SimpleRNN"] = "SimpleRNN"
@@ -150,73 +112,45 @@ class SimpleRNN(RecurrentSpec):
         Sample.of((2, 4, 3), units=3),
         Sample.of((2, 3, 2), units=2, use_bias=False, activation="softplus", return_sequences=True),
         Sample.of((3, 3, 2), units=2, activation=None, return_sequences=True, go_backwards=True, recurrent_dropout=0.4),
+        Sample.of((3, 4, 2), (3, 2), units=2, return_state=True, recurrent_dropout=0.3),
+        Sample.of((3, 4, 2), units=2, return_sequences=True, go_backwards=True, masks=[(3, 4)]),
     )
-
-    def cell(self, masked: bool) -> cells.Cell:
-        return cells.RNN(self.activation, self.use_bias, masked, self.go_backwards)
-
-
-class GatedSpec(RecurrentSpec):
-    """Base of the layers whose gates have an activation of their own."""
-
-    recurrent_activation: Activation | None = Sigmoid()
-    """function applied to the gates"""
 
 
 @LAYERS.register
-class LSTM(GatedSpec):
+class LSTM(LSTMFields, SequenceSpec):
     """Long short-term memory: gates decide what goes into a cell, what is forgotten, what comes out.
 
-    Input (N, T, features), output (N, units), or (N, T, units) with `return_sequences`. The four parts of
-    x[t] · kernel + h[t-1] · recurrent_kernel + bias are i, f, g and o: c[t] = σ(f) · c[t-1] + σ(i) · tanh(g) and
-    h[t] = σ(o) · tanh(c[t]); the first states are 0. Hochreiter and Schmidhuber 1997; Gers et al. 2000.
+    Inputs (N, T, features) and, where they are not 0, the first states h and c (N, units); output (N, units), or
+    (N, T, units) with `return_sequences`. The four parts of x[t] · kernel + h[t-1] · recurrent_kernel + bias are i, f,
+    g and o: c[t] = σ(f) · c[t-1] + σ(i) · tanh(g) and h[t] = σ(o) · tanh(c[t]). At steps that a mask leaves out h and
+    c, and the output, stay as they were. Hochreiter and Schmidhuber 1997; Gers et al. 2000.
     """
 
     type: Literal["LSTM"] = "LSTM"
-    unit_forget_bias: bool = True
-    """the bias of the forget gate starts as 1. Jozefowicz et al. 2015"""
 
     samples: ClassVar = (
         Sample.of((2, 4, 3), units=3, return_sequences=True),
         Sample.of((3, 3, 2), units=2, use_bias=False, go_backwards=True, dropout=0.3, recurrent_dropout=0.4),
         Sample.of((2, 3, 4), units=3, activation="elu", recurrent_activation="hard_sigmoid", unit_forget_bias=False),
         Sample.of((2, 2, 3), units=2, return_sequences=True, kernel_regularizer={"type": "L2", "l2": 0.1}),
+        Sample.of((2, 3, 2), (2, 3), (2, 3), units=3, return_sequences=True, return_state=True),
+        Sample.of((2, 3, 2), units=2, return_state=True, recurrent_dropout=0.3, masks=[(2, 3)]),
+        Sample.of((3, 4, 2), units=2, return_sequences=True, go_backwards=True, use_bias=False, masks=[(3, 4)]),
     )
-
-    def cell(self, masked: bool) -> cells.Cell:
-        gate = self.recurrent_activation
-        return cells.LSTM(self.activation, self.use_bias, masked, self.go_backwards, gate)
-
-    def first_bias(self) -> Initial:
-        return ForgetBias(self.bias_initializer, self.units) if self.unit_forget_bias else self.bias_initializer
-
-
-@dataclass(frozen=True)
-class ForgetBias(Initial):
-    """An initializer's numbers, but 1 for the forget gate."""
-
-    others: Initial
-    units: int
-
-    def sample(self, seed: int, name: str, shape: tuple[int, ...], dtype: str) -> Any:
-        """A NumPy array, the same for the same (seed, name, shape)."""
-        made = self.others.sample(seed, name, shape, dtype)
-        made[self.units : 2 * self.units] = 1
-        return made
 
 
 @LAYERS.register
-class GRU(GatedSpec):
+class GRU(GRUFields, SequenceSpec):
     """Gated recurrent unit: one gate mixes the state with a candidate, one says what of the state the candidate sees.
 
-    Input (N, T, features), output (N, units), or (N, T, units) with `return_sequences`. Of the three parts each of
-    a = x[t] · kernel + bias[0] and b = h[t-1] · recurrent_kernel + bias[1]: z = σ(a₁ + b₁), r = σ(a₂ + b₂),
-    g = tanh(a₃ + r · b₃), h[t] = z · h[t-1] + (1 - z) · g; the first state is 0. Cho et al. 2014, arXiv:1406.1078.
+    Inputs (N, T, features) and, where it is not 0, the first state h (N, units); output (N, units), or (N, T, units)
+    with `return_sequences`. Of the three parts each of a = x[t] · kernel + bias[0] and b = h[t-1] · recurrent_kernel +
+    bias[1]: z = σ(a₁ + b₁), r = σ(a₂ + b₂), g = tanh(a₃ + r · b₃), h[t] = z · h[t-1] + (1 - z) · g. At steps that a
+    mask leaves out h, and the output, stay as they were. Cho et al. 2014, arXiv:1406.1078.
     """
 
     type: Literal["GRU"] = "GRU"
-    reset_after: bool = True
-    """true: r is applied behind the recurrent product, with two biases; false: before it, with one"""
 
     samples: ClassVar = (
         Sample.of((2, 4, 3), units=3, return_sequences=True),
@@ -224,8 +158,54 @@ class GRU(GatedSpec):
         Sample.of((2, 3, 4), units=3, reset_after=False, recurrent_dropout=0.3),
         Sample.of((2, 3, 2), units=3, reset_after=False, use_bias=False, return_sequences=True, go_backwards=True),
         Sample.of((2, 3, 2), units=2, activation="softsign", recurrent_activation="hard_sigmoid"),
+        Sample.of((2, 3, 2), (2, 2), units=2, return_state=True, go_backwards=True),
+        Sample.of((3, 4, 2), units=2, return_sequences=True, masks=[(3, 4)]),
+        Sample.of((3, 3, 2), (3, 2), units=2, reset_after=False, return_state=True),
+        Sample.of((3, 4, 2), units=2, reset_after=False, return_sequences=True, masks=[(3, 4)]),
     )
 
-    def cell(self, masked: bool) -> cells.Cell:
-        gate = self.recurrent_activation
-        return cells.GRU(self.activation, self.use_bias, masked, self.go_backwards, gate, self.reset_after)
+
+@LAYERS.register
+class RNN(SequenceSpec):
+    """Run a described cell along a sequence: one like the layers', or several, one upon another.
+
+    Inputs (N, T, features) and, where they are not 0, the first states of all cells, output (N, units), or
+    (N, T, units) with `return_sequences`. With `return_state` those of a stack are numbered by the cell:
+    `NAME.state_h_0`.
+    """
+
+    type: Literal["RNN"] = "RNN"
+    cell: AnyCell
+    """the cell: `{type: LSTMCell, units: 8}`, or `{type: StackedRNNCells, cells: [{type: LSTMCell, units: 8}, …]}`"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 2), cell={"type": "GRUCell", "units": 3}, return_sequences=True),
+        Sample.of(
+            (2, 3, 2),
+            cell={"type": "StackedRNNCells", "cells": [{"type": "LSTMCell", "units": 2},
+                                                       {"type": "SimpleRNNCell", "units": 3},
+                                                       {"type": "LSTMCell", "units": 2, "use_bias": False}]},
+            return_state=True, go_backwards=True,
+        ),
+        Sample.of(
+            (3, 4, 2), return_sequences=True, masks=[(3, 4)],
+            cell={"type": "StackedRNNCells", "cells": [{"type": "LSTMCell", "units": 2, "dropout": 0.3},
+                                                       {"type": "GRUCell", "units": 2}]},
+        ),
+    )  # fmt: skip
+
+    def sizes(self) -> tuple[tuple[str, int], ...]:
+        """The cell's."""
+        return self.cell.sizes()
+
+    def shown(self) -> int:
+        """The cell's."""
+        return self.cell.shown()
+
+    def run(
+        self, net: Builder, x: Value, initial: Sequence[Value], mask: Value | None, *, reverse: bool
+    ) -> tuple[Value, ...]:
+        """The cell's; its parameters are called after it."""
+        (name,) = cell_names([self.cell])
+        with net.within(name):
+            return self.cell.run(net, x, initial, mask, reverse=reverse)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from netspec.graph.fused import several
 from netspec.graph.graph import Graph
+from netspec.graph.op import simpler
 from netspec.graph.value import Node, Value, in_scope
 from netspec.passes.base import Pass
 
@@ -21,12 +23,8 @@ class Simplify(Pass):
 
 
 def _simplified(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:
-    if len(node.outputs) != 1 or not node.op.traits.pure:
+    if not node.op.traits.pure:
         return None
     with in_scope(node.scope):
         found = node.op.simplified(*inputs)
-        if found is None:
-            return None
-        while (simpler := found.op.simplified(*found.inputs)) is not None:
-            found = simpler
-    return (found,)
+        return None if found is None else tuple(map(simpler, several(found)))

@@ -36,6 +36,7 @@ CAFFE_PARAMS = tuple(
 
 
 REGULARIZERS: Registry[Spec] = Registry("regularizer")
+CELLS: Registry[Spec] = Registry("cell")
 
 
 class LayerFields(Spec):
@@ -192,6 +193,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
         INITIALIZERS,
         REGULARIZERS,
         CONSTRAINTS,
+        CELLS,
         SOLVERS,
         SCHEDULES,
         SOURCES,

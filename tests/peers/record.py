@@ -42,6 +42,11 @@ OPERANDS = dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), ("query"
 """Layers that take their inputs one by one in Keras, not as a list."""
 
 
+PARTS = ("layer", "backward_layer", "cell", "cells")
+"""Fields that hold layers or cells, whose weights come in the order in which they do here."""
+INITIAL_STATE = ("SimpleRNN", "LSTM", "GRU", "RNN", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
+"""Layers to which further inputs are first states, which Keras takes by name."""
+
 CHANNELS_LAST = ("UpSampling1D", "Cropping1D", "SpatialDropout1D")
 """Layers of Keras that know sequences as (batch, length, channels) alone."""
 
@@ -77,7 +82,10 @@ def make(module: Any, fields: dict[str, Any], **more: Any) -> Any:
     given = {key: value for key, value in fields.items() if key not in ("type", "name")}
     for key, value in given.items():
         if isinstance(value, dict):
-            given[key] = function(value) if key == "activation" else make(keras().regularizers, value)
+            of = keras().layers if key in PARTS else keras().regularizers
+            given[key] = function(value) if key == "activation" else make(of, value)
+        if key in PARTS and isinstance(value, list):
+            given[key] = [make(keras().layers, one) for one in value]
         if key == "noise_shape":
             given[key] = tuple(value)
         if key == "target_shape" and isinstance(value, int):
@@ -170,7 +178,7 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         raise Unlike("Keras has no groups in a transposed convolution")
     if case.type == "Resizing":  # it wants to know its data format, and to be called without `build`
         fields["data_format"] = "channels_first"
-    if (fields.get("dropout") or fields.get("recurrent_dropout")) and training:
+    if re.search(r"dropout': 0\.[1-9]", str(fields)) and training:
         raise Unlike("other random numbers")
     if isinstance(fields.get("output_shape"), int):
         fields["output_shape"] = (fields["output_shape"],)
@@ -178,6 +186,8 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     if case.type in CHANNELS_LAST:
         operands[0] = operands[0].movedim(1, -1)
     made = make(keras().layers, fields)
+    if case.type in INITIAL_STATE and len(operands) > 1:
+        operands, arguments["initial_state"] = operands[:1], operands[1:]
     shapes = [tuple(x.shape) for x in operands]
     named: dict[str, Any] = {}
     if case.type in OPERANDS:
@@ -188,7 +198,10 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         made.build(shapes if len(shapes) > 1 else shapes[0])
     # A recurrent layer has its weights in a cell.
     by_path = {re.sub(r"^\w+_cell/", "", weight.path.partition("/")[2]): weight for weight in made.weights}
-    weights = {name: by_path[name.removeprefix("sample/")] for name in one.builder.states}
+    if any(name in fields for name in PARTS):
+        weights = dict(zip(one.builder.states, made.weights, strict=True))
+    else:
+        weights = {name: by_path[name.removeprefix("sample/")] for name in one.builder.states}
     for name, weight in weights.items():
         weight.assign(to_keras(case, name, one.feeds[name]))
     arguments |= {"training": training} if case.type in ("BatchNormalization", "Dropout") else {}
@@ -200,7 +213,7 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     y = made(**named, **arguments) if named else made(operands if len(operands) > 1 else operands[0], **arguments)
     if case.type in CHANNELS_LAST:
         y = y.movedim(-1, 1)
-    outputs = y if isinstance(y, (list, tuple)) else [y]
+    outputs = keras().tree.flatten(y)
     total = sum((y * tensor(one.feeds[f"weights/{index}"])).sum() for index, y in enumerate(outputs))
     for penalty in made.losses if training else ():
         total = total + penalty

@@ -11,7 +11,7 @@ from functools import partial
 from math import prod
 from typing import Any, ClassVar, Protocol
 
-from netspec.backends.numba.elementwise import Code, binder, copy, fill
+from netspec.backends.numba.elementwise import Code, binder, bound, copy, fill
 from netspec.backends.numba.moves import in_turn
 from netspec.backends.numba.trace import scalar_code, why_untraceable
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
@@ -83,12 +83,15 @@ class RecurrenceKernel(Recurrent):
     """The cell of each step, compiled, with the product before it."""
 
     def why_not(self, op: Recurrence, *types: TensorType) -> str | None:
-        dtype = types[0].dtype
-        return why_untraceable(op.step(dtype), (types[0].with_shape(1),) * op.cell.arity)
+        return why_untraceable(
+            op.step(types[0].dtype), [types[0].with_dtype(one) for one in op.operands(types[0].dtype)]
+        )
 
     def multiplier(self, node: Node) -> Product:
-        u = node.inputs[1].type
-        return self.product(node.inputs[0].shape[0], u, transposed=False, biased=len(node.inputs) > 2)
+        op, u = node.op, node.inputs[1].type
+        assert isinstance(op, Recurrence)
+        biased = bool(op.apart(node.inputs[2:])[0])
+        return self.product(node.inputs[0].shape[0], u, transposed=False, biased=biased)
 
     def held(self, node: Node) -> list[tuple[int, ...]]:
         op, batch, (units, wide) = node.op, node.inputs[0].shape[0], node.inputs[1].shape
@@ -99,21 +102,26 @@ class RecurrenceKernel(Recurrent):
         op, (z, u, *rest) = node.op, buffers.inputs
         assert isinstance(op, Recurrence)
         (*states, product), own = self.scratch(node, buffers)
-        bias, units, dtype = rest[0] if rest else None, len(u), node.inputs[0].dtype
+        biases, initial, mask = op.apart(rest)
+        bias, units, dtype = biases[0] if biases else None, len(u), node.inputs[0].dtype
         step = op.step(dtype)
-        lines, names = scalar_code(step, *(dtype,) * step.arity)
+        lines, names = scalar_code(step, *op.operands(dtype))
         first = op.gates + op.products
         before = [f"a{first + index}" for index in range(op.states)]
         cell = Steps((lines, (*names[: op.states], names[0], *before, *names[op.states :])))
         once, multiply = self.multiplier(node).bind(states[op.fed], u, bias, product, own)
-        calls = [fill(0, state) for state in states]
+        calls = [*once, *map(copy, initial, states)] if initial else [fill(0, state) for state in states]
+        sequences, last = buffers.outputs[: -op.states], buffers.outputs[-op.states :]
         for number, t in enumerate(in_order(z.shape[1], op.reverse)):
-            calls += once if number == 1 else ()
-            calls.append(multiply if number else _first(product, bias))
-            inputs = [*_parts(z[:, t], units), *_parts(product, units), *states]
-            results = [None if one is None else one[:, t] for one in buffers.outputs]
+            calls += once if number == 1 and not initial else ()
+            calls.append(multiply if number or initial else _first(product, bias))
+            counts = [one[:, t : t + 1] for one in mask]
+            inputs = [*_parts(z[:, t], units), *_parts(product, units), *states, *counts]
+            results = [None if one is None else one[:, t] for one in sequences]
             calls.append(cell(inputs, [*states, *results]))
-        return in_turn(calls)
+        return in_turn(
+            [*calls, *(copy(state, one) for state, one in zip(states, last, strict=True) if one is not None)]
+        )
 
 
 @kernel(RecurrenceGrad, backend="numba", rank=5)
@@ -121,8 +129,9 @@ class RecurrenceGradKernel(Recurrent):
     """The cell's gradient of each step, compiled, with the product before it."""
 
     def why_not(self, op: RecurrenceGrad, *types: TensorType) -> str | None:
-        body = op.recurrence.derivative(types[0].dtype).body
-        return why_untraceable(body, (types[0].with_shape(1),) * body.arity)
+        dtype = types[0].dtype
+        derivative = op.recurrence.derivative(dtype)
+        return why_untraceable(derivative.body, [types[0].with_dtype(one) for one in derivative.operands(dtype)])
 
     def multiplier(self, node: Node) -> Product:
         return self.product(node.inputs[0].shape[0], node.inputs[1].type, transposed=True, biased=False)
@@ -134,26 +143,30 @@ class RecurrenceGradKernel(Recurrent):
         return [(batch, wide), (batch, units), *[(batch, units)] * len(carried)]
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        op, (dy, u, *kept) = node.op, buffers.inputs
+        op, (dy, u, *rest) = node.op, buffers.inputs
         assert isinstance(op, RecurrenceGrad)
-        (flowing, flow, *carried), own = self.scratch(node, buffers)
+        (flowing, *flows), own = self.scratch(node, buffers)
         units, dtype = len(u), node.inputs[0].dtype
-        derivative = op.recurrence.derivative(dtype)
-        lines, names = scalar_code(derivative.body, *(dtype,) * derivative.body.arity)
+        derivative, (kept, mask, last) = op.recurrence.derivative(dtype), op.apart(rest)
+        lines, names = scalar_code(derivative.body, *derivative.operands(dtype))
         ranges = op.parts(derivative)
-        first, last = ranges[-1]
-        cell = Steps((lines, (*names, *names[first:last])))
-        once, multiply = self.multiplier(node).bind(flowing, u, None, flow, own)
-        calls = [fill(0, one) for one in (flow, *carried)]
+        first, end = ranges[-1]
+        cell = Steps((lines, (*names, *names[first:end])))
+        once, multiply = self.multiplier(node).bind(flowing, u, None, flows[0], own)
+        sequences, by_first = buffers.outputs[: len(ranges)], buffers.outputs[len(ranges) :]
+        calls = [*once, *(fill(0, one) for one in flows)]
+        calls += [copy(one, flows[derivative.places[state][0]]) for state, one in zip(op.last, last, strict=True)]
         for number, t in enumerate(reversed(in_order(dy.shape[1], op.recurrence.reverse))):
-            calls += once if number == 1 else ()
             calls += [multiply] if number else ()
-            inputs = [*(one[:, t] for one in kept), dy[:, t], flow, *carried]
+            counts = [one[:, t : t + 1] for one in mask]
+            inputs = [*(one[:, t] for one in kept), *counts, dy[:, t], *flows]
             gradients: list[Any] = []
-            for (start, stop), one in zip(ranges, buffers.outputs, strict=True):
+            for (start, stop), one in zip(ranges, sequences, strict=True):
                 gradients += [None] * (stop - start) if one is None else _parts(one[:, t], units)
-            calls.append(cell(inputs, [*gradients, *carried, *_parts(flowing, units)]))
-        return in_turn(calls)
+            calls.append(cell(inputs, [*gradients, *flows[1:], *_parts(flowing, units)]))
+        wanted = [(state, one) for state, one in zip(op.first(dtype), by_first, strict=True) if one is not None]
+        calls += [multiply] if any(0 in derivative.places[state] for state, _ in wanted) else ()
+        return in_turn([*calls, *(_sum([flows[k] for k in derivative.places[state]], one) for state, one in wanted)])
 
 
 class Steps:
@@ -170,6 +183,11 @@ class Steps:
             work = inputs[0].size * (len(inputs) + len(outputs))
             self._bind = binder(self._code, inputs, outputs, work)
         return self._bind(inputs, outputs)
+
+
+def _sum(arrays: Sequence[Any], target: Any) -> Thunk:
+    """Writes the sum of one or two arrays."""
+    return copy(arrays[0], target) if len(arrays) == 1 else bound((("t0 = a0 + a1",), ("t0",)), arrays, [target])
 
 
 def _first(product: Any, bias: Any | None) -> Thunk:
