@@ -16,13 +16,19 @@ from tests.interpret import run
 BATCH, STEPS, VOCABULARY = 3, 5, 7
 
 
-def compiler(*layers: dict[str, Any]) -> Compiler:
+def compiler(*layers: dict[str, Any], mask_zero: bool = False) -> Compiler:
     spec = load_spec(
         {
             "netspec": 1,
             "inputs": {name: {"shape": [STEPS], "dtype": "int32"} for name in ("text", "next")},
             "layers": [
-                {"name": "vectors", "type": "Embedding", "input_dim": VOCABULARY, "output_dim": 4},
+                {
+                    "name": "vectors",
+                    "type": "Embedding",
+                    "input_dim": VOCABULARY,
+                    "output_dim": 4,
+                    "mask_zero": mask_zero,
+                },
                 *layers,
                 {"name": "logits", "type": "Dense", "units": VOCABULARY},
             ],
@@ -60,6 +66,37 @@ def test_all_kernels_train_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     for kernels in ("reference", "numba", "numba,onednn", "onednn"):
         monkeypatch.setenv("NETSPEC_KERNELS", kernels)
         found[kernels] = losses(compiler(layer))
+    assert found["reference"][-1] < found["reference"][0]
+    for kernels, ours in found.items():
+        np.testing.assert_allclose(ours, found["reference"], rtol=1e-5, err_msg=kernels)
+
+
+MASKED: dict[str, list[dict[str, Any]]] = {
+    "LSTM": [{"type": "LSTM", "return_sequences": True}],
+    "backwards": [{"type": "GRU", "return_sequences": True, "go_backwards": True}],
+    "handed on": [
+        {"name": "first", "type": "LSTM", "return_sequences": True, "return_state": True},
+        {"type": "LSTM", "return_sequences": True, "from": ["first", "first.state_h", "first.state_c"]},
+    ],
+    "only the end": [
+        {"name": "first", "type": "LSTM", "return_state": True},
+        {"type": "GRU", "return_sequences": True, "from": ["vectors", "first.state_c"]},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_all_kernels_train_alike_with_masks_and_states(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = [{"units": 6, **fields} for fields in MASKED[name]]
+    found = {}
+    for kernels in ("reference", "numba", "numba,onednn"):
+        monkeypatch.setenv("NETSPEC_KERNELS", kernels)
+        made = compiler(*layers, mask_zero=True)
+        found[kernels] = losses(made)
+        choices = made.plan(Purpose.TRAIN, BATCH).choices
+        recurrent = [choice for node, choice in choices.items() if node.op.name.startswith("Recurrence")]
+        assert len(recurrent) == 2 * len(layers)
+        assert {choice.kernel.backend for choice in recurrent} == {kernels.rpartition(",")[2]}
     assert found["reference"][-1] < found["reference"][0]
     for kernels, ours in found.items():
         np.testing.assert_allclose(ours, found["reference"], rtol=1e-5, err_msg=kernels)

@@ -88,9 +88,9 @@ def _apply(registry: Registry[Any], fields: str | dict[str, Any], inputs: tuple[
 
 
 def layer(fields: str | dict[str, Any], *inputs: Any, training: bool = False, rng: tuple[int, int, int] = (1, 1, 0),
-          **states: Any) -> Applied:  # fmt: skip
-    """The layer on these inputs, with these values of its parameters (others are drawn)."""
-    return _apply(LAYERS, fields, inputs, training, states, rng)
+          mask: Any = None, **states: Any) -> Applied:  # fmt: skip
+    """The layer on these inputs, with the mask of the first, with these values of its parameters (others are drawn)."""
+    return _apply(LAYERS, fields, inputs, training, states, rng, mask=mask)
 
 
 def loss(fields: str | dict[str, Any], *operands: Any, weight: Any = None, mask: Any = None) -> Applied:

@@ -127,7 +127,6 @@ def test_an_input_that_is_no_sequence_is_refused():
     ("fields", "message"),
     [
         ({"stateful": True}, "`stateful` is not available"),
-        ({"return_state": True}, "`return_state` is not available"),
         ({"recurrent_activation": "softmax"}, "`softmax` runs over all units at once"),
         ({"dropout": 1.0}, "less than 1"),
     ],
@@ -135,3 +134,56 @@ def test_an_input_that_is_no_sequence_is_refused():
 def test_what_is_not_available_is_refused_at_its_field(fields, message):
     with pytest.raises((SpecError, ValueError), match=message):
         LAYERS.parse({"type": "LSTM", "name": "it", "units": 2, **fields})
+
+
+@every_cell
+@pytest.mark.parametrize("backwards", [False, True], ids=["forwards", "backwards"])
+def test_a_sequence_goes_on_from_the_states_that_another_ended_with(name, backwards):
+    first, second = (X[:, 2:], X[:, :2]) if backwards else (X[:, :2], X[:, 2:])
+    one = {"return_state": True, "go_backwards": backwards}
+    y, *states = made(name, **one).all
+    half = made(name, first, **one).all[1:]
+    own, _, parameters = CELLS[name]
+    again = layer({**own, "units": UNITS, **one}, second, *half, **parameters).all
+    for got, expected_ in zip(again, [y, *states], strict=True):
+        np.testing.assert_allclose(got, expected_, rtol=1e-12)
+    np.testing.assert_array_equal(y, states[0])
+
+
+@every_cell
+def test_steps_that_do_not_count_are_passed_over(name):
+    """Whatever is in them; the output is the one before, and at the start the first state."""
+    counts = np.array([[1, 0, 1, 1, 0], [0, 0, 1, 0, 1], [1, 1, 1, 1, 1]], bool)
+    x = np.where(counts[:, :, None], X, np.nan)
+    own, _, parameters = CELLS[name]
+    net = {**own, "units": UNITS, "return_sequences": True, "return_state": True}
+    first = [RANDOM.normal(size=(3, UNITS)) for _ in made(name, return_state=True).all[1:]]
+    y, *states = layer(net, x, *first, mask=counts, **parameters).all
+    for sample, own_counts in enumerate(counts):
+        short, *last = (
+            found[0]
+            for found in layer(net, X[[sample]][:, own_counts], *(one[[sample]] for one in first), **parameters).all
+        )
+        places = np.cumsum(own_counts)
+        np.testing.assert_allclose(y[sample], np.concatenate([first[0][[sample]], short])[places], rtol=1e-12)
+        np.testing.assert_allclose([one[sample] for one in states], last, rtol=1e-12)
+
+
+def test_a_stack_of_cells_is_the_layers_of_these_cells():
+    stack = {"type": "StackedRNNCells", "cells": [{"type": "LSTMCell", "units": 3}, {"type": "GRUCell", "units": 2}]}
+    one = layer({"type": "RNN", "cell": stack, "return_sequences": True, "return_state": True}, X)
+    assert one.spec.output_names() == ("output", "state_h_0", "state_c_0", "state_h_1")
+    names = [name.removeprefix("it/stacked_rnn_cells/") for name in one.net.states]
+    assert names == [
+        f"{cell}/{weight}" for cell in ("lstm_cell", "gru_cell") for weight in ("kernel", "recurrent_kernel", "bias")
+    ]
+    values = [one.feeds[name] for name in one.net.states]
+    weights_ = [dict(zip(("kernel", "recurrent_kernel", "bias"), values[k : k + 3], strict=True)) for k in (0, 3)]
+    lower, h, c = layer(
+        {"type": "LSTM", "units": 3, "return_sequences": True, "return_state": True}, X, **weights_[0]
+    ).all
+    upper, state = layer(
+        {"type": "GRU", "units": 2, "return_sequences": True, "return_state": True}, lower, **weights_[1]
+    ).all
+    for got, expected_ in zip(one.all, [upper, h, c, state], strict=True):
+        np.testing.assert_allclose(got, expected_, rtol=1e-12)
