@@ -205,7 +205,7 @@ class Registry(Generic[SpecT]):
             hint = f"write `{{{self.tag}: {named}, …}}`"
         return problem(
             f"this {self.kind} has no `{self.tag}`",
-            expected=f"`{self.tag}:` with one of {listing(self.names())}",
+            expected=f"`{self.tag}:` with one of {listing(self.names(), hint=hint)}",
             got=describe(value),
             hint=hint,
         )

@@ -94,8 +94,11 @@ def _kind(path: tuple[str | int, ...]) -> str | None:
     last = words[-1] if words else ""
     item = bool(path) and isinstance(path[-1], int)
     if item:
-        return {"layers": "layer", "losses": "loss", "metrics": "metric", "transforms": "transform"}.get(last)
+        kinds = {"layers": "layer", "losses": "loss", "metrics": "metric", "transforms": "transform", "cells": "cell"}
+        return kinds.get(last)
     if last.endswith(("_initializer", "_regularizer", "_constraint", "activation")):
+        return last.rpartition("_")[2]
+    if last in ("cell", "layer", "backward_layer"):
         return last.rpartition("_")[2]
     if last in ("learning_rate", "then"):
         return "schedule"
