@@ -32,6 +32,7 @@ def dropped(net: Builder, x: Value, rate: float, shape: tuple[int, ...] | None =
 class Noisy(LayerSpec):
     """Base of layers that change their input at random in training, and leave it alone in inference."""
 
+    passes_mask: ClassVar = True
     foreign_fields: ClassVar[dict[str, str]] = LayerSpec.foreign_fields | {
         "seed": "not needed: the numbers follow from the run's seed, the step and the layer's name",
         "data_format": "not needed: data is channels-first",
