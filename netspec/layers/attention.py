@@ -16,7 +16,7 @@ from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample, need
 from netspec.layers.dropout import dropped
 from netspec.layers.initializers import GlorotUniform, Ones
-from netspec.layers.masking import both, need_steps
+from netspec.layers.masking import both, steps_that_count
 from netspec.schema.kinds import LAYERS
 
 NEVER = -1e9
@@ -59,21 +59,14 @@ def _later(scores: Value) -> Value:
 
 def values_mask(net: Builder, index: int, values: Value) -> Value | None:
     """(N, 1, S): which of the values, input number `index`, may be looked at; None for all."""
-    mask = _mask_of(net, index, values)
+    mask = steps_that_count(net, values, index)
     return None if mask is None else reshape_to(mask, (mask.shape[0], 1, mask.shape[1]))
 
 
 def queries_mask(net: Builder, query: Value) -> Value | None:
     """(N, T, 1): which of the queries, the first input, count; None for all."""
-    mask = _mask_of(net, 0, query)
+    mask = steps_that_count(net, query)
     return None if mask is None else reshape_to(mask, (*mask.shape, 1))
-
-
-def _mask_of(net: Builder, index: int, x: Value) -> Value | None:
-    mask = net.mask(index)
-    if mask is not None:
-        need_steps(mask, x)
-    return mask
 
 
 def need_sequences(query: Value, value: Value, key: Value) -> None:

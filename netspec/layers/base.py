@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field
 from netspec.graph.fused import several
 from netspec.graph.ops.elementwise import cast
 from netspec.graph.ops.random import RNG_INPUT, RNG_TYPE, RandomUniform
+from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.source import Input, State
 from netspec.graph.ops.special import NormalQuantile
 from netspec.graph.types import DType, TensorType
@@ -106,6 +107,7 @@ class Builder:
     """Of the loss or metric being built: how much each sample, or each place of it, counts; None where all do alike."""
     _layer: LayerFields | None = None
     _within: tuple[tuple[str, LayerFields | None], ...] = ()
+    _steps: int = 1
     _name: str = ""
     _streams: int = 0
 
@@ -134,20 +136,29 @@ class Builder:
         return Scope(name, str(getattr(layer, "type", "")), layer.where(), what=what)
 
     @contextmanager
-    def within(self, name: str, layer: LayerFields | None = None) -> Iterator[None]:
+    def within(
+        self,
+        name: str,
+        layer: LayerFields | None = None,
+        *,
+        masks: Sequence[Value | None] | None = None,
+        steps: int = 1,
+    ) -> Iterator[None]:
         """Inside, what is made belongs to a part of the layer being built, whose parameters are called `NAME/…`.
 
-        Where the part is a layer itself, errors are told at its place.
+        Where the part is a layer itself, errors are told at its place. `masks` are those of its inputs, if not those of
+        the layer around it; it has `steps` times as many samples.
         """
-        before, scope = self._within, current_scope()
-        self._within = (*before, (name, layer))
+        before, scope = (self._within, self.masks, self._steps), current_scope()
+        self._within, self._steps = (*self._within, (name, layer)), self._steps * steps
+        self.masks = self.masks if masks is None else tuple(masks)
         if layer is not None:
             scope = replace(scope, kind=str(getattr(layer, "type", "")), location=layer.where() or scope.location)
         try:
             with in_scope(scope):
                 yield
         finally:
-            self._within = before
+            self._within, self.masks, self._steps = before
 
     def _owners(self, name: str) -> list[tuple[LayerFields, str]]:
         """The layers, from the outermost on, that a parameter made now belongs to, and what it is called in each."""
@@ -242,7 +253,9 @@ class Builder:
         """Uniform random numbers in [0, 1), other ones at every step; axis 0 is the batch."""
         stream = crc32(f"{self._name}/{self._streams}".encode())
         self._streams += 1
-        return RandomUniform(TensorType(shape, self.dtype), stream)(self.input(RNG_INPUT, RNG_TYPE))
+        by_sample = (shape[0] // self._steps, self._steps, *shape[1:]) if self._steps > 1 else shape
+        made = RandomUniform(TensorType(by_sample, self.dtype), stream)(self.input(RNG_INPUT, RNG_TYPE))
+        return reshape_to(made, shape)
 
     def normal(self, shape: tuple[int, ...]) -> Value:
         """Normal random numbers of mean 0 and variance 1, other ones at every step; axis 0 is the batch.

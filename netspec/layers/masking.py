@@ -45,6 +45,14 @@ def need_steps(mask: Value, x: Value) -> None:
     )
 
 
+def steps_that_count(net: Builder, x: Value, index: int = 0) -> Value | None:
+    """The mask of the steps (N, T) of the sequence `x`, input number `index`; None where all count."""
+    mask = net.mask(index)
+    if mask is not None:
+        need_steps(mask, x)
+    return mask
+
+
 @LAYERS.register
 class Masking(LayerSpec):
     """Say which places of a sequence count: layers behind it that know masks pass over the others.

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from netspec.graph.ops.shape import Flip
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample, need
-from netspec.layers.masking import need_steps
+from netspec.layers.masking import steps_that_count
 from netspec.layers.recurrent_cells import (
     AnyCell,
     CellSpec,
@@ -31,7 +31,7 @@ class SequenceSpec(CellSpec, LayerSpec):
     Input (N, T, features), output (N, units), or (N, T, units) with `return_sequences`.
     """
 
-    foreign_fields: ClassVar[dict[str, str]] = {
+    foreign_fields: ClassVar[dict[str, str]] = LayerSpec.foreign_fields | {
         "unroll": "not needed: how often a step is taken is known before the first, and no loop is run",
         "initial_state": "here it is further names of `from`: `[sequence, state_h, state_c]`",
         "batch_first": "not needed: a sequence is (batch, steps, features)",
@@ -61,7 +61,7 @@ class SequenceSpec(CellSpec, LayerSpec):
 
     def output_names(self) -> tuple[str, ...]:
         """With `return_state` the states in the end come after the output."""
-        return ("output", *(name for name, _ in self.sizes())) if self.return_state else ()
+        return ("output", *self.state_names()) if self.return_state else ()
 
     def build(self, net: Builder, x: Value, *states: Value) -> Value | tuple[Value, ...]:
         """x: (N, T, features), first states, all or none: (N, units) → (N, units), or (N, T, units)."""
@@ -72,23 +72,31 @@ class SequenceSpec(CellSpec, LayerSpec):
             got=x.type,
             hint="put an Embedding before it to make vectors of numbers" if len(x.shape) == 2 else None,
         )
-        mask, sizes = net.mask(), self.sizes()
-        if mask is not None:
-            need_steps(mask, x)
+        mask = steps_that_count(net, x)
+        self.need_states(states, [(x.shape[0], size) for size in self.sizes()])
+        y, *last = self.run(net, net.floating(x), [*map(net.floating, states)], mask, reverse=self.go_backwards)
+        return self.finished(y, last)
+
+    def need_states(self, states: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> None:
+        """Raise a located error unless there are first states of these shapes, or none."""
+        names = self.state_names()
         need(
-            len(states) in (0, len(sizes)),
+            len(states) in (0, len(names)),
             "there is not one first state for each state",
-            expected=f"{', '.join(name for name, _ in sizes)} behind the sequence in `from`, or the sequence alone",
+            expected=f"{', '.join(names)} behind the sequence in `from`, or the sequence alone",
             got=f"{len(states)}",
         )
-        for (name, size), state in zip(sizes, states, strict=False):
+        for name, shape, state in zip(names, shapes, states, strict=False):
+            sizes = ", ".join(map(str, shape[1:]))
             need(
-                state.shape == (x.shape[0], size),
+                state.shape == shape,
                 f"the first `{name}` has another size",
-                expected=f"(batch, {size})",
+                expected=f"(batch, {sizes})",
                 got=state.type,
             )
-        y, *last = self.run(net, net.floating(x), [*map(net.floating, states)], mask, reverse=self.go_backwards)
+
+    def finished(self, y: Value, last: Sequence[Value]) -> Value | tuple[Value, ...]:
+        """What the fields say is wanted of the outputs of all steps and the states in the end."""
         made = (Flip(1)(y) if self.go_backwards else y) if self.return_sequences else last[self.shown()]
         return (made, *last) if self.return_state else made
 
@@ -194,7 +202,11 @@ class RNN(SequenceSpec):
         ),
     )  # fmt: skip
 
-    def sizes(self) -> tuple[tuple[str, int], ...]:
+    def state_names(self) -> tuple[str, ...]:
+        """The cell's."""
+        return self.cell.state_names()
+
+    def sizes(self) -> tuple[int, ...]:
         """The cell's."""
         return self.cell.sizes()
 

@@ -28,8 +28,12 @@ from netspec.schema.spec import Member, Spec, problem
 class CellSpec(Spec):
     """Base of cells: what is done at each step, and which states it hands to the next."""
 
-    def sizes(self) -> tuple[tuple[str, int], ...]:
-        """Name and size of each state."""
+    def state_names(self) -> tuple[str, ...]:
+        """The name of each state."""
+        raise NotImplementedError
+
+    def sizes(self) -> tuple[int, ...]:
+        """How many numbers each state has."""
         raise NotImplementedError
 
     def shown(self) -> int:
@@ -50,11 +54,9 @@ class CellSpec(Spec):
 AnyCell = Annotated[CellSpec, Member(CELLS)]
 
 
-class UnitsFields(CellSpec):
-    """What all cells have that are made of units, and the layers that run them."""
+class WeightFields(CellSpec):
+    """What all cells have, and the layers that run them."""
 
-    units: PositiveInt
-    """number of outputs, and size of the state"""
     activation: Activation | None = Tanh()
     """function applied to what goes into the state and comes out of it"""
     use_bias: bool = True
@@ -84,6 +86,16 @@ class UnitsFields(CellSpec):
 
     states: ClassVar[tuple[str, ...]] = ("state_h",)
 
+    def state_names(self) -> tuple[str, ...]:
+        """Those of the class."""
+        return self.states
+
+    def weight(self, net: Builder, name: Literal["kernel", "recurrent_kernel"], shape: tuple[int, ...]) -> Value:
+        """One of the two kernels."""
+        kernel = self.kernel_initializer, self.kernel_regularizer, self.kernel_constraint
+        recurrent = self.recurrent_initializer, self.recurrent_regularizer, self.recurrent_constraint
+        return net.parameter(name, shape, *(kernel if name == "kernel" else recurrent))
+
     @model_validator(mode="after")
     def _by_unit(self) -> Self:
         for field in ("activation", "recurrent_activation"):
@@ -96,17 +108,24 @@ class UnitsFields(CellSpec):
                 )  # fmt: skip
         return self
 
+
+class UnitsFields(WeightFields):
+    """What cells have that are made of units, and the layers that run them."""
+
+    units: PositiveInt
+    """number of outputs, and size of the state"""
+
     def op(self, **facts: Any) -> cells.Cell:
         """The op of the whole sequence; `facts` are fields of `cells.Cell`."""
         raise NotImplementedError
 
-    def first_bias(self) -> Initial:
-        """First values of the bias."""
+    def first_bias(self, units: int) -> Initial:
+        """First values of the bias for so many units."""
         return self.bias_initializer
 
-    def sizes(self) -> tuple[tuple[str, int], ...]:
-        """The states have as many numbers as there are units."""
-        return tuple((name, self.units) for name in self.states)
+    def sizes(self) -> tuple[int, ...]:
+        """As many as there are units."""
+        return (self.units,) * len(self.states)
 
     def run(
         self, net: Builder, x: Value, initial: Sequence[Value], mask: Value | None, *, reverse: bool
@@ -118,32 +137,43 @@ class UnitsFields(CellSpec):
             initial=bool(initial), masked=mask is not None,
         )  # fmt: skip
         (batch, _, features), wide = x.shape, op.gates * self.units
-        kernel = self.kernel_initializer, self.kernel_regularizer, self.kernel_constraint
-        recurrent = self.recurrent_initializer, self.recurrent_regularizer, self.recurrent_constraint
         operands = [
-            net.parameter("kernel", (features, wide), *kernel),
-            net.parameter("recurrent_kernel", (self.units, wide), *recurrent),
+            self.weight(net, "kernel", (features, wide)),
+            self.weight(net, "recurrent_kernel", (self.units, wide)),
         ]
         if self.use_bias:
-            bias = self.first_bias(), self.bias_regularizer, self.bias_constraint
+            bias = self.first_bias(self.units), self.bias_regularizer, self.bias_constraint
             operands.append(net.parameter("bias", op.bias_shape(self.units), *bias))
         if net.training and self.dropout:
-            x = x * reshape_to(_factors(net, x.type.with_shape(batch, features), self.dropout), (batch, 1, features))
+            x = x * reshape_to(factors(net, x.type.with_shape(batch, features), self.dropout), (batch, 1, features))
         if dropping:
-            operands.append(_factors(net, x.type.with_shape(batch, self.units), self.recurrent_dropout))
+            operands.append(factors(net, x.type.with_shape(batch, self.units), self.recurrent_dropout))
         return op.many(x, *operands, *initial, *([] if mask is None else [mask]))
 
 
-def _factors(net: Builder, kind: TensorType, rate: float) -> Value:
+def factors(net: Builder, kind: TensorType, rate: float) -> Value:
     """What to multiply with for dropout."""
     return dropped(net, Fill(1.0, kind)(), rate)
 
 
-class GatedFields(UnitsFields):
+class GatedFields(WeightFields):
     """What cells have whose gates have an activation of their own."""
 
     recurrent_activation: Activation | None = Sigmoid()
     """function applied to the gates"""
+
+
+class ForgettingFields(GatedFields):
+    """What cells have that forget by a gate."""
+
+    unit_forget_bias: bool = True
+    """the bias of the forget gate starts as 1. Jozefowicz et al. 2015"""
+
+    states: ClassVar[tuple[str, ...]] = ("state_h", "state_c")
+
+    def first_bias(self, units: int) -> Initial:
+        """First values of the bias for so many units."""
+        return ForgetBias(self.bias_initializer, units) if self.unit_forget_bias else self.bias_initializer
 
 
 class SimpleRNNFields(UnitsFields):
@@ -153,22 +183,14 @@ class SimpleRNNFields(UnitsFields):
         return cells.RNN(**facts)
 
 
-class LSTMFields(GatedFields):
+class LSTMFields(ForgettingFields, UnitsFields):
     """What LSTM and LSTMCell have."""
-
-    unit_forget_bias: bool = True
-    """the bias of the forget gate starts as 1. Jozefowicz et al. 2015"""
-
-    states: ClassVar[tuple[str, ...]] = ("state_h", "state_c")
 
     def op(self, **facts: Any) -> cells.Cell:
         return cells.LSTM(recurrent_activation=self.recurrent_activation, **facts)
 
-    def first_bias(self) -> Initial:
-        return ForgetBias(self.bias_initializer, self.units) if self.unit_forget_bias else self.bias_initializer
 
-
-class GRUFields(GatedFields):
+class GRUFields(GatedFields, UnitsFields):
     """What GRU and GRUCell have."""
 
     reset_after: bool = True
@@ -224,9 +246,13 @@ class StackedRNNCells(CellSpec):
     cells: tuple[AnyCell, ...] = Field(min_length=1, strict=False)
     """the cells, the first one first"""
 
-    def sizes(self) -> tuple[tuple[str, int], ...]:
+    def state_names(self) -> tuple[str, ...]:
         """Those of all cells, numbered by the cell."""
-        return tuple((f"{name}_{k}", size) for k, cell in enumerate(self.cells) for name, size in cell.sizes())
+        return tuple(f"{name}_{k}" for k, cell in enumerate(self.cells) for name in cell.state_names())
+
+    def sizes(self) -> tuple[int, ...]:
+        """Those of all cells."""
+        return tuple(size for cell in self.cells for size in cell.sizes())
 
     def shown(self) -> int:
         """The last cell's."""

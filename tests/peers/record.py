@@ -103,7 +103,7 @@ def function(fields: dict[str, Any]) -> Any:
 
 def is_kernel(case: Case, name: str) -> bool:
     """Whether a weight is a kernel of a convolution."""
-    return "Conv" in case.type and name.endswith("kernel")
+    return ("Conv" in case.type or "/conv" in name) and name.endswith("kernel")
 
 
 def is_depthwise(case: Case, name: str) -> bool:
@@ -178,7 +178,7 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         raise Unlike("Keras has no groups in a transposed convolution")
     if case.type == "Resizing":  # it wants to know its data format, and to be called without `build`
         fields["data_format"] = "channels_first"
-    if re.search(r"dropout': 0\.[1-9]", str(fields)) and training:
+    if re.search(r"dropout': 0\.[1-9]|'Dropout'", str(fields | {"type": ""})) and training:
         raise Unlike("other random numbers")
     if isinstance(fields.get("output_shape"), int):
         fields["output_shape"] = (fields["output_shape"],)

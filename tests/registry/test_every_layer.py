@@ -48,10 +48,17 @@ def test_is_documented_and_has_samples(kind: str, name: str) -> None:
     assert cls.build.__doc__, "`build` does not tell its shapes"
 
 
+def named(dumped: Any) -> Any:
+    """Without the empty names that stand for none given, in layers in fields."""
+    if isinstance(dumped, dict):
+        return {key: named(value) for key, value in dumped.items() if (key, value) != ("name", "")}
+    return [named(value) for value in dumped] if isinstance(dumped, list) else dumped
+
+
 @every
 def test_survives_yaml(case: Case) -> None:
     spec = case.spec()
-    dumped = spec.model_dump(mode="json", by_alias=True)
+    dumped = named(spec.model_dump(mode="json", by_alias=True))
     again = KINDS[case.kind].parse(parse_yaml(yaml.safe_dump(dumped), "dumped.yaml"))
     assert type(again) is type(spec)
     assert again.model_dump() == spec.model_dump()

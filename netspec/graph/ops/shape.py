@@ -50,9 +50,12 @@ class Reshape(Op):
 
 
 def onnx_shape(y: Value) -> list[int]:
-    """The shape for ONNX's Reshape, whose first size may be symbolic: 0 ("as it is") where it stays, else -1."""
+    """The shape for ONNX's Reshape, such that the batch may be symbolic.
+
+    0 ("as in the operand") for a batch axis that stays, -1 ("what is left") for one that is taken apart or joined.
+    """
     old, new = y.inputs[0].shape, y.shape
-    return [0 if old and old[0] == new[0] else -1, *new[1:]] if new else []
+    return [0 if old[0] == new[0] else -1, *new[1:]] if old and new else list(new)
 
 
 @dataclass(frozen=True)

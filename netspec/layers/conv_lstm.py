@@ -1,0 +1,180 @@
+"""ConvLSTM1D, 2D and 3D: an LSTM whose products are convolutions, for films and fields that move."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from netspec.graph.ops.elementwise import Where, scalar
+from netspec.graph.ops.recurrence import at_step, in_order, sequence_of
+from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.ops.shape import Slice
+from netspec.graph.value import Value
+from netspec.layers import cells
+from netspec.layers.base import AXIS_NAMES, Builder, Pair, PositiveInt, Sample, Single, Triple, need
+from netspec.layers.convolution import Conv
+from netspec.layers.masking import over, steps_that_count
+from netspec.layers.recurrent import SequenceSpec
+from netspec.layers.recurrent_cells import ForgettingFields, factors
+from netspec.layers.window import Window
+from netspec.schema.kinds import LAYERS
+from netspec.schema.spec import problem
+
+
+class ConvLSTM(ForgettingFields, SequenceSpec):
+    """Base of ConvLSTM1D, 2D and 3D."""
+
+    rank: ClassVar[int]
+
+    filters: PositiveInt
+    """number of channels of the result, and of both states"""
+    kernel_size: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: Literal["valid", "same"] = "valid"
+    """of the input, `valid`: none; `same`: ⌈size / stride⌉ outputs. The state is padded such that its size stays"""
+    dilation_rate: tuple[int, ...]
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if max(self.strides) > 1 and max(self.dilation_rate) > 1:
+            raise problem(
+                "steps of more than 1 and elements at a distance are not possible together", field="dilation_rate",
+                expected="1, or `strides: 1`", got=f"{list(self.dilation_rate)}",
+            )  # fmt: skip
+        return self
+
+    def build(self, net: Builder, x: Value, *states: Value) -> Value | tuple[Value, ...]:
+        """x: (N, T, C, …), first states, both or none: (N, filters, …) → (N, filters, …), or (N, T, filters, …)."""
+        need(
+            len(x.shape) == self.rank + 3,
+            "the input is not a sequence of " + {1: "sequences", 2: "images", 3: "volumes"}[self.rank],
+            expected=f"(batch, steps, channels, {AXIS_NAMES[self.rank]})",
+            got=x.type,
+        )
+        mask, x = steps_that_count(net, x), net.floating(x)
+        batch, steps, channels, *spatial = x.shape
+        window = Window.of(tuple(spatial), self.kernel_size, self.strides, self.padding, self.dilation_rate)
+        size, ones = window.out(tuple(spatial)), (1,) * self.rank
+        op = cells.LSTM(activation=self.activation, recurrent_activation=self.recurrent_activation)
+        wide, kind = op.gates * self.filters, x.type.with_shape(batch, self.filters, *size)
+        self.need_states(states, [kind.shape] * op.states)
+        kernel = self.weight(net, "kernel", (wide, channels, *self.kernel_size))
+        recurrent = self.weight(net, "recurrent_kernel", (wide, self.filters, *self.kernel_size))
+        if net.training and self.dropout:
+            x = x * factors(net, x.type.with_shape(batch, 1, channels, *spatial), self.dropout)
+        z = Conv(window)(reshape_to(x, (batch * steps, channels, *spatial)), kernel)
+        if self.use_bias:
+            first = self.first_bias(self.filters)
+            bias = net.parameter("bias", (wide,), first, self.bias_regularizer, self.bias_constraint)
+            z = z + reshape_to(bias, (wide, *ones))
+        z = reshape_to(z, (batch, steps, wide, *size))
+        dropping = factors(net, kind, self.recurrent_dropout) if net.training and self.recurrent_dropout else None
+        again = Conv(Window.of(size, self.kernel_size, ones, "same", ones))
+        nothing = scalar(0.0, x.dtype)
+        h, c = map(net.floating, states) if states else (nothing, nothing)
+        found: dict[int, Value] = {}
+        for number, t in enumerate(in_order(steps, self.go_backwards)):
+            if number or states:
+                products = self._gates(again(h if dropping is None else h * dropping, recurrent))
+            else:
+                products = [nothing] * op.gates
+            new = op.equations(self._gates(at_step(z, t)), products, (h, c))
+            if mask is not None:
+                counts = over(Slice(1, t, t + 1)(mask), new[0])
+                new = tuple(Where()(counts, one, before) for one, before in zip(new, (h, c), strict=True))
+            found[t] = h = new[0]
+            c = new[1]
+        return self.finished(sequence_of([found[t] for t in range(steps)]), (h, c))
+
+    def _gates(self, x: Value) -> list[Value]:
+        return [Slice(1, start, start + self.filters)(x) for start in range(0, x.shape[1], self.filters)]
+
+
+@LAYERS.register
+class ConvLSTM1D(ConvLSTM):
+    """Remember sequences of sequences: an LSTM whose products are convolutions over its length.
+
+    Inputs (N, T, C, L) and, where they are not 0, the first states h and c (N, filters, OL); output
+    (N, filters, OL), or (N, T, filters, OL) with `return_sequences`.
+    As LSTM, with convolutions as products: that of the input as in Conv1D, that of the state with
+    zeros around it, so that its size stays. What `dropout` leaves out is the same for all gates. At steps that a mask
+    leaves out the states stay as they were. Shi et al. 2015, arXiv:1506.04214.
+    """
+
+    rank: ClassVar[int] = 1
+
+    type: Literal["ConvLSTM1D"] = "ConvLSTM1D"
+    kernel_size: Single
+    """size of the kernels"""
+    strides: Single = (1,)
+    """step of the kernel over the input"""
+    dilation_rate: Single = (1,)
+    """distance between the elements of the kernel over the input"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 2, 5), filters=2, kernel_size=2, return_sequences=True),
+        Sample.of((2, 2, 1, 5), filters=2, kernel_size=3, strides=2, padding="same", dropout=0.3, use_bias=False),
+        Sample.of(
+            (2, 3, 1, 4),
+            (2, 2, 2),
+            (2, 2, 2),
+            filters=2,
+            kernel_size=2,
+            dilation_rate=2,
+            return_state=True,
+            recurrent_dropout=0.4,
+            recurrent_activation="hard_sigmoid",
+        ),
+    )
+
+
+@LAYERS.register
+class ConvLSTM2D(ConvLSTM):
+    """Remember sequences of images: an LSTM whose products are convolutions over height and width.
+
+    Inputs (N, T, C, H, W) and, where they are not 0, the first states h and c (N, filters, OH, OW); output
+    (N, filters, OH, OW), or (N, T, filters, OH, OW) with `return_sequences`.
+    As LSTM, with convolutions as products: that of the input as in Conv2D, that of the state with
+    zeros around it, so that its size stays. What `dropout` leaves out is the same for all gates. At steps that a mask
+    leaves out the states stay as they were. Shi et al. 2015, arXiv:1506.04214.
+    """
+
+    rank: ClassVar[int] = 2
+
+    type: Literal["ConvLSTM2D"] = "ConvLSTM2D"
+    kernel_size: Pair
+    """size of the kernels; one number for all axes"""
+    strides: Pair = (1, 1)
+    """step of the kernel over the input"""
+    dilation_rate: Pair = (1, 1)
+    """distance between the elements of the kernel over the input"""
+
+    samples: ClassVar = (
+        Sample.of((2, 2, 2, 3, 4), filters=2, kernel_size=2, padding="same", go_backwards=True, return_sequences=True),
+        Sample.of((3, 3, 1, 3, 2), filters=1, kernel_size=(2, 1), masks=[(3, 3)]),
+    )
+
+
+@LAYERS.register
+class ConvLSTM3D(ConvLSTM):
+    """Remember sequences of volumes: an LSTM whose products are convolutions over depth, height and width.
+
+    Inputs (N, T, C, D, H, W) and, where they are not 0, the first states h and c (N, filters, OD, OH, OW); output
+    (N, filters, OD, OH, OW), or (N, T, filters, OD, OH, OW) with `return_sequences`.
+    As LSTM, with convolutions as products: that of the input as in Conv3D, that of the state with
+    zeros around it, so that its size stays. What `dropout` leaves out is the same for all gates. At steps that a mask
+    leaves out the states stay as they were. Shi et al. 2015, arXiv:1506.04214.
+    """
+
+    rank: ClassVar[int] = 3
+
+    type: Literal["ConvLSTM3D"] = "ConvLSTM3D"
+    kernel_size: Triple
+    """size of the kernels; one number for all axes"""
+    strides: Triple = (1, 1, 1)
+    """step of the kernel over the input"""
+    dilation_rate: Triple = (1, 1, 1)
+    """distance between the elements of the kernel over the input"""
+
+    samples: ClassVar = (Sample.of((1, 2, 1, 2, 3, 2), filters=1, kernel_size=2, unit_forget_bias=False),)
