@@ -16,7 +16,7 @@ from netspec.errors import InputError
 from netspec.graph.graph import Graph
 from netspec.graph.plan import Plan
 from netspec.graph.types import DType
-from netspec.layers.base import Constant, Domain, StateInfo
+from netspec.layers.states import Constant, Domain, StateInfo
 from netspec.schema.net import NetSpec
 from netspec.schema.train import LoopSpec
 from netspec.solvers.base import SolverSpec

@@ -15,7 +15,7 @@ from netspec.exchange.onnx_model import LOWEST_OPSET, Dims
 from netspec.exchange.onnx_tidy import tidy
 from netspec.exchange.onnx_verify import TOLERANCE, Comparison, Predict, random_inputs, verify_onnx
 from netspec.graph.graph import Graph
-from netspec.layers.base import Domain
+from netspec.layers.states import Domain
 
 if TYPE_CHECKING:
     import onnx

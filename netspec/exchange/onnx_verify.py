@@ -11,7 +11,7 @@ from netspec.errors import Location, RunError
 from netspec.exchange.onnx_emit import OnnxGraph
 from netspec.exchange.onnx_model import open_session
 from netspec.graph.types import TensorType
-from netspec.layers.base import Domain
+from netspec.layers.states import Domain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

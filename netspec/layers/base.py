@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar
 from zlib import crc32
 
 from pydantic import BeforeValidator, Field
@@ -20,71 +20,12 @@ from netspec.graph.ops.source import Input, State
 from netspec.graph.ops.special import NormalQuantile
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, ShapeMismatch, Value, current_scope, in_scope
+from netspec.layers.states import ConstraintSpec, Domain, Initial, RegularizerSpec, StateInfo
 from netspec.schema.kinds import LayerFields, LossFields, MetricFields
 from netspec.schema.spec import describe, problem
 
 MAX_BYTES = 2**47
 """Bytes of one array: more have no addresses in a process on today's 64-bit machines."""
-
-
-class Initial(Protocol):
-    """How a state gets its first value. Initializer specs are such; so is a constant."""
-
-    def sample(self, seed: int, name: str, shape: tuple[int, ...], dtype: str) -> Any:
-        """A NumPy array, the same for the same (seed, name, shape)."""
-        ...
-
-    def why_not(self, shape: tuple[int, ...]) -> str | None:
-        """Why there are no values of this shape, where there are none."""
-        return None
-
-
-@dataclass(frozen=True)
-class Constant(Initial):
-    """A state that starts as one repeated number."""
-
-    value: float = 0.0
-
-    def sample(self, seed: int, name: str, shape: tuple[int, ...], dtype: str) -> Any:
-        """An array filled with the number."""
-        import numpy as np
-
-        return np.full(shape, self.value, dtype)
-
-
-@dataclass(frozen=True)
-class StateInfo:
-    """What is known of a state besides its type: how it starts, and whether and how training changes it."""
-
-    value: Value
-    initial: Initial
-    role: str
-    """`parameter` (given by the user's layers), `statistic` (a moving average), `slot` (of a solver)."""
-    trainable: bool = False
-    learning_rate_multiplier: float = 1.0
-    weight_decay_multiplier: float = 1.0
-    constraint: ConstraintSpec | None = None
-
-
-@dataclass(frozen=True)
-class Domain:
-    """Whole numbers that a layer can take from an input; the loader checks every sample against it."""
-
-    low: int
-    high: int
-    """The first number above."""
-    why: str
-    also: frozenset[int] = frozenset()
-    """Numbers outside of that range that are taken too."""
-
-    def within(self, other: Domain) -> Domain:
-        """The numbers that are in both."""
-        also = {one for one in self.also | other.also if self.takes(one) and other.takes(one)}
-        return Domain(max(self.low, other.low), min(self.high, other.high), self.why, frozenset(also))
-
-    def takes(self, number: int) -> bool:
-        """Whether the number is one of them."""
-        return self.low <= number < self.high or number in self.also
 
 
 @dataclass
@@ -295,43 +236,6 @@ def need(fits: bool, message: str, *, expected: str | None = None, got: object =
         raise ShapeMismatch(message, expected, None if got is None else str(got), hint)
 
 
-def need_image(x: Value) -> None:
-    """Raise a located error unless `x` is (batch, channels, height, width)."""
-    hint = None
-    if isinstance(x.op, Input):
-        sizes = list(x.shape[1:])
-        if len(sizes) == 4:
-            hint = f"the batch axis is left out: declare `{x.op.label}: {{shape: {sizes[1:]}}}`"
-        elif len(sizes) == 2:
-            hint = f"grey images have one channel: declare `{x.op.label}: {{shape: {[1, *sizes]}}}`"
-    need(
-        len(x.shape) == 4,
-        "the input is not an image",
-        expected="(batch, channels, height, width)",
-        got=x.type,
-        hint=hint,
-    )
-
-
-def need_spatial(x: Value, rank: int) -> None:
-    """Raise a located error unless `x` is (batch, channels, …) with `rank` spatial axes."""
-    if rank == 2:
-        need_image(x)
-        return
-    hint, axes = None, len(x.shape) - 2
-    if axes in AXIS_NAMES:
-        hint = f"for (batch, channels, {AXIS_NAMES[axes]}) there are layers whose names end in {axes}D"
-    elif isinstance(x.op, Input) and axes == rank + 1:
-        hint = f"the batch axis is left out: declare `{x.op.label}: {{shape: {list(x.shape[2:])}}}`"
-    need(
-        len(x.shape) == rank + 2,
-        {1: "the input is not a sequence of channels", 3: "the input is not a volume"}[rank],
-        expected=f"(batch, channels, {AXIS_NAMES[rank]})",
-        got=x.type,
-        hint=hint,
-    )
-
-
 def sample_axis(x: Value, axis: int, what: str) -> int:
     """`axis` of `x` counted from the front. It must be there, and not be the batch: `what` is "of classes", say."""
     rank = len(x.shape)
@@ -413,26 +317,6 @@ class LayerSpec(LayerFields):
         raise NotImplementedError
 
 
-class RegularizerSpec(Protocol):
-    """A penalty on a parameter, added to the loss."""
-
-    def penalty(self, weight: Value) -> Value:
-        """The scalar penalty."""
-        ...
-
-
-class ConstraintSpec(Protocol):
-    """What a parameter is projected on after each step."""
-
-    def project(self, weight: Value) -> Value:
-        """The nearest allowed value, of the same type."""
-        ...
-
-    def why_not(self, shape: tuple[int, ...]) -> str | None:
-        """Why a parameter of this shape cannot be constrained so, where it cannot."""
-        ...
-
-
 def _axes(value: Any) -> Any:
     axes = value if isinstance(value, (list, tuple)) else [value]
     if not axes or any(isinstance(one, bool) or not isinstance(one, int) for one in axes):
@@ -443,45 +327,5 @@ def _axes(value: Any) -> Any:
 Axes = Annotated[tuple[int, ...], BeforeValidator(_axes, json_schema_input_type=int | list[int])]
 """One axis or several; negative ones count from the last."""
 
-
-AXIS_NAMES = {1: "length", 2: "height, width", 3: "depth, height, width"}
-"""The spatial axes of data by their number."""
-
-
-def whole_numbers(count: int, least: int = 1) -> Callable[[Any], tuple[int, ...]]:
-    """A validator of one whole number for each of `count` spatial axes, or one for all of them."""
-    expected = "a whole number" + (f", or a list of {count} ({AXIS_NAMES[count]})" if count > 1 else "")
-    message = {1: "not a whole number", 2: "not a pair", 3: "not three numbers"}[count]
-    sign = "not a positive whole number" if least else "not a whole number of 0 or more"
-
-    def validate(value: Any) -> tuple[int, ...]:
-        items = (value,) * count if isinstance(value, int) and not isinstance(value, bool) else value
-        if not isinstance(items, (list, tuple)) or len(items) != count:
-            raise problem(message, expected=expected, got=describe(value))
-        for index, item in enumerate(items):
-            if isinstance(item, bool) or not isinstance(item, int) or item < least:
-                field_ = None if items is not value else str(index)
-                raise problem(sign, field=field_, expected=f"{least} or more", got=describe(item))
-        return tuple(items)
-
-    return validate
-
-
-def spatial(count: int, least: int = 1) -> Any:
-    """What pydantic is told of such a field: how it is checked, and what the JSON Schema says."""
-    return BeforeValidator(whole_numbers(count, least), json_schema_input_type=int | list[int])
-
-
-Single = Annotated[tuple[int, ...], spatial(1)]
-"""The size along the only spatial axis: a number, as a tuple."""
-Pair = Annotated[tuple[int, ...], spatial(2)]
-"""Two sizes, height and width; one number stands for both."""
-Triple = Annotated[tuple[int, ...], spatial(3)]
-"""Three sizes, depth, height and width; one number stands for all."""
-
-SingleFrom0 = Annotated[tuple[int, ...], spatial(1, 0)]
-PairFrom0 = Annotated[tuple[int, ...], spatial(2, 0)]
-TripleFrom0 = Annotated[tuple[int, ...], spatial(3, 0)]
-"""As `Single`, `Pair` and `Triple`, of numbers that may be 0."""
 
 PositiveInt = Annotated[int, Field(gt=0)]

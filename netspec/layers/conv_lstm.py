@@ -12,11 +12,12 @@ from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Slice
 from netspec.graph.value import Value
 from netspec.layers import cells
-from netspec.layers.base import AXIS_NAMES, Builder, Pair, PositiveInt, Sample, Single, Triple, need
+from netspec.layers.base import Builder, PositiveInt, Sample, need
 from netspec.layers.convolution import Conv
 from netspec.layers.masking import over, steps_that_count
 from netspec.layers.recurrent import SequenceSpec
 from netspec.layers.recurrent_cells import ForgettingFields, factors
+from netspec.layers.sizes import AXIS_NAMES, Pair, Single, Triple
 from netspec.layers.window import Window
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import problem

@@ -15,10 +15,11 @@ from netspec.graph.ops.reduce import along, reshape_to
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.activations import Activation, activate
-from netspec.layers.base import Builder, LayerSpec, Pair, PositiveInt, Sample, Single, Triple, need, need_spatial
+from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
 from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
 from netspec.layers.regularizers import Regularizer
+from netspec.layers.sizes import Pair, Single, Triple, need_spatial
 from netspec.layers.window import CausalPadding, Explicit, Padding, Padding3D, Window
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import problem

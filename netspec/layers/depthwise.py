@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, Pair, PositiveInt, Sample, Single
+from netspec.layers.base import Builder, PositiveInt, Sample
 from netspec.layers.constraints import Constraint
 from netspec.layers.convolution import Conv, Convolving, Filtered
 from netspec.layers.initializers import GlorotUniform, Initializer
 from netspec.layers.regularizers import Regularizer
+from netspec.layers.sizes import Pair, Single
 from netspec.layers.window import CausalPadding, Padding, Padding1D, Window
 from netspec.schema.kinds import LAYERS
 

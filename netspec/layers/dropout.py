@@ -9,7 +9,8 @@ from pydantic import Field
 
 from netspec.graph.ops.elementwise import GreaterOrEqual, Where, elementwise
 from netspec.graph.value import Operand, Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, need_spatial
+from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.sizes import need_spatial
 from netspec.schema.kinds import LAYERS
 
 SELU_LEAST = -1.0507009873554805 * 1.6732632423543772

@@ -6,7 +6,8 @@ from typing import ClassVar, Literal
 
 from netspec.graph.ops.reduce import ReduceMax, ReduceMean, Reduction
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need_spatial
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.sizes import need_spatial
 from netspec.schema.kinds import LAYERS
 
 

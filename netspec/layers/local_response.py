@@ -15,8 +15,9 @@ from netspec.graph.ops.elementwise import Pow
 from netspec.graph.ops.shape import PadAxis, Slice
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, need_image
+from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
 from netspec.layers.pooling import AveragePool
+from netspec.layers.sizes import need_image
 from netspec.layers.window import Window
 from netspec.schema.kinds import LAYERS, LayerFields
 from netspec.schema.spec import problem

@@ -6,7 +6,8 @@ from typing import ClassVar, Literal
 
 from netspec.graph.ops.shape import PadAxis, Slice
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need, need_spatial
+from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.sizes import need_spatial
 from netspec.layers.window import Explicit, Sides1D, Sides2D, Sides3D
 from netspec.schema.kinds import LAYERS
 

@@ -11,7 +11,8 @@ from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap, in
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Pair, Sample, Single, Triple, need, need_spatial
+from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.sizes import Pair, Single, Triple, need_spatial
 from netspec.layers.window import Explicit, Padding, Padding1D, Padding3D, Window
 from netspec.schema.kinds import LAYERS
 

@@ -14,12 +14,13 @@ from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers import cells
 from netspec.layers.activations import Activation, OverAxis
-from netspec.layers.base import Builder, Initial, PositiveInt
+from netspec.layers.base import Builder, PositiveInt
 from netspec.layers.constraints import Constraint
 from netspec.layers.dropout import dropped
 from netspec.layers.initializers import GlorotUniform, Initializer, Orthogonal, Zeros
 from netspec.layers.regularizers import Regularizer
 from netspec.layers.smooth_activations import Sigmoid, Tanh
+from netspec.layers.states import Initial
 from netspec.schema.kinds import CELLS
 from netspec.schema.names import Entry, default_names
 from netspec.schema.spec import Member, Spec, problem

@@ -15,7 +15,8 @@ from netspec.graph.op import Array, Grads, Op, Xp
 from netspec.graph.ops.shape import Slice
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Pair, PositiveInt, Sample, Single, Triple, need_image, need_spatial
+from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample
+from netspec.layers.sizes import Pair, Single, Triple, need_image, need_spatial
 from netspec.schema.kinds import LAYERS
 
 Taps = tuple[tuple[int, ...], tuple[float, ...]]

@@ -15,22 +15,12 @@ from netspec.graph.onnx_map import OnnxMap, integer, ints, pads
 from netspec.graph.op import Traits
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import (
-    Builder,
-    Pair,
-    PairFrom0,
-    PositiveInt,
-    Sample,
-    Single,
-    SingleFrom0,
-    Triple,
-    TripleFrom0,
-    need,
-)
+from netspec.layers.base import Builder, PositiveInt, Sample, need
 from netspec.layers.constraints import Constraint
 from netspec.layers.convolution import Conv, ConvInputGrad, Convolving, Filtered
 from netspec.layers.initializers import GlorotUniform, Initializer
 from netspec.layers.regularizers import Regularizer
+from netspec.layers.sizes import Pair, PairFrom0, Single, SingleFrom0, Triple, TripleFrom0
 from netspec.layers.window import Padding, Padding1D, Padding3D, Window
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import problem

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tests.layers.apply import layer
@@ -13,8 +15,10 @@ FIELDS = {"type": "ConvLSTM1D", "filters": 2, "kernel_size": 3, "padding": "same
 
 def test_a_kernel_of_size_1_is_an_lstm_at_each_place():
     shapes = {"kernel": (3, 8), "recurrent_kernel": (2, 8), "bias": (8,)}
-    weights = {name: RANDOM.normal(size=shape) for name, shape in shapes.items()}
-    turned = {name: array.T[:, :, None] if array.ndim == 2 else array for name, array in weights.items()}
+    weights: dict[str, Any] = {name: RANDOM.normal(size=shape) for name, shape in shapes.items()}
+    turned: dict[str, Any] = {
+        name: array.T[:, :, None] if array.ndim == 2 else array for name, array in weights.items()
+    }
     y = layer({**FIELDS, "kernel_size": 1, "return_sequences": True}, X, **turned).y
     for place in range(4):
         expected = layer({"type": "LSTM", "units": 2, "return_sequences": True}, X[..., place], **weights).y

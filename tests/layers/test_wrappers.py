@@ -94,7 +94,8 @@ def test_parameters_of_a_wrapper_are_shared_as_a_whole():
 
 
 def test_the_mask_of_both_directions_goes_on():
-    counts = [{"name": "counted", "type": "Masking"}, {"name": "it", "type": "Bidirectional", "layer": GRU}]
+    counts: list[dict[str, Any]] = [{"name": "counted", "type": "Masking"}]
+    counts.append({"name": "it", "type": "Bidirectional", "layer": GRU})
     (mask,) = evaluate([build(net(*counts), 2, training=False).masks["it"]], {"x": np.where(X > 5, X, 0).astype("f4")})
     assert not mask.any()
     only_end = {"name": "it", "type": "Bidirectional", "layer": {"type": "LSTM", "units": 2}}

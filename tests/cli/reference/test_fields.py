@@ -8,8 +8,8 @@ import pytest
 from pydantic import Field, PositiveInt
 
 from netspec.cli.reference.fields import as_written, inherited, inner_tables, table
-from netspec.layers.base import Pair
 from netspec.layers.initializers import Constant, GlorotUniform, Initializer
+from netspec.layers.sizes import Pair
 from netspec.schema.spec import Spec
 
 
