@@ -27,6 +27,7 @@ LEAST_SQUARE = 1e-24
 class Affine(LayerSpec):
     """Base of normalizations that shift and scale what they have normalized by learned numbers."""
 
+    passes_mask: ClassVar = True
     epsilon: float = Field(default=1e-3, gt=0)
     """added to the variance, so that equal numbers are not divided by 0"""
     center: bool = True
@@ -78,6 +79,7 @@ class BatchNormalization(Affine):
 
     Input (N, C, …), output the same. In training, mean and variance are those of the batch (per channel, over all other
     axes), and moving averages of them are kept; in inference, and with `trainable: false`, those averages are used.
+    Places that a mask leaves out count in them (in Keras they do not).
     y = gamma · (x - mean) / √(variance + epsilon) + beta. Ioffe and Szegedy 2015, arXiv:1502.03167.
     """
 
@@ -153,6 +155,7 @@ class RMSNormalization(LayerSpec):
     """
 
     one_way: ClassVar = "it is written as several operators"
+    passes_mask: ClassVar = True
     type: Literal["RMSNormalization"] = "RMSNormalization"
     axis: Axes = (-1,)
     """the axis or axes to normalize over: by default the last, the features of a sequence (N, T, features)"""
@@ -188,6 +191,7 @@ class UnitNormalization(LayerSpec):
     """
 
     one_way: ClassVar = "it is written as several operators"
+    passes_mask: ClassVar = True
     type: Literal["UnitNormalization"] = "UnitNormalization"
     axis: Axes = (-1,)
     """the axis or axes along which the vectors lie"""
