@@ -126,7 +126,8 @@ class Attention(AttentionSpec):
     """Look things up softly: for each query a mean of the values, weighted by how well their keys fit the query.
 
     Inputs query (N, T, D), value (N, S, V), key (N, S, D), which is the value where it is left out; output (N, T, V).
-    softmax(query · keyᵀ) · value. Luong et al. 2015, arXiv:1508.04025.
+    softmax(query · keyᵀ) · value. Values that a mask leaves out are not looked at; queries that a mask leaves out get
+    zeros. Luong et al. 2015, arXiv:1508.04025.
     """
 
     type: Literal["Attention"] = "Attention"
@@ -163,7 +164,7 @@ class AdditiveAttention(AttentionSpec):
     """As Attention, with scores Σ scale · tanh(query + key): a small network decides how well a key fits.
 
     Inputs query (N, T, D), value (N, S, V), key (N, S, D), which is the value where it is left out; output (N, T, V).
-    Bahdanau et al. 2015, arXiv:1409.0473.
+    Masks are heeded as there. Bahdanau et al. 2015, arXiv:1409.0473.
     """
 
     type: Literal["AdditiveAttention"] = "AdditiveAttention"

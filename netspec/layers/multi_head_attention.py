@@ -107,6 +107,7 @@ class MultiHeadAttention(HeadsSpec):
     Inputs query (N, T, …), value (N, S, …), key (N, S, …) and a mask (N, T, S); what is left out is the one before:
     of one input alone each place looks at all places of the same sequence. Output (N, T, output_shape). For each head
     softmax(q · kᵀ / √key_dim) · v, where q, k and v are learned projections; another one brings the heads together.
+    Where the inputs have masks, no place looks at those that do not count, and those that do not count look nowhere.
     """
 
     type: Literal["MultiHeadAttention"] = "MultiHeadAttention"
@@ -150,7 +151,8 @@ class GroupQueryAttention(HeadsSpec):
     """As MultiHeadAttention, but several heads share their keys and values: less to compute, and to remember.
 
     Inputs query (N, T, …), value (N, S, …), key (N, S, …) and a mask (N, T, S); what is left out is the one before.
-    Output (N, T, …) with as many features as the query. Ainslie et al. 2023, arXiv:2305.13245.
+    Output (N, T, …) with as many features as the query. Masks are heeded as there. Ainslie et al. 2023,
+    arXiv:2305.13245.
     """
 
     type: Literal["GroupQueryAttention"] = "GroupQueryAttention"
