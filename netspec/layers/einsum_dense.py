@@ -174,8 +174,6 @@ class EinsumDense(LayerSpec):
         x = net.floating(x)
         one = self._einsum(len(x.shape))
         size, letters = dict(zip(one.x, x.shape, strict=True)), [axis for axis in one.y[1:] if axis.isalpha()]
-        if one.y[0].isalpha() and self.equation.startswith("..."):
-            letters = [axis for axis in one.y if axis.isalpha()]
         for axis, given in zip(letters, self.output_shape, strict=True):
             known = size.get(axis)
             need(

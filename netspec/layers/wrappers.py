@@ -9,10 +9,12 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from netspec.errors import SpecError
+from netspec.graph.ops.elementwise import Where, elementwise
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Concat, Flip
 from netspec.graph.value import ShapeMismatch, Value, explain
 from netspec.layers.base import Builder, LayerSpec, Sample, arity, need
+from netspec.layers.masking import over
 from netspec.layers.recurrent import SequenceSpec
 from netspec.schema.kinds import LAYERS, AnyLayer, LayerFields
 from netspec.schema.names import snake_case
@@ -67,8 +69,8 @@ class Bidirectional(WrapperSpec):
 
     Inputs (N, T, features) and, where they are not 0, the first states of both, output (N, 2 · units), or
     (N, T, 2 · units) with `return_sequences`, both outputs of a step in its place; units instead of 2 · units where
-    they are not concatenated. With `return_state` the states of both in the end come after, `NAME.forward_state_h` and
-    so on. Schuster and Paliwal 1997.
+    they are not concatenated. Steps that a mask leaves out get zeros. With `return_state` the states of both in the
+    end come after, `NAME.forward_state_h` and so on. Schuster and Paliwal 1997.
     """
 
     type: Literal["Bidirectional"] = "Bidirectional"
@@ -148,7 +150,9 @@ class Bidirectional(WrapperSpec):
         y, *last = _parts(made_inside(net, first, f"forward_{called(first)}", x, *states[:count]))
         back, *more = _parts(made_inside(net, second, f"backward_{called(second)}", x, *states[count:]))
         if second.return_sequences:
-            back = Flip(1)(back)
+            back, mask = Flip(1)(back), net.mask()
+            if mask is not None:  # what a layer repeats there is another thing from each side
+                y, back = (elementwise(Where(), over(mask, one), one, 0.0) for one in (y, back))
         need(
             self.merge_mode in (None, "concat") or y.shape == back.shape,
             "both layers have outputs of different sizes",
