@@ -76,20 +76,17 @@ class ConvLSTM(ForgettingFields, SequenceSpec):
         h, c = map(net.floating, states) if states else (nothing, nothing)
         found: dict[int, Value] = {}
         for number, t in enumerate(in_order(steps, self.go_backwards)):
+            gates = at_step(z, t)
             if number or states:
-                products = self._gates(again(h if dropping is None else h * dropping, recurrent))
-            else:
-                products = [nothing] * op.gates
-            new = op.equations(self._gates(at_step(z, t)), products, (h, c))
+                gates = gates + again(h if dropping is None else h * dropping, recurrent)
+            parts = [Slice(1, k * self.filters, (k + 1) * self.filters)(gates) for k in range(op.gates)]
+            new = op.equations(parts, [nothing] * op.gates, (h, c))
             if mask is not None:
                 counts = over(Slice(1, t, t + 1)(mask), new[0])
                 new = tuple(Where()(counts, one, before) for one, before in zip(new, (h, c), strict=True))
             found[t] = h = new[0]
             c = new[1]
         return self.finished(sequence_of([found[t] for t in range(steps)]), (h, c))
-
-    def _gates(self, x: Value) -> list[Value]:
-        return [Slice(1, start, start + self.filters)(x) for start in range(0, x.shape[1], self.filters)]
 
 
 @LAYERS.register
