@@ -68,6 +68,7 @@ class Embedding(EmbeddingSpec):
     samples: ClassVar = (
         Sample.of((2, 5), dtypes=("int32",), high=4, input_dim=4, output_dim=3),
         Sample.of((3,), dtypes=("int64",), high=5, input_dim=7, output_dim=2),
+        Sample.of((2, 3), dtypes=("int32",), high=3, input_dim=3, output_dim=2, mask_zero=True),
     )
 
     def build(self, net: Builder, index: Value) -> Value:

@@ -142,3 +142,24 @@ def test_a_reversible_embedding_ties_a_table_both_ways() -> None:
     table = RANDOM.normal(size=(5, 6)).astype("float32")
     vectors, scores = evaluate([one.values["table"], one.values["scores"]], {"text": TEXT, "table/embeddings": table})
     np.testing.assert_allclose(scores, vectors @ table.T, rtol=1e-5)
+
+
+def test_what_is_said_of_padding_changes_no_loss_and_no_metric() -> None:
+    layers = [
+        {**EMBEDDING, "from": "text"},
+        {"name": "memory", "type": "Bidirectional", "layer": {"type": "GRU", "units": 3, "return_sequences": True}},
+        {"name": "logits", "type": "Dense", "units": 5},
+    ]
+    inputs = {name: {"shape": [4], "dtype": "int32"} for name in ("text", "next")}
+    judged: dict[str, Any] = {
+        "losses": [{"type": "SparseCategoricalCrossentropy", "from_logits": True}],
+        "metrics": [{"type": "SparseCategoricalAccuracy"}],
+    }
+    one = build(load_net({"netspec": 1, "inputs": inputs, "layers": layers, **judged}), 3, training=True)
+    states = {name: RANDOM.normal(size=info.value.shape).astype("float32") for name, info in one.builder.states.items()}
+    found = [*one.losses.values(), *(total for _, totals in one.metrics.values() for total in totals)]
+    said = RANDOM.integers(0, 5, TEXT.shape).astype(np.int32)
+    before = evaluate(found, {"text": TEXT, "next": said, **states})
+    after = evaluate(found, {"text": TEXT, "next": np.where(TEXT != 0, said, 1).astype(np.int32), **states})
+    np.testing.assert_array_equal(before, after)
+    assert before[-1] == (TEXT != 0).sum()
