@@ -122,21 +122,24 @@ def _check_arity(thing: Any, inputs: list[Value], scope: Scope) -> None:
 
 def _multiplier_problems(link: LayerLink, builder: Builder) -> Iterator[Problem]:
     """Multipliers that would be without effect: of parameters that the layer does not have, or that it shares."""
-    layer, made = link.fields, f"{link.fields.share or link.name}/"
-    known = [name.removeprefix(made) for name in builder.states if name.startswith(made)]
-    for field_ in ("learning_rate_multiplier", "weight_decay_multiplier"):
-        given, path = getattr(layer, field_), f"layers.{link.name}.{field_}"
-        if layer.share and given != 1.0:
-            message = f"layer `{link.name}` shares its parameters: its `{field_}` would be without effect"
-            yield Problem(message, layer.where(field_), path, hint=f"give it to `{layer.share}`")
-        elif isinstance(given, Mapping):
-            for name in given:
-                if name not in known:
-                    yield Problem(
-                        f"layer `{link.name}` has no parameter `{name}`", layer.where(field_, name, key=True),
-                        f"{path}.{name}", expected=f"one of {listing(known)}" if known else "nothing: it has none",
-                        hint=did_you_mean(name, known),
-                    )  # fmt: skip
+    own = f"{link.fields.share or link.name}/"
+    inside = [(made, layer) for made, layer in builder.inner if made.startswith(own)]
+    for made, layer in ((own, link.fields), *inside):
+        part = made.removeprefix(own).replace("/", ".")
+        known = [name.removeprefix(made) for name in builder.states if name.startswith(made)]
+        for field_ in ("learning_rate_multiplier", "weight_decay_multiplier"):
+            given, path = getattr(layer, field_), f"layers.{link.name}.{part}{field_}"
+            if layer.share and given != 1.0:
+                message = f"layer `{link.name}` shares its parameters: its `{field_}` would be without effect"
+                yield Problem(message, layer.where(field_), path, hint=f"give it to `{layer.share}`")
+            elif isinstance(given, Mapping):
+                for name in given:
+                    if name not in known:
+                        yield Problem(
+                            f"layer `{link.name}` has no parameter `{name}`", layer.where(field_, name, key=True),
+                            f"{path}.{name}", expected=f"one of {listing(known)}" if known else "nothing: it has none",
+                            hint=did_you_mean(name, known),
+                        )  # fmt: skip
 
 
 def _reserved(link: LossLink | MetricLink, clashes: bool, what: str, why: str) -> Iterator[Problem]:

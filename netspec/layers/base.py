@@ -42,6 +42,8 @@ class Builder:
     penalties: list[Value] = field(default_factory=list)
     domains: dict[str, Domain] = field(default_factory=dict)
     inputs: dict[str, Value] = field(default_factory=dict)
+    inner: list[tuple[str, LayerFields]] = field(default_factory=list)
+    """Layers in fields of layers, and what the names of their states begin with."""
     masks: tuple[Value | None, ...] = ()
     """For each input of what is being built which of its places count, as bool (N, …); None where all do."""
     sample_weight: Value | None = None
@@ -94,12 +96,21 @@ class Builder:
         self._within, self._steps = (*self._within, (name, layer)), self._steps * steps
         self.masks = self.masks if masks is None else tuple(masks)
         if layer is not None:
+            self.inner.append((self._full(""), layer))
             scope = replace(scope, kind=str(getattr(layer, "type", "")), location=layer.where() or scope.location)
         try:
             with in_scope(scope):
                 yield
         finally:
             self._within, self.masks, self._steps = before
+
+    def _owner(self) -> str:
+        """The layer in the net whose states are made now."""
+        return (self._layer.share if self._layer else None) or self._name
+
+    def _full(self, name: str) -> str:
+        """What a state made now is called in the net."""
+        return "/".join([self._owner(), *(part for part, _ in self._within), name])
 
     def _owners(self, name: str) -> list[tuple[LayerFields, str]]:
         """The layers, from the outermost on, that a parameter made now belongs to, and what it is called in each."""
@@ -140,10 +151,8 @@ class Builder:
         role: str,
         constraint: ConstraintSpec | None = None,
     ) -> Value:
-        layer = self._layer
-        owner = (layer.share if layer else None) or self._name
-        parts = [part for part, _ in self._within]
-        full, kind = "/".join([owner, *parts, name]), TensorType(shape, self.dtype)
+        layer, owner = self._layer, self._owner()
+        full, kind = self._full(name), TensorType(shape, self.dtype)
         need(
             kind.nbytes <= MAX_BYTES,
             f"the parameter `{name}` is too large",
