@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 from netspec.graph.ops.linear import MatMul
-from netspec.graph.value import ShapeMismatch
+from netspec.graph.value import ShapeMismatch, Value
 from tests.layers.apply import layer
 
 RANDOM = np.random.default_rng(9)
@@ -32,7 +34,7 @@ def test_is_einsum(equation, shape, output_shape, kernel_shape):
     assert sum(isinstance(node, MatMul) for node in [value.op for value in _reached(one.outputs[0])]) == 1
 
 
-def _reached(value):
+def _reached(value: Value) -> Iterator[Value]:
     yield value
     for operand in value.inputs:
         yield from _reached(operand)
