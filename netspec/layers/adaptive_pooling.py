@@ -16,8 +16,9 @@ from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Take
 from netspec.graph.ops.source import constant
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Pair, Sample, Single, Triple, need_spatial
+from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.pooling import AveragePool, MaxPool
+from netspec.layers.sizes import Pair, Single, Triple, need_spatial
 from netspec.layers.window import Window
 from netspec.schema.kinds import LAYERS
 
