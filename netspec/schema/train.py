@@ -112,7 +112,7 @@ class CompileSpec(Spec):
     same"""
     rounding: RoundingLevel = "fast"
     """`direct`: no kernels that round more than sums of products do. `fast`: also those that do with fewer products, as
-    convolutions can, and round about five times as much: some 1e-6 of a result instead of 3e-7"""
+    convolutions can, and round more: errors of up to 2e-6 of a result's length instead of 1e-6"""
 
 
 def _net(value: object) -> object:

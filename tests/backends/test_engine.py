@@ -67,7 +67,7 @@ def test_the_loss_curve_is_that_of_the_reference(name: str, without: str, monkey
     got = losses(path, batch, steps, rate, device="cpu")
     assert got == losses(path, batch, steps, rate, device="cpu"), "bitwise the same from run to run"
     # Sums in another order: 1e-7 a step at first, then as much more as training itself spreads differences.
-    # Some kernels round five times as much as sums do.
+    # Some kernels round some times as much as sums do.
     more = any(map(rounds_more, left))
     np.testing.assert_allclose(got, expected, rtol=5e-4 if more else 1e-4)
     assert abs(got[0] - expected[0]) < 1e-6 * expected[0]

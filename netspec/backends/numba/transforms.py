@@ -91,10 +91,6 @@ def multiply(rows: int, vectors: int) -> Any:
             for line in sums:
                 for one in line:
                     builder.store(ZERO, one)
-            with builder.if_then(builder.icmp_signed("!=", more, number(0))):
-                for r in range(rows):
-                    for v in range(vectors):
-                        builder.store(load(builder, z, places[r][v]), sums[r][v])
             with cgutils.for_range(builder, count) as along:
                 at_a = place(builder, a0, (along.index, ak))
                 at_b = place(builder, b0, (along.index, bk))
@@ -103,6 +99,11 @@ def multiply(rows: int, vectors: int) -> Any:
                     one = spread(builder, a, place(builder, at_a, (number(r), ar)))
                     for v in range(vectors):
                         add_product(builder, sums[r][v], one, others[v])
+            with builder.if_then(builder.icmp_signed("!=", more, number(0))):
+                for r in range(rows):
+                    for v in range(vectors):
+                        there = load(builder, z, places[r][v])
+                        builder.store(builder.fadd(there, builder.load(sums[r][v])), sums[r][v])
             for r in range(rows):
                 for v in range(vectors):
                     address = builder.bitcast(builder.gep(z, [places[r][v]]), VECTOR.as_pointer())

@@ -119,12 +119,16 @@ def body(first, last, v, w, z, count, blocks, groups, channels, filters, v_step,
     for unit in range(first, last):
         c, rest = unit % blocks * {rows}, unit // blocks
         group, k = rest % groups, rest // groups
-        tile(
-            v, k * v_step + c, 1, channels, w, k * w_step + group * {wide}, filters,
-            z, k * z_step + (group * channels + c) * {wide}, {wide}, count, more,
-        )
+        for t in range(0, count, {few}):
+            tile(
+                v, k * v_step + t * channels + c, 1, channels, w, k * w_step + t * filters + group * {wide}, filters,
+                z, k * z_step + (group * channels + c) * {wide}, {wide}, min({few}, count - t), more + t,
+            )
 """
-"""Products of transformed inputs and gradients, summed over tiles: as a transformed kernel lies; added if `more`."""
+"""Products of transformed inputs and gradients, summed over tiles: as a transformed kernel lies; added if `more`.
+
+Sums of few tiles are added up: of thousands, one after another, the rounding errors would be some times as large.
+"""
 
 BACK = """
 from netspec.backends.numba.transforms import transform

@@ -23,6 +23,8 @@ ROWS = {1: 16, 2: 8, 3: 8, 4: 6, 5: 4, 6: 4, 7: 3}
 """Rows of such a tile: together they fill most of 32 registers. The last ones may be no tiles of images."""
 EQUAL_ROWS = {1: 16, 2: 8, 3: 8, 4: 4, 5: 4, 6: 4, 7: 2}
 """Those that divide all numbers of channels."""
+FEW = 128
+"""Tiles that are summed before the sum is added to that of all."""
 PAD = 16
 """Elements between matrices of one array, so that what is read together is not of one place of the cache."""
 BLOCK_BYTES = 8 << 20
@@ -241,7 +243,8 @@ class WeightGradient:
     def block(self) -> int:
         """Tiles at a time; the more, the less often are the sums read and written."""
         nbytes = FLOAT * self.tiling.filtering.points * (self.form.channels + self.form.filters)
-        return self.tiling.block(min(nbytes, nbytes * BLOCK_BYTES // self.form.nbytes))
+        block = self.tiling.block(min(nbytes, nbytes * BLOCK_BYTES // self.form.nbytes))
+        return ceil(block / FEW) * FEW
 
     @cached_property
     def operands(self) -> tuple[Spread, Spread]:
@@ -261,7 +264,7 @@ class WeightGradient:
         w, dy_edge, v, x_edge, z = self.arrays(Scratch(workspace))
         form, tiling, (of_dy, of_x) = self.form, self.tiling, self.operands
         rows, filtering = EQUAL_ROWS[form.vectors], tiling.filtering
-        product = code(WEIGHTS, 3, 9, filtering, rows=rows, vectors=form.vectors, wide=form.wide)
+        product = code(WEIGHTS, 3, 9, filtering, rows=rows, vectors=form.vectors, wide=form.wide, few=FEW)
         groups, blocks = form.filters // form.wide, form.channels // rows
         calls = []
         for begin in range(0, tiling.count, self.block):
