@@ -12,7 +12,8 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from netspec.errors import Location, Problem
-from netspec.schema.expressions import MAX_TEXT, Expression, ExpressionError, Poisoned, Unknown
+from netspec.schema.expressions import MAX_TEXT, Expression, Poisoned, Unknown
+from netspec.schema.formula import ExpressionError
 from netspec.schema.tree import Map, Seq, copied
 
 Part = str | tuple[int, Expression]
@@ -168,7 +169,7 @@ class Evaluator:
 
     def _fail(self, error: ExpressionError, text: str, offset: int, place: Location, path: str) -> None:
         self.failed.add(place)
-        there = _inside(place, text, offset, error.offset)
+        there = inside(place, text, offset, error.offset)
         self._add(error.message, there, path, expected=error.expected, hint=error.hint)
 
 
@@ -192,7 +193,7 @@ def _closing(text: str, start: int) -> int | None:
     return None
 
 
-def _inside(place: Location, text: str, start: int, offset: int) -> Location:
+def inside(place: Location, text: str, start: int, offset: int) -> Location:
     """The place of character `start + offset` of a text written at `place`.
 
     Quotes, escapes and line breaks shift it, so the expression is looked for in the quoted line; the place of the

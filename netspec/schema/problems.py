@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 from netspec.errors import Location, Problem, did_you_mean, listing
 from netspec.schema.annotations import fields_by_name, is_union, members, step_into
 from netspec.schema.docs import field_docs
+from netspec.schema.interpolation import inside
 from netspec.schema.spec import Spec, describe
 from netspec.schema.tree import Map, Path, Seq, dotted, locate
 from netspec.schema.wording import finding
@@ -153,7 +154,11 @@ def _from_validator(facts: Mapping[str, Any], path: Path, frame: Frame) -> Probl
     if text.startswith("not ") and path:
         text = f"{_called(path, frame)} is {text}"
     expected, got, hint = (facts.get(name) for name in ("expected", "got", "hint"))
-    return Problem(text, frame.at(below), frame.path(below), expected, got, hint)
+    place, there = frame.at(below), facts.get("inside")
+    if place is not None and there is not None:
+        written, offset = there
+        place = inside(place, written, 0, offset)
+    return Problem(text, place, frame.path(below), expected, got, hint)
 
 
 def _of_guess(error: ValidationError, frame: Frame, hint: str) -> list[Problem]:

@@ -34,9 +34,13 @@ def problem(
     expected: str | None = None,
     got: str | None = None,
     hint: str | None = None,
+    inside: tuple[str, int] | None = None,
 ) -> PydanticCustomError:
-    """An error for a validator to raise; `field` names the field at fault where the model as a whole is checked."""
-    facts = {"text": message, "field": field, "expected": expected, "got": got, "hint": hint}
+    """An error for a validator to raise; `field` names the field at fault where the model as a whole is checked.
+
+    `inside` is a text and the character of it, from 0, that the error is at.
+    """
+    facts = {"text": message, "field": field, "expected": expected, "got": got, "hint": hint, "inside": inside}
     return PydanticCustomError("netspec", "{text}", facts)
 
 
@@ -189,8 +193,7 @@ class Registry(Generic[SpecT]):
         except InputError as error:
             (found,) = error.problems
             field = None if isinstance(value, str) else self.tag
-            facts = {"field": field, "expected": found.expected, "got": found.got, "hint": found.hint}
-            raise problem(found.message, **facts) from None
+            raise problem(found.message, field=field, expected=found.expected, got=found.got, hint=found.hint) from None
         try:
             return cls.model_validate(data)
         except ValidationError as error:

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from netspec.errors import did_you_mean
-from netspec.schema.expressions import Expression, ExpressionError
+from netspec.schema.expressions import Expression
+from netspec.schema.formula import ExpressionError
 from netspec.schema.scalars import looks_quoted, resolve
 from netspec.schema.spec import describe
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netspec.schema.expressions import Expression, ExpressionError
+from netspec.schema.expressions import Expression
+from netspec.schema.formula import ExpressionError
 from netspec.schema.interpolation import Evaluator, escaped
 from netspec.schema.reader import parse_yaml
 from netspec.schema.tree import Map

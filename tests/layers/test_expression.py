@@ -1,0 +1,128 @@
+"""The layer Expression against NumPy's arithmetic, its gradient, its fusion, and where its mistakes are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.graph.graph import Graph
+from netspec.graph.ops.source import Input
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import ShapeMismatch, in_scope
+from netspec.layers.base import Builder
+from netspec.passes.base import run_passes
+from netspec.passes.cse import CommonSubexpressions
+from netspec.passes.fold import Fold
+from netspec.passes.fuse import FuseElementwise
+from netspec.schema.formula import ExpressionError
+from netspec.schema.kinds import LAYERS
+from tests.layers.apply import layer
+
+RANDOM = np.random.default_rng(8)
+X, Y = RANDOM.normal(size=(3, 4, 5)), RANDOM.normal(size=(3, 1, 5))
+
+
+def sigmoid(x: np.ndarray) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+FORMULAS: list[tuple[str, Any]] = [
+    ("x * sigmoid(1.7 * x)", X * sigmoid(1.7 * X)),
+    ("-x + 2 ** 3 - +y / 4", -X + 8 - Y / 4),
+    ("x ** 2 + x ** -1 + 2 * pi * e", X**2 + 1 / X + 2 * np.pi * np.e),
+    ("abs(x) ** 0.5 - sqrt(abs(y))", np.sqrt(abs(X)) - np.sqrt(abs(Y))),
+    ("x if x > y else y", np.maximum(X, Y)),
+    ("where(x <= 0.2, 1, y)", np.where(X <= 0.2, 1, Y)),
+    ("1 if x == x else 0", np.ones_like(X)),
+    ("x - (1 if y < 0 else 2)", X - np.where(Y < 0, 1, 2)),
+    ("min(x, y, 0.3) + max(x, -0.3)", np.minimum(np.minimum(X, Y), 0.3) + np.maximum(X, -0.3)),
+    ("clip(x, -1, y)", np.minimum(np.maximum(X, -1), Y)),
+    ("sign(x) * expm1(x) + log(exp(y))", np.sign(X) * np.expm1(X) + Y),
+    ("relu(x) + leaky_relu(x) + softplus(y)", np.maximum(X, 0) + np.where(X > 0, X, 0.2 * X) + np.log1p(np.exp(Y))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), FORMULAS, ids=lambda one: one if isinstance(one, str) else "")
+def test_is_the_formula(text, expected):
+    np.testing.assert_allclose(layer({"type": "Expression", "expr": text}, X, Y).y, expected, rtol=1e-12, atol=1e-13)
+
+
+def test_inputs_may_have_names_and_there_may_be_learned_numbers():
+    fields = {
+        "type": "Expression", "inputs": ["value", "gate"], "expr": "value * sigmoid(slope * gate) + shift",
+        "parameters": {"slope": {}, "shift": {"shape": [4, 1], "initializer": "zeros"}},
+    }  # fmt: skip
+    shift = RANDOM.normal(size=(4, 1))
+    made = layer(fields, X, Y, slope=np.array(1.5), shift=shift)
+    np.testing.assert_allclose(made.y, X * sigmoid(1.5 * Y) + shift, rtol=1e-12)
+    (slope,) = made.gradient(np.ones_like(X), "slope")
+    s = sigmoid(1.5 * Y)
+    np.testing.assert_allclose(slope, (X * s * (1 - s) * Y).sum(), rtol=1e-10)
+
+
+def test_parameters_start_as_they_are_told_and_may_be_frozen():
+    fields = {"type": "Expression", "expr": "x * beta", "parameters": {"beta": {"shape": [4, 1]}}, "trainable": False}
+    states = layer(fields, X).net.states
+    assert list(states) == ["it/beta"]
+    assert not states["it/beta"].trainable
+    np.testing.assert_array_equal(states["it/beta"].initial.sample(1, "it/beta", (4, 1), "float32"), np.ones((4, 1)))
+
+
+def test_whole_numbers_are_computed_as_floats():
+    y = layer({"type": "Expression", "expr": "x / 2 if x > 1 else 0"}, np.array([[1, 2, 3]], np.int32)).y
+    np.testing.assert_array_equal(y, [[0, 1, 1.5]])
+
+
+def test_ends_in_one_fused_node():
+    spec: Any = LAYERS.parse(
+        {"type": "Expression", "name": "it", "expr": "x * sigmoid(1.7 * x) + max(y, 0.1 * y) ** 2"}
+    )
+    net = Builder(False, DType.FLOAT32)
+    x, y = (Input(name, TensorType((3, 5), DType.FLOAT32))() for name in "xy")
+    with in_scope(net.enter(spec, "it")):
+        made = spec.build(net, x, y)
+    passes = (Fold(), CommonSubexpressions(), FuseElementwise(lambda *_: True))
+    graph = run_passes(Graph({"y": made}), passes)
+    assert len([node for node in graph.nodes() if not node.op.traits.source]) == 1
+
+
+WRONG = [
+    ("x +", 0, "this is no expression"),
+    ("x * sigmod(x)", 4, "no function `sigmod` is known"),
+    ("x * sigmoid(x, 2)", 4, "`sigmoid` takes 1 value, not 2"),
+    ("x * w", 4, "nothing here is called `w`"),
+    ("x * exp", 4, "`exp` is a function"),
+    ("x ** y", 5, "the exponent is no number"),
+    ("x // 2", 0, "`//` is not allowed here"),
+    ("x * (x > 0)", 5, "this is a condition, and no number"),
+    ("1 if x else 0", 5, "this is no condition"),
+    ("x if not x > 0 else 1", 5, "`not` is not allowed here"),
+    ("1 if x > 0 and y > 0 else 0", 5, "`and` and `or` are not allowed here"),
+    ("1 if 0 < x < 1 else 0", 5, "this comparison is not allowed here"),
+    ("x.__class__", 0, "this is not allowed in an expression"),
+    ("__import__('os')", 11, "this is no number"),
+    ("x + 'a'", 4, "this is no number"),
+    ("x / (1 - 1) + 1 / 0", 14, "1 / 0 has no value"),
+    ("x ^ 2", 0, "`^` is not allowed in an expression"),
+]
+
+
+@pytest.mark.parametrize(("text", "offset", "message"), WRONG, ids=[one[0] for one in WRONG])
+def test_what_is_wrong_is_told_at_its_place(text, offset, message):
+    from netspec.layers.expression import GraphFormula
+
+    names = {name: Input(name, TensorType((), DType.FLOAT32))() for name in "xy"}
+    with pytest.raises(ExpressionError) as told:
+        GraphFormula(text).walk(names)
+    assert (told.value.message, told.value.offset) == (message, offset)
+
+
+def test_inputs_must_be_as_many_as_names():
+    with pytest.raises(ShapeMismatch, match="names for another number of inputs"):
+        layer({"type": "Expression", "inputs": ["a", "b"], "expr": "a + b"}, X)
+    with pytest.raises(ShapeMismatch, match="the formula uses `y`, and there is no such input"):
+        layer({"type": "Expression", "expr": "x + y"}, X)
+    with pytest.raises(ShapeMismatch, match="more axes than the inputs"):
+        layer({"type": "Expression", "expr": "x * b", "parameters": {"b": {"shape": [2, 1, 1, 1]}}}, X)
