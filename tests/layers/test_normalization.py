@@ -226,3 +226,22 @@ def test_mvn_of_a_constant_channel_is_zero():
     made = layer("MVN", np.full((2, 3, 4), 5.0))
     np.testing.assert_array_equal(made.y, np.zeros((2, 3, 4)))
     assert np.isfinite(made.gradient(RANDOM.normal(size=(2, 3, 4)))[0]).all()
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_known_statistics_are_taken_away_and_brought_back(axis):
+    size = X.shape[axis]
+    mean, variance = np.arange(size) - 1.0, np.arange(size) * 0.5 + 1
+    shape = [size if place == axis % 4 else 1 for place in range(4)]
+    fields = {"type": "Normalization", "axis": axis, "mean": mean.tolist(), "variance": variance.tolist()}
+    made = layer(fields, X)
+    expected = (X - mean.reshape(shape)) / np.sqrt(variance).reshape(shape)
+    np.testing.assert_allclose(made.y, expected, rtol=1e-12, atol=1e-14)
+    assert made.net.states == {}
+    np.testing.assert_allclose(layer({**fields, "invert": True}, made.y).y, X, rtol=1e-12, atol=1e-12)
+
+
+def test_known_statistics_of_all_numbers_and_of_whole_ones():
+    x = np.array([[0, 255], [51, 102]], np.uint8)
+    fields = {"type": "Normalization", "axis": None, "mean": 51.0, "variance": 51.0**2}
+    np.testing.assert_allclose(layer(fields, x).y, [[-1, 4], [0, 1]], rtol=1e-6, atol=1e-12)

@@ -30,6 +30,7 @@ ANSWERS = Path(__file__).parent / "answers"
 DEFAULTS: dict[str, dict[str, Any]] = {
     **{f"AveragePooling{rank}D": {"pool_size": 2} for rank in (1, 2, 3)},  # Keras has one for MaxPooling alone
     "GroupNormalization": {"axis": 1},
+    "Normalization": {"axis": 1},
     "BatchNormalization": {"axis": 1},  # Keras has that of channels-last data, whatever the data
     "Concatenate": {"axis": 1},
     "Flatten": {"data_format": "channels_last"},  # Keras reorders channels-first data as if it were not
