@@ -143,6 +143,7 @@ class SeparableConv1D(SeparableConvolution):
     samples: ClassVar = (
         Sample.of((2, 3, 8), filters=2, kernel_size=3, strides=2, padding="same"),
         Sample.of((2, 2, 7), filters=3, kernel_size=2, depth_multiplier=2, use_bias=False, activation="tanh"),
+        Sample.of((2, 2, 5), filters=2, kernel_size=3, padding=[2, 0]),
     )
 
 

@@ -153,6 +153,7 @@ class Conv1DTranspose(TransposedConvolution):
         Sample.of((2, 3, 4), filters=2, kernel_size=3, strides=2, padding="same"),
         Sample.of((2, 2, 4), filters=3, kernel_size=2, strides=3, activation="tanh"),
         Sample.of((1, 2, 5), filters=2, kernel_size=3, dilation_rate=2, padding=[1, 2], use_bias=False),
+        Sample.of((2, 2, 3), filters=2, kernel_size=3, strides=2, padding="same", output_padding=1),
     )
 
 
@@ -213,4 +214,5 @@ class Conv3DTranspose(TransposedConvolution):
     samples: ClassVar = (
         Sample.of((1, 2, 2, 3, 2), filters=2, kernel_size=2, strides=(1, 2, 2), padding="same"),
         Sample.of((1, 2, 2, 2, 3), filters=2, kernel_size=(1, 2, 2), strides=2, use_bias=False, activation="tanh"),
+        Sample.of((1, 1, 2, 1, 2), filters=1, kernel_size=2, strides=2, output_padding=1),
     )
