@@ -13,7 +13,7 @@ from netspec.graph.ops.functions import Sigmoid
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.initializers import Initializer, Ones
-from netspec.layers.judging import Judged, LossSpec
+from netspec.layers.judging import Judged, PairLoss
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.scaling import Descend
 from netspec.solvers.transform import Transform
@@ -36,7 +36,7 @@ class Gate(LayerSpec):
         return x * Sigmoid()(x * net.parameter("scale", x.shape[1:], self.scale_initializer))
 
 
-class FourthPower(LossSpec):
+class FourthPower(PairLoss):
     """The mean of (prediction - target)⁴."""
 
     type: Literal["FourthPower"] = "FourthPower"
