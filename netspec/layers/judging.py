@@ -34,6 +34,8 @@ class Judged:
     """Factors of the values beside the weights of the samples: of classes, say."""
     mask: Value | None = None
     """bool: where it is false, a value is of no place at all and counts in no mean."""
+    places: bool = True
+    """Whether the values are of places of the prediction, whose mask is theirs then."""
 
     @classmethod
     def numbers(cls, values: Value, *weights: Value) -> Judged:
@@ -46,7 +48,7 @@ class Judged:
         Masks are those of the prediction and of what the loss itself leaves out.
         """
         given = [*self.weights, *([] if net.sample_weight is None else [net.sample_weight])]
-        masks = [one for one in (net.mask(), self.mask) if one is not None]
+        masks = [one for one in (net.mask() if self.places else None, self.mask) if one is not None]
         weights = _product([beside(net.floating(one), self.values) for one in given])
         mask = _product([beside(net.floating(one), self.values) for one in masks])
         factors = [one for one in (weights, mask) if one is not None]

@@ -147,6 +147,7 @@ _LOSSES = {
         PoissonNLLLoss: Poisson | which takes the rate, not its logarithm
         CosineEmbeddingLoss: CosineSimilarity
         TripletMarginLoss: Triplet
+        CTCLoss: CTC
         HingeEmbeddingLoss: Contrastive
         SoftMarginLoss: BinaryCrossentropy | with `from_logits: true` and targets 0 and 1
     """,

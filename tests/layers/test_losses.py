@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -324,3 +326,45 @@ def test_a_region_may_be_the_whole_batch_or_lie_in_each_sample():
     assert loss({"type": "Tversky", "axis": [1, 2]}, p, t).y == pytest.approx(each.mean(), rel=1e-6)
     with pytest.raises(ShapeMismatch, match="the weights do not fit"):
         loss("Dice", p, t, weight=np.ones(2))
+
+
+def paths(scores: np.ndarray, labels: list[int], blank: int) -> float:
+    """-ln of the probability of the labels, by trying every class at every frame."""
+    p = softmax(scores)
+    total = 0.0
+    for path in itertools.product(range(p.shape[1]), repeat=len(p)):
+        merged = [k for k, before in zip(path, (None, *path), strict=False) if k != before]
+        if [k for k in merged if k != blank] == labels:
+            total += np.prod([p[t, k] for t, k in enumerate(path)])
+    return -np.log(total) if total else np.inf
+
+
+@pytest.mark.parametrize("blank", [0, 2])
+def test_ctc_is_the_sum_over_all_paths(blank):
+    scores, (a, b) = RANDOM.normal(size=(4, 4, 3)), [k for k in range(3) if k != blank]
+    labels = np.array([[a, b, a], [a, a, blank], [b, blank, blank], [blank, blank, blank]])
+    rows = [[k for k in row if k != blank] for row in labels.tolist()]
+    expected = [paths(one, row, blank) for one, row in zip(scores, rows, strict=True)]
+    made = loss({"type": "CTC", "mask_index": blank}, scores, labels)
+    assert made.y == pytest.approx(np.mean(expected), rel=1e-9)
+    weighted = loss({"type": "CTC", "mask_index": blank, "reduction": "sum"}, scores, labels, weight=WEIGHTS)
+    assert weighted.y == pytest.approx(expected @ WEIGHTS, rel=1e-9)
+
+
+def test_frames_of_ctc_may_be_given_or_masked():
+    scores, labels = RANDOM.normal(size=(2, 5, 3)), np.array([[1, 2], [2, 2]])
+    expected = np.mean([paths(scores[0, :4], [1, 2], 0), paths(scores[1, :3], [2], 0)])
+    made = loss("CTC", scores, labels, np.array([4, 3]), np.array([2, 1]))
+    assert made.y == pytest.approx(expected, rel=1e-9)
+    gradient = made.gradient(np.ones(()))[0]
+    assert not gradient[0, 4:].any()
+    assert not gradient[1, 3:].any()
+    mask = np.arange(5) < np.array([[4], [3]])
+    masked = loss("CTC", scores, np.array([[1, 2], [2, 0]]), mask=mask)
+    assert masked.y == pytest.approx(expected, rel=1e-9)
+
+
+def test_labels_that_do_not_fit_into_the_frames_are_told_by_an_infinite_loss():
+    made = loss("CTC", RANDOM.normal(size=(1, 2, 3)), np.array([[1, 1]]))  # a blank must be between them
+    assert made.y == np.inf
+    assert not made.gradient(np.ones(()))[0].any()

@@ -265,6 +265,8 @@ def loss(case: Case, training: bool) -> dict[str, np.ndarray]:
     weight = weights_of(case, one.feeds)
     if weight is not None and weight.ndim > 1 and weight.shape == case.sample.shapes[0] and weight.shape[-1] > 1:
         raise Unlike("Keras has no weights of single numbers")
+    if len(case.sample.shapes) > 2:
+        raise Unlike("Keras takes a prediction and a target alone")
     prediction, target = tensor(one.feeds["x0"]), tensor(one.feeds["x1"])
     value = judge(keras().losses, case)(target, prediction, sample_weight=weight)
     value.backward()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from netspec.backends.numba import (
+    alignment,
     convolution,
     elementwise,
     foreach,
@@ -21,6 +22,7 @@ from netspec.backends.numba import (
 )
 
 __all__ = [
+    "alignment",
     "convolution",
     "elementwise",
     "foreach",

@@ -1,0 +1,197 @@
+"""The sum over all alignments of labels with a longer sequence of frames: connectionist temporal classification.
+
+Graves et al., "Connectionist Temporal Classification", ICML 2006. Between the labels, before and after them, there may
+be blanks; each label and blank lasts one frame or more, a blank may also be left out, except between equal labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from netspec.graph.onnx_map import GRADIENT
+from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.ops.elementwise import Greater, Maximum, Where, cast, elementwise, scalar
+from netspec.graph.ops.functions import Exp, Log
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.reduce import Broadcast, ReduceSum, reshape_to
+from netspec.graph.ops.shape import Concat, OneHot, Slice
+from netspec.graph.ops.source import constant
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Value
+
+NEVER = -1e30
+"""Logarithm of the probability of what cannot be: sums of it and others are the others."""
+IMPOSSIBLE = -1e29
+"""What is below is a sum of such alone."""
+
+
+@dataclass(frozen=True)
+class Alignment(Op):
+    """Base of both ops: log_prob (N, T, C), labels (N, L), how many frames and how many labels count, (N) each."""
+
+    blank: int = 0
+
+    def fits(self, log_prob: TensorType, label: TensorType, frames: TensorType, lengths: TensorType) -> None:
+        """Raise unless the operands fit."""
+        batch = log_prob.shape[:1]
+        right = log_prob.rank == 3 and label.rank == 2 and label.shape[:1] == frames.shape == lengths.shape == batch
+        self.check(right, "frames, labels and lengths do not fit", got=f"{log_prob}, {label}, {frames}, {lengths}")
+        self.check(not any(one.dtype.is_float for one in (label, frames, lengths)), "labels must be whole numbers")
+
+    def flops(self, log_prob: TensorType, label: TensorType, *rest: TensorType) -> int:
+        return 10 * log_prob.shape[0] * log_prob.shape[1] * (2 * label.shape[1] + 1)
+
+
+@dataclass(frozen=True)
+class CTCLoss(Alignment):
+    """-ln of the probability of the labels: of the sum over all alignments; infinite where there is none."""
+
+    onnx = GRADIENT
+
+    def infer(self, log_prob: TensorType, label: TensorType, frames: TensorType, lengths: TensorType) -> TensorType:
+        """→ (N)."""
+        self.fits(log_prob, label, frames, lengths)
+        return log_prob.with_shape(log_prob.shape[0])
+
+    def forward(self, xp: Xp, log_prob: Array, label: Array, frames: Array, lengths: Array) -> Array:
+        totals = [_forward(xp, *one)[1] for one in _samples(xp, self.blank, log_prob, label, frames, lengths)]
+        total = xp.asarray(totals, dtype=log_prob.dtype)
+        return xp.where(total < IMPOSSIBLE, xp.inf, -total).astype(log_prob.dtype)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return CTCLossGrad(self.blank)(*y.inputs, dy), None, None, None
+
+    def unrolled(self, log_prob: Value, label: Value, frames: Value, lengths: Value) -> Value:
+        """The same by simpler ops, some for each frame."""
+        (batch, steps, count), dtype = log_prob.shape, log_prob.dtype
+        size = label.shape[1]
+        places = 2 * size + 1
+        blanks = Broadcast((batch, size + 1, 1))(scalar(self.blank, DType.INT64))
+        between, last = Slice(1, 0, size)(blanks), Slice(1, size, size + 1)(blanks)
+        pairs = Concat(2)(between, reshape_to(cast(label, DType.INT64), (batch, size, 1)))
+        extended = Concat(1)(reshape_to(pairs, (batch, 2 * size)), reshape_to(last, (batch, 1)))
+        emitted = MatMul(transpose_b=True)(log_prob, OneHot(count, dtype)(extended))
+        never = Broadcast((batch, 1))(scalar(NEVER, dtype))
+        skips = _skips(extended, dtype) if size > 1 else None
+
+        def frame(t: int) -> Value:
+            return reshape_to(Slice(1, t, t + 1)(emitted), (batch, places))
+
+        alpha = elementwise(Where(), constant(_first(places, bool)), frame(0), NEVER)
+        for t in range(1, steps):
+            ways = [alpha, Concat(1)(never, Slice(1, 0, places - 1)(alpha))]
+            if skips is not None:
+                ways.append(Concat(1)(never, never, Slice(1, 0, places - 2)(alpha)) + skips)
+            goes_on = reshape_to(elementwise(Greater(), frames, t), (batch, 1))
+            alpha = Where()(goes_on, _log_sum(ways) + frame(t), alpha)
+        ends = [_picked(alpha, cast(lengths, DType.INT64) * 2 - after) for after in (0, 1)]
+        return -_log_sum(ends)
+
+
+@dataclass(frozen=True)
+class CTCLossGrad(Alignment):
+    """The gradient of `CTCLoss` by log_prob: -dy times the probability that a label, or the blank, is at each frame.
+
+    Where there is no alignment it is 0.
+    """
+
+    onnx = GRADIENT
+
+    def infer(
+        self, log_prob: TensorType, label: TensorType, frames: TensorType, lengths: TensorType, dy: TensorType
+    ) -> TensorType:
+        """→ (N, T, C)."""
+        self.fits(log_prob, label, frames, lengths)
+        self.check(dy == log_prob.with_shape(log_prob.shape[0]), "the gradient is not of the loss's type", got=dy)
+        return log_prob
+
+    def forward(self, xp: Xp, log_prob: Array, label: Array, frames: Array, lengths: Array, dy: Array) -> Array:
+        made = xp.zeros_like(log_prob)
+        for n, (emitted, extended) in enumerate(_samples(xp, self.blank, log_prob, label, frames, lengths)):
+            alpha, total = _forward(xp, emitted, extended)
+            if total < IMPOSSIBLE:
+                continue
+            beta = _forward(xp, emitted[::-1, ::-1], extended[::-1])[0][::-1, ::-1]  # the same from behind
+            share = xp.exp(alpha + beta - emitted - total)
+            for s, label_ in enumerate(extended):
+                made[n, : len(emitted), label_] -= dy[n] * share[:, s]
+        return made
+
+    def decompose(self, log_prob: Value, label: Value, frames: Value, lengths: Value, dy: Value) -> Value:
+        from netspec.graph.autodiff import pullback
+
+        (made,) = pullback((CTCLoss(self.blank).unrolled(log_prob, label, frames, lengths),), (dy,), [log_prob])
+        assert made is not None
+        return made
+
+    def flops(self, log_prob: TensorType, label: TensorType, *rest: TensorType) -> int:
+        return 2 * super().flops(log_prob, label)
+
+
+def _samples(
+    xp: Xp, blank: int, log_prob: Array, label: Array, frames: Array, lengths: Array
+) -> Iterator[tuple[Array, Array]]:
+    """Of each sample the labels with blanks between them, (S), and their logarithms of probabilities, (frames, S)."""
+    for one, labels, end, length in zip(log_prob, label, frames, lengths, strict=True):
+        extended = xp.full(2 * int(length) + 1, blank)
+        extended[1::2] = labels[: int(length)]
+        yield one[: max(int(end), 1), extended], extended
+
+
+def _forward(xp: Xp, emitted: Array, extended: Array) -> tuple[Array, Any]:
+    """Logarithms of the probabilities of being at each place at each frame, (frames, S), and of all alignments."""
+    size = len(extended)
+    may_skip = xp.zeros(size, bool)
+    may_skip[3::2] = extended[3::2] != extended[1:-2:2]
+    alpha = xp.full_like(emitted, NEVER)
+    alpha[0, :2] = emitted[0, :2]
+    for t in range(1, len(emitted)):
+        before = xp.concatenate([xp.full(2, NEVER, emitted.dtype), alpha[t - 1]])
+        skipped = xp.where(may_skip, before[:-2], xp.asarray(NEVER, emitted.dtype))
+        alpha[t] = _log_total(xp, xp.stack([before[2:], before[1:-1], skipped])) + emitted[t]
+    return alpha, _log_total(xp, alpha[-1, -2:])
+
+
+def _log_total(xp: Xp, x: Array) -> Any:
+    """ln Σ eˣ along the first axis."""
+    most = x.max(axis=0)
+    return most + xp.log(xp.exp(x - most).sum(axis=0))
+
+
+def _first(places: int, dtype: Any) -> Any:
+    """Where an alignment may begin: at the first blank or the first label."""
+    import numpy as np
+
+    return (np.arange(places) < 2).astype(dtype)
+
+
+def _skips(extended: Value, dtype: DType) -> Value:
+    """0 where the blank before a label may be left out, else `NEVER`, (N, S)."""
+    import numpy as np
+
+    from netspec.graph.ops.elementwise import Equal
+
+    batch, places = extended.shape
+    same = Equal()(Slice(1, 2, places)(extended), Slice(1, 0, places - 2)(extended))
+    odd = np.where(np.arange(2, places) % 2, 0.0, NEVER).astype(str(dtype))
+    later = elementwise(Where(), same, NEVER, Broadcast((batch, places - 2))(constant(odd)))
+    return Concat(1)(Broadcast((batch, 2))(scalar(NEVER, dtype)), later)
+
+
+def _log_sum(values: list[Value]) -> Value:
+    """ln Σ eˣ of values of one shape."""
+    most = values[0]
+    for one in values[1:]:
+        most = Maximum()(most, one)
+    total = Exp()(values[0] - most)
+    for one in values[1:]:
+        total = total + Exp()(one - most)
+    return most + Log()(total)
+
+
+def _picked(alpha: Value, place: Value) -> Value:
+    """The element of each row at its place; `NEVER` where that is -1."""
+    hot = OneHot(alpha.shape[1], alpha.dtype)(place)
+    return ReduceSum((1,))(hot * alpha) + (1.0 - ReduceSum((1,))(hot)) * NEVER
