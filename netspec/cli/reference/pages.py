@@ -53,8 +53,7 @@ def pages(package: str = "") -> dict[str, str]:
         classes = [registry[name] for name in sorted(registry.names(), key=str.lower)]
         classes = [cls for cls in classes if f"{cls.__module__}.".startswith(package)]
         made |= _layer_pages(registry, classes) if registry is LAYERS else _pages(registry, classes)
-        names = ", ".join(f"`{_name(registry, cls)}`" for cls in classes)
-        index.append(f"- [{_plural(kind)}]({_page_of(kind)}): {names}")
+        index.append(f"- [{_plural(kind)}]({_page_of(kind)})")
     return {path: f"{MARK}\n{text.rstrip()}\n" for path, text in {INDEX: "\n".join(index), **made}.items()}
 
 
