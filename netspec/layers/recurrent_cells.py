@@ -220,6 +220,7 @@ class SimpleRNNCell(SimpleRNNFields):
     """What SimpleRNN does at each step."""
 
     type: Literal["SimpleRNNCell"] = "SimpleRNNCell"
+    samples: ClassVar = ({"units": 3},)
 
 
 @CELLS.register
@@ -227,6 +228,7 @@ class LSTMCell(LSTMFields):
     """What LSTM does at each step."""
 
     type: Literal["LSTMCell"] = "LSTMCell"
+    samples: ClassVar = ({"units": 3},)
 
 
 @CELLS.register
@@ -234,6 +236,7 @@ class GRUCell(GRUFields):
     """What GRU does at each step."""
 
     type: Literal["GRUCell"] = "GRUCell"
+    samples: ClassVar = ({"units": 3},)
 
 
 @CELLS.register
@@ -246,6 +249,7 @@ class StackedRNNCells(CellSpec):
     type: Literal["StackedRNNCells"] = "StackedRNNCells"
     cells: tuple[AnyCell, ...] = Field(min_length=1, strict=False)
     """the cells, the first one first"""
+    samples: ClassVar = ({"cells": [{"type": "LSTMCell", "units": 3}, {"type": "GRUCell", "units": 2}]},)
 
     def state_names(self) -> tuple[str, ...]:
         """Those of all cells, numbered by the cell."""

@@ -14,9 +14,9 @@ from netspec.graph.graph import Graph
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.base import LayerSpec, Sample
-from netspec.layers.dense import Dense
 from netspec.layers.judging import LossSpec, MetricSpec
 from netspec.schema.flow import flow, item, plain
+from netspec.schema.kinds import LAYERS
 from netspec.schema.load import load_net
 
 WIDTH = 110
@@ -26,11 +26,12 @@ WEIGHT = "importance"
 SPLIT = {"source": "mnist", "split": "train", "batch_size": 64}
 """The split that a transform is shown in."""
 
-_CARRIERS: Sequence[tuple[list[int], Mapping[str, Any]]] = (
+_CARRIERS: Sequence[tuple[list[int], dict[str, Any]]] = (
     ([4], {"type": "Dense", "units": 4}),
     ([1, 8, 8], {"type": "Conv2D", "filters": 4, "kernel_size": 3}),
+    ([5, 3], {"type": "RNN"}),
 )
-"""Layers, and what they read, that show what is said of a kernel."""
+"""Layers, and what they read, that show what is said of a kernel or of a cell."""
 
 Judged = type[LayerSpec] | type[LossSpec] | type[MetricSpec]
 
@@ -169,12 +170,13 @@ def example(kind: str, cls: type[Any]) -> str:
     """A net file, or a part of a train file, that uses the class; "" where no sample tells how."""
     if kind in _EXAMPLES:
         return _EXAMPLES[kind](cls)
-    field = next((name for name in (kind, f"kernel_{kind}") if name in Dense.model_fields), None)
-    if field is None:
-        return ""
     name, fields = cls.model_fields["type"].default, _first_fields(cls)
     value = {"type": name, **fields} if fields else name
     for shape, layer in _CARRIERS:
+        known = LAYERS[layer["type"]].model_fields
+        field = next((one for one in (kind, f"kernel_{kind}") if one in known), None)
+        if field is None:
+            continue
         net = {"netspec": 1, "inputs": {"x": {"shape": shape}}, "layers": [{**layer, field: value}]}
         try:
             build(load_net(net), 1, training=False)
