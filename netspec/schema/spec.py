@@ -8,6 +8,7 @@ only for what it names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import (
@@ -23,6 +24,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from netspec.errors import InputError, Location, listing, nearest
 from netspec.schema.foreign import meant_by, meant_by_number
+from netspec.schema.members import declared
 from netspec.schema.plugins import Plugin, clash, plugins
 from netspec.schema.tree import Map, locate
 
@@ -89,10 +91,12 @@ class Registry(Generic[SpecT]):
         self.tag = tag
         """The key that names the class."""
         word = kind.rsplit(maxsplit=1)[-1]
-        self.group = f"netspec.{word}{'es' if word.endswith('s') else 's'}"
+        several = f"{word}{'es' if word.endswith('s') else 's'}"
+        self.group = f"netspec.{several}"
         """The group of entry points under which other packages add members."""
+        self._symbol = several.upper()
+        self._package: str | None = None
         self._classes: dict[str, type[SpecT]] = {}
-        self._load: Callable[[], None] | None = None
         self._plugins: dict[str, Plugin] | None = None
 
     def register(self, cls: type[SpecT]) -> type[SpecT]:
@@ -103,21 +107,32 @@ class Registry(Generic[SpecT]):
         self._classes[name] = cls
         return cls
 
+    def lives_in(self, package: str) -> None:
+        """Have the modules of `package` imported as their members are asked for; what they declare, their text says."""
+        self._package = package
+
+    def _modules(self) -> Mapping[str, str]:
+        """The types that are declared in netspec, and their modules."""
+        return declared(self._package).get(self._symbol, {}) if self._package else {}
+
+    def _own(self) -> dict[str, None]:
+        """The types of netspec and those registered by hand, in their order."""
+        return dict.fromkeys((*self._modules(), *self._classes))
+
     def names(self) -> list[str]:
         """All known types, those of other packages too. Raises `InputError` where two packages add the same."""
-        self._ensure()
-        return list(dict.fromkeys((*self._classes, *self._added())))
+        return [*self._own(), *(name for name in self._added() if name not in self._classes)]
 
     def __getitem__(self, name: str) -> type[SpecT]:
         """The class of a type. Raises `InputError` where it is another package's and can't be loaded."""
-        self._ensure()
-        if name not in self._classes and name in self._added():
+        if name not in self._classes and name in self._modules():
+            import_module(self._modules()[name])
+        elif name not in self._classes and name in self._added():
             self._adopt(self._added()[name])
         return self._classes[name]
 
     def __contains__(self, name: object) -> bool:
-        self._ensure()
-        return name in self._classes or name in self._added()
+        return name in self._own() or name in self._added()
 
     def known(self) -> tuple[type[SpecT], ...]:
         """The classes registered so far; for modules that are read while others are being registered."""
@@ -130,14 +145,14 @@ class Registry(Generic[SpecT]):
         """What other packages add, found when it is first asked for and imported when it is used."""
         if self._plugins is None:
             found = plugins(self.group)
-            for name in found.keys() & self._classes.keys():
+            for name in found.keys() & self._own().keys():
                 raise clash(name, "netspec", found[name].package)
             self._plugins = found
         return self._plugins
 
     def _adopt(self, plugin: Plugin) -> None:
         """Register a class of another package. Raises `InputError` where it can't be one of this kind."""
-        own = list(self._classes.values())
+        own = [*(self[name] for name in self._modules()), *self._classes.values()]
         base = next(one for one in own[0].__mro__ if all(issubclass(cls, one) for cls in own)) if own else Spec
         cls: Any = plugin.load()
         tag = getattr(cls, "model_fields", {}).get(self.tag)
@@ -151,21 +166,11 @@ class Registry(Generic[SpecT]):
         if self._classes.setdefault(plugin.name, cls) is not cls:
             raise clash(plugin.name, self._classes[plugin.name].__module__, plugin.package)
 
-    def _ensure(self) -> None:
-        if self._load is not None:
-            load, self._load = self._load, None
-            load()
-
-    def loads_with(self, load: Callable[[], None]) -> None:
-        """Have `load` called before the first look-up: it imports the modules that register classes."""
-        self._load = load
-
     def parse(self, value: Any) -> SpecT:
         """A spec object from `value`: an object already, a mapping with `type`, or the bare name of a type.
 
         A bare name is taken in any of its usual spellings: `GlorotUniform`, `glorot_uniform`.
         """
-        self._ensure()
         if isinstance(value, Spec):
             return value  # type: ignore[return-value]  # built in Python, validated when it was made
         if isinstance(value, str):
@@ -200,9 +205,9 @@ class Registry(Generic[SpecT]):
             raise PydanticCustomError("nested", "{error}", {"error": error, "data": data, "cls": cls}) from None
 
     def _untagged(self, value: dict[str, Any]) -> PydanticCustomError:
-        tagged = next((key for key, item in value.items() if isinstance(item, str) and item in self._classes), None)
+        tagged = next((key for key, item in value.items() if isinstance(item, str) and item in self), None)
         meant = nearest(self.tag, value) or tagged
-        named = next((key for key in value if key in self._classes), None)
+        named = next((key for key in value if key in self), None)
         hint = f"is `{meant}` meant to be `{self.tag}`?" if meant else None
         if named is not None:
             hint = f"write `{{{self.tag}: {named}, …}}`"
@@ -215,8 +220,8 @@ class Registry(Generic[SpecT]):
 
     def spelled(self, name: str) -> str:
         """The type that a bare name means in any of its usual spellings; the name itself where it is none."""
-        self._ensure()
-        found = {known.replace("_", "").lower(): known for known in self._classes}.get(name.replace("_", "").lower())
+        known = {one.replace("_", "").lower(): one for one in self._own()}
+        found = known.get(name.replace("_", "").lower())
         return found or name
 
     def _unknown(self, name: Any, data: dict[str, Any] | None) -> PydanticCustomError:
@@ -230,8 +235,8 @@ class Registry(Generic[SpecT]):
             got=describe(name),
             hint=hint,
         )
-        if data is not None and meant is not None and meant.name in self._classes:
-            cls = self._classes[meant.name]
+        if data is not None and meant is not None and meant.name in self._own():
+            cls = self[str(meant.name)]
             try:
                 cls.model_validate({**data, self.tag: meant.name})
             except ValidationError as error:

@@ -6,17 +6,7 @@ and the docs.
 
 from __future__ import annotations
 
-from importlib import import_module
-from pkgutil import walk_packages
-
 from netspec.schema.kinds import SCHEDULES, SOLVERS
 
-
-def load_all() -> None:
-    """Import every module of this package, so that all of its classes are registered."""
-    for module in walk_packages(__path__, f"{__name__}."):
-        import_module(module.name)
-
-
 for _registry in (SOLVERS, SCHEDULES):
-    _registry.loads_with(load_all)
+    _registry.lives_in(__name__)

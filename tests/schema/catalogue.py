@@ -156,14 +156,14 @@ MEMBERS: dict[Any, tuple[type[Spec], ...]] = {
 @contextmanager
 def stand_ins() -> Iterator[None]:
     """The registries hold the stand-ins alone; what they held before comes back afterwards."""
-    before = [(registry, registry._classes, registry._load, registry._plugins) for registry in REGISTRIES.values()]
+    before = [(registry, registry._classes, registry._package, registry._plugins) for registry in REGISTRIES.values()]
     try:
         for registry in REGISTRIES.values():
-            registry._classes, registry._load, registry._plugins = {}, None, {}
+            registry._classes, registry._package, registry._plugins = {}, None, {}
         for registry, classes in MEMBERS.items():
             for cls in classes:
                 registry.register(cls)
         yield
     finally:
-        for registry, classes_before, load, plugins in before:
-            registry._classes, registry._load, registry._plugins = classes_before, load, plugins
+        for registry, classes_before, package, plugins in before:
+            registry._classes, registry._package, registry._plugins = classes_before, package, plugins
