@@ -10,6 +10,7 @@ from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
+from netspec.layers.states import StateInfo
 from netspec.passes.base import run_passes
 from netspec.passes.sink import SinkClamps
 from netspec.schema.net import NetSpec
@@ -38,10 +39,16 @@ def _forward(spec: NetSpec, built: Built) -> Graph:
     return run_passes(Graph(losses(built), built.builder.updates), FORWARD_PASSES)
 
 
+def _start(forward: Graph, name: str, info: StateInfo) -> Value:
+    """What a training step moves a parameter on from: what its layer made of it, or the parameter as it is."""
+    return forward.updates.get(name, info.value)
+
+
 def gradients_graph(spec: NetSpec, built: Built) -> Graph:
-    """Losses, and the gradient of their sum by each trained parameter."""
-    made = _forward(spec, built).outputs
-    trained = {name: info.value for name, info in built.builder.states.items() if info.trainable}
+    """Losses, and the gradient of their sum by each trained parameter, as a training step starts from it."""
+    forward = _forward(spec, built)
+    made = forward.outputs
+    trained = {name: _start(forward, name, info) for name, info in built.builder.states.items() if info.trainable}
     found = gradients(made[LOSS], list(trained.values()))
     return Graph({**made, **{f"gradient/{name}": one for name, one in zip(trained, found, strict=True)}})
 
@@ -57,17 +64,18 @@ def train_graph(spec: NetSpec, built: Built, solver: SolverSpec, dtype: DType) -
         message = f"there is nothing to train: {'every layer is frozen' if frozen else 'no layer has parameters'}"
         raise SpecError(Problem(message, spec.where("layers"), "layers", hint=hint))
     loss = forward.outputs[LOSS]
-    found = gradients(loss, [info.value for info in trained.values()])
+    starts = [_start(forward, name, info) for name, info in trained.items()]
+    found = gradients(loss, starts)
     params = [
         Param(
             name,
-            info.value,
+            start,
             gradient,
             info.learning_rate_multiplier,
             info.weight_decay_multiplier,
             info.constraint.project if info.constraint is not None else None,
         )
-        for (name, info), gradient in zip(trained.items(), found, strict=True)
+        for (name, info), start, gradient in zip(trained.items(), starts, found, strict=True)
     ]
     scalar = TensorType((), dtype)
     rate, step = built.builder.input(LEARNING_RATE, scalar), built.builder.input(STEP, scalar)

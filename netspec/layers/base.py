@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 from zlib import crc32
 
 from pydantic import BeforeValidator, Field
@@ -26,6 +26,10 @@ from netspec.schema.spec import describe, problem
 
 MAX_BYTES = 2**47
 """Bytes of one array: more have no addresses in a process on today's 64-bit machines."""
+
+
+Revision: TypeAlias = Callable[[str, Value], Value]
+"""What a layer makes of a parameter of the layer in its field: (name, parameter) → what that layer computes with."""
 
 
 @dataclass
@@ -51,6 +55,7 @@ class Builder:
     _layer: LayerFields | None = None
     _within: tuple[tuple[str, LayerFields | None], ...] = ()
     _steps: int = 1
+    _revising: tuple[Revision, tuple[tuple[str, LayerFields | None], ...]] | None = None
     _name: str = ""
     _streams: int = 0
 
@@ -86,13 +91,16 @@ class Builder:
         *,
         masks: Sequence[Value | None] | None = None,
         steps: int = 1,
+        parameters: Revision | None = None,
     ) -> Iterator[None]:
         """Inside, what is made belongs to a part of the layer being built, whose parameters are called `NAME/…`.
 
         Where the part is a layer itself, errors are told at its place. `masks` are those of its inputs, if not those of
-        the layer around it; it has `steps` times as many samples.
+        the layer around it; it has `steps` times as many samples. It computes with what `parameters` makes of each of
+        its parameters (not of those of layers in its fields); states made by that belong to the layer around it.
         """
-        before, scope = (self._within, self.masks, self._steps), current_scope()
+        before, scope = (self._within, self.masks, self._steps, self._revising), current_scope()
+        self._revising = None if parameters is None else (parameters, self._within)
         self._within, self._steps = (*self._within, (name, layer)), self._steps * steps
         self.masks = self.masks if masks is None else tuple(masks)
         if layer is not None:
@@ -102,7 +110,7 @@ class Builder:
             with in_scope(scope):
                 yield
         finally:
-            self._within, self.masks, self._steps = before
+            self._within, self.masks, self._steps, self._revising = before
 
     def _owner(self) -> str:
         """The layer in the net whose states are made now."""
@@ -135,6 +143,11 @@ class Builder:
         The loss grows by the penalty; after each step the parameter is projected on what the constraint allows.
         """
         made = self._state(name, shape, initial, "parameter", constraint)
+        if self._revising is not None:
+            (revised, around), inside = self._revising, self._within
+            self._within, self._revising = around, None
+            made = revised(name, made)
+            self._within, self._revising = inside, (revised, around)
         if penalty is not None and self.learning and not (self._layer and self._layer.share):
             self.penalties.append(penalty.penalty(made))
         return made
@@ -190,9 +203,14 @@ class Builder:
         return self.masks[index] if index < len(self.masks) else None
 
     def update(self, state: Value, new: Value) -> None:
-        """Give `state` the value `new` after each training step."""
+        """Give `state` the value `new` in each training step; a parameter that is trained moves on from there."""
         assert isinstance(state.op, State)
         self.updates[state.op.label] = new
+
+    def trains(self, state: Value) -> bool:
+        """Whether training moves `state`: it is a parameter, and not frozen."""
+        assert isinstance(state.op, State)
+        return self.training and self.states[state.op.label].trainable
 
     def latest(self, state: Value) -> Value:
         """The value of `state` that an update starts from: the last one given, where layers share the state."""
@@ -317,6 +335,11 @@ class LayerSpec(LayerFields):
     def mask(self, net: Builder, *inputs: Value) -> Value | tuple[Value | None, ...] | None:
         """The mask of the first output, or of several, from `net.masks` and the inputs; None: all places count."""
         return net.mask() if self.passes_mask else None
+
+    def kernel_matrix(self, kernel: Value) -> Value:
+        """The layer's kernel, or table, as a matrix with a column for each place along Keras's last axis of it."""
+        columns = kernel.shape[-1]
+        return reshape_to(kernel, (kernel.type.size // columns, columns))
 
     def build(self, net: Builder, *inputs: Any, **_: Any) -> Value | tuple[Value, ...]:
         """The layer's output from its inputs, as graph values. The signature says how many inputs it takes.

@@ -12,6 +12,7 @@ from pydantic import model_validator
 from netspec.graph.onnx_map import GRADIENT, OnnxForm, OnnxMap, integer, ints, pads
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.reduce import along, reshape_to
+from netspec.graph.ops.shape import Transpose
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.activations import Activation, activate
@@ -177,6 +178,11 @@ class Convolving(LayerSpec):
         window = Window.of(x.shape[2:], self.kernel_size, self.strides, self.padding, self.dilation_rate)
         window.out(x.shape[2:])
         return window
+
+    def kernel_matrix(self, kernel: Value) -> Value:
+        """kernel: (channels, …) → (…, channels): Keras's last axis is the first here."""
+        first, *rest = kernel.shape
+        return Transpose((1, 0))(reshape_to(kernel, (first, prod(rest))))
 
     def finished(self, net: Builder, y: Value) -> Value:
         """`y` (N, channels, …) with its bias, and through the activation function."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import ClassVar, Literal
 
+from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, PositiveInt, Sample
 from netspec.layers.constraints import Constraint
@@ -39,6 +42,13 @@ class Depthwise(Convolving):
 
 class DepthwiseConvolution(Depthwise):
     """Base of DepthwiseConv1D and DepthwiseConv2D."""
+
+    def kernel_matrix(self, kernel: Value) -> Value:
+        """kernel: (C · depth_multiplier, 1, …) → (C · …, depth_multiplier)."""
+        each, window = self.depth_multiplier, prod(kernel.shape[2:])
+        channels = kernel.shape[0] // each
+        apart = Transpose((0, 2, 1))(reshape_to(kernel, (channels, each, window)))
+        return reshape_to(apart, (channels * window, each))
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C · depth_multiplier, …)."""

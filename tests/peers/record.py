@@ -45,6 +45,8 @@ OPERANDS = dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), ("query"
 
 PARTS = ("layer", "backward_layer", "cell", "cells")
 """Fields that hold layers or cells, whose weights come in the order in which they do here."""
+TOLD = ("BatchNormalization", "Dropout", "SpectralNormalization")
+"""Layers that are told whether they are in training."""
 INITIAL_STATE = ("SimpleRNN", "LSTM", "GRU", "RNN", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
 """Layers to which further inputs are first states, which Keras takes by name."""
 
@@ -104,11 +106,11 @@ def function(fields: dict[str, Any]) -> Any:
 
 def is_kernel(case: Case, name: str) -> bool:
     """Whether a weight is a kernel of a convolution."""
-    return ("Conv" in case.type or "/conv" in name) and name.endswith("kernel")
+    return ("Conv" in case.type or re.search(r"/\w*conv", name) is not None) and name.endswith("kernel")
 
 
 def is_depthwise(case: Case, name: str) -> bool:
-    return name == "sample/depthwise_kernel" or (case.type.startswith("Depthwise") and name == "sample/kernel")
+    return "/depthwise_" in name or (case.type.startswith("Depthwise") and name == "sample/kernel")
 
 
 def to_keras(case: Case, name: str, value: np.ndarray) -> np.ndarray:
@@ -156,6 +158,8 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         raise Unlike("other random numbers")
     if case.type == "Masking" and len(case.sample.shapes) > 1:
         raise Unlike("Keras has no layer that gives its input another mask")
+    if case.type == "SpectralNormalization" and case.sample.dtypes[0].startswith("int"):
+        raise Unlike("what comes out is rounded to whole numbers, because what comes in are some")
     if case.type == "Activation" and "axis" in fields:
         raise Unlike("an activation over another axis than the last")
     if case.type == "Activation" and "sparsemax" in str(fields["activation"]):
@@ -205,7 +209,7 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         weights = {name: by_path[name.removeprefix("sample/")] for name in one.builder.states}
     for name, weight in weights.items():
         weight.assign(to_keras(case, name, one.feeds[name]))
-    arguments |= {"training": training} if case.type in ("BatchNormalization", "Dropout") else {}
+    arguments |= {"training": training} if case.type in TOLD else {}
     for index, x in enumerate(operands):
         if f"mask{index}" in one.feeds:
             import_module("keras.src.backend").set_keras_mask(
@@ -226,7 +230,7 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         if weight.value.grad is not None:
             found[f"gradient/{name}"] = from_keras(case, name, weight.value.grad.numpy())
         if name in one.builder.updates:
-            found[f"update/{name}"] = weight.value.detach().numpy()
+            found[f"update/{name}"] = from_keras(case, name, weight.value.detach().numpy())
     return found
 
 
