@@ -95,7 +95,7 @@ class _Writer:
         if isinstance(value, Spec):
             self.spec(value, below, place, comment)
         elif isinstance(value, Mapping):
-            for key, item in value.items():
+            for key, item in ((str(key), item) for key, item in value.items()):  # a document's keys are texts
                 at = raw.value_at[key] if isinstance(raw, Map) and key in raw else None
                 self._inside(f"{_text(key)}:", item, raw[key] if at is not None else None, below, (at, place, comment))
         else:
