@@ -69,8 +69,9 @@ class Bidirectional(WrapperSpec):
 
     Inputs (N, T, features) and, where they are not 0, the first states of both, output (N, 2 · units), or
     (N, T, 2 · units) with `return_sequences`, both outputs of a step in its place; units instead of 2 · units where
-    they are not concatenated. Steps that a mask leaves out get zeros. With `return_state` the states of both in the
-    end come after, `NAME.forward_state_h` and so on. Schuster and Paliwal 1997.
+    they are not concatenated. Images are concatenated along their channels. Steps that a mask leaves out get zeros.
+    With `return_state` the states of both in the end come after, `NAME.forward_state_h` and so on. Schuster and
+    Paliwal 1997.
     """
 
     type: Literal["Bidirectional"] = "Bidirectional"
@@ -164,8 +165,8 @@ class Bidirectional(WrapperSpec):
         return made if len(made) > 1 else made[0]
 
     def _merged(self, y: Value, back: Value) -> Value:
-        if self.merge_mode == "concat":
-            return Concat(len(y.shape) - 1)(y, back)
+        if self.merge_mode == "concat":  # along units or channels, also of images
+            return Concat(2 if self._both()[0].return_sequences else 1)(y, back)
         made: Value = reduce(mul if self.merge_mode == "mul" else add, [y, back])
         return made * 0.5 if self.merge_mode == "ave" else made
 

@@ -39,6 +39,16 @@ def test_bidirectional_hands_states_of_both_out_and_takes_them_in():
     assert both.output_names() == ("forward", "backward", *states)
 
 
+@pytest.mark.parametrize("steps", [False, True])
+def test_images_of_both_ways_are_concatenated_along_their_channels(steps: bool):
+    films = RANDOM.normal(size=(2, 3, 2, 4, 4))
+    inner = {"type": "ConvLSTM2D", "filters": 3, "kernel_size": 2, "padding": "same", "return_sequences": steps}
+    both = layer({"type": "Bidirectional", "layer": inner}, films).y
+    apart = layer({"type": "Bidirectional", "layer": inner, "merge_mode": None}, films).all
+    assert both.shape == ((2, 3, 6, 4, 4) if steps else (2, 6, 4, 4))
+    np.testing.assert_array_equal(both, np.concatenate(apart, axis=2 if steps else 1))
+
+
 def test_steps_that_do_not_count_are_passed_over_both_ways():
     counts = np.array([[1, 1, 0, 1], [0, 1, 1, 0]], bool)
     fields = {"type": "Bidirectional", "layer": {"type": "LSTM", "units": 2}}
