@@ -65,7 +65,8 @@ class Reduction(LayerSpec):
         """x: (N, …) → (N, rest…)."""
         need(len(x.shape) >= 2, "the input has no axes besides the batch", expected="(batch, …)", got=x.type)
         given = range(1, len(x.shape)) if self.axes is None else self.axes
-        axes = tuple(sorted({sample_axis(x, axis, "to reduce") for axis in given}))
+        axes = tuple(sorted(sample_axis(x, axis, "to reduce") for axis in given))
+        need(len(set(axes)) == len(axes), "an axis is given twice", expected="different axes", got=list(given))
         kind, prepared = _OPERATIONS[self.operation]
         y = kind(axes, self.keepdims)(prepared(net.floating(x)))
         return y if len(y.shape) > 1 else reduce.reshape_to(y, (*y.shape, 1))
