@@ -117,11 +117,31 @@ _LAYERS = {
         TripletMarginLoss: !a loss goes under `losses`: Triplet
     """,
     "Keras's other": """
+        Convolution1D: Conv1D
         Convolution2D: Conv2D
+        Convolution3D: Conv3D
+        Convolution1DTranspose: Conv1DTranspose
+        Convolution2DTranspose: Conv2DTranspose
+        Convolution3DTranspose: Conv3DTranspose
+        SeparableConvolution1D: SeparableConv1D
+        SeparableConvolution2D: SeparableConv2D
+        MaxPool1D: MaxPooling1D
         MaxPool2D: MaxPooling2D
+        MaxPool3D: MaxPooling3D
+        AvgPool1D: AveragePooling1D
         AvgPool2D: AveragePooling2D
+        AvgPool3D: AveragePooling3D
+        GlobalMaxPool1D: GlobalMaxPooling1D
+        GlobalMaxPool2D: GlobalMaxPooling2D
+        GlobalMaxPool3D: GlobalMaxPooling3D
+        GlobalAvgPool1D: GlobalAveragePooling1D
         GlobalAvgPool2D: GlobalAveragePooling2D
+        GlobalAvgPool3D: GlobalAveragePooling3D
         InputLayer: !the net's inputs are declared under `inputs`
+    """,
+    "Keras": """
+        Rescaling: Power | with `scale` and `shift`; data may pass the transform Rescaling instead
+        Lambda: Expression | with a formula in `expr`; no code stands in a spec
     """,
 }
 _LOSSES = {
