@@ -100,7 +100,7 @@ def unless(label: Value, ignored: int | None) -> tuple[Value, Value | None]:
 
 
 def _class_weight(value: Any) -> Any:
-    """{class: weight} from that, whose keys may be texts, or from the weights of all classes in turn."""
+    """{class: weight}, whose keys may be texts, or the weights of all classes in turn."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else None
     if pairs is None:
         raise problem("not weights of classes", expected="`{class: weight}`, or a list", got=describe(value))
@@ -112,11 +112,11 @@ def _class_weight(value: Any) -> Any:
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or weight < 0:
             raise problem("not a weight", field=str(name), expected="a number of 0 or more", got=describe(weight))
         found[number] = float(weight)
-    return found
+    return found if isinstance(value, dict) else tuple(found.values())
 
 
 ClassWeight = Annotated[
-    dict[int, float],
+    dict[int, float] | tuple[float, ...],
     BeforeValidator(_class_weight, json_schema_input_type=dict[str, float] | list[float]),
 ]
 """How much the samples of each class count."""
@@ -145,7 +145,16 @@ class ClassWeighted(Spec):
         import numpy as np
 
         table = np.ones(count, str(net.dtype))
-        for number, weight in (self.class_weight or {}).items():
+        given = self.class_weight or {}
+        if isinstance(given, tuple):
+            need(
+                len(given) == count,
+                f"`class_weight` has {len(given)} weights for {count} classes",
+                expected="a number for each class, or `{class: weight}` for some",
+                got=list(given),
+            )
+            given = dict(enumerate(given))
+        for number, weight in given.items():
             need(
                 number < count,
                 f"`class_weight` has a class {number}",

@@ -236,7 +236,7 @@ def test_focal_losses_of_scores_far_out_are_finite_and_so_are_their_gradients():
         ("MeanSquaredError", np.ones(3), "the weights do not fit"),
         ("MeanSquaredError", np.ones((4, 3, 2)), "the weights do not fit"),
         ({"type": "SparseCategoricalCrossentropy", "class_weight": {3: 1.0}}, None, "`class_weight` has a class 3"),
-        ({"type": "BinaryCrossentropy", "class_weight": [1.0, 1.0, 1.0]}, None, "`class_weight` has a class 2"),
+        ({"type": "BinaryCrossentropy", "class_weight": [1.0, 1.0, 1.0]}, None, "has 3 weights for 2 classes"),
     ],
 )  # fmt: skip
 def test_says_which_weights_do_not_fit(fields, weight, message):
