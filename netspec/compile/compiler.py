@@ -34,6 +34,8 @@ class Purpose(StrEnum):
     """Losses and gradients in the training form; no state changes."""
     TEST = "test"
     """Losses and totals of the metrics, in the inference form."""
+    ADAPT = "adapt"
+    """What layers want to know of a batch before training (`Builder.adapt`), in the inference form."""
     PREDICT = "predict"
     """The net's outputs, in the inference form."""
 
@@ -71,6 +73,8 @@ class Compiler:
         self.info: dict[str, StateInfo] = dict(form.builder.states)
         self.metrics = {name: metric for name, (metric, _) in form.metrics.items()}
         self.domains: dict[str, Domain] = form.builder.domains
+        self.adapts = bool(form.builder.adapted)
+        """Whether layers want states adapted to the training data."""
         if solver is not None:
             self.graph(Purpose.TRAIN, 1)
         self.states = States({name: info.value.type for name, info in self.info.items()}, self.device)
@@ -124,7 +128,10 @@ class _Form:
     def built(self) -> Built:
         """The net as graph values."""
         purpose, compiler = self._purpose, self._compiler
-        training, judged = purpose in (Purpose.TRAIN, Purpose.GRADIENTS), purpose is not Purpose.PREDICT
+        training, judged = (
+            purpose in (Purpose.TRAIN, Purpose.GRADIENTS),
+            purpose not in (Purpose.PREDICT, Purpose.ADAPT),
+        )
         return build(compiler.spec, self._batch_size, training=training, dtype=compiler.dtype, judged=judged)
 
     @cached_property
@@ -143,6 +150,12 @@ class _Form:
                     for index, value in enumerate(values)
                 }
                 return Graph({**losses(built), **totals})
+            case Purpose.ADAPT:
+                return Graph({
+                    f"{name}/{index}": value
+                    for name, one in built.builder.adapted.items()
+                    for index, value in enumerate(one.results)
+                })  # fmt: skip
         return Graph(built.outputs, named=built.values)
 
     def _train_graph(self) -> Graph:

@@ -20,7 +20,7 @@ from netspec.graph.ops.source import Input, State
 from netspec.graph.ops.special import NormalQuantile
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, ShapeMismatch, Value, current_scope, in_scope
-from netspec.layers.states import ConstraintSpec, Domain, Initial, RegularizerSpec, StateInfo
+from netspec.layers.states import Adapted, ConstraintSpec, Domain, Initial, RegularizerSpec, StateInfo, Totals
 from netspec.schema.kinds import LayerFields, LossFields, MetricFields
 from netspec.schema.spec import describe, problem
 
@@ -45,6 +45,8 @@ class Builder:
     updates: dict[str, Value] = field(default_factory=dict)
     penalties: list[Value] = field(default_factory=list)
     domains: dict[str, Domain] = field(default_factory=dict)
+    adapted: dict[str, Adapted] = field(default_factory=dict)
+    """By the layer that wants it, in the order in which layers are built."""
     inputs: dict[str, Value] = field(default_factory=dict)
     inner: list[tuple[str, LayerFields]] = field(default_factory=list)
     """Layers in fields of layers, and what the names of their states begin with."""
@@ -192,6 +194,14 @@ class Builder:
         trainable = role == "parameter" and all(one.trainable for one, _ in owners) and rate > 0
         self.states[full] = StateInfo(value, initial, role, trainable, rate, decay, constraint)
         return value
+
+    def adapt(self, states: Sequence[Value], results: Sequence[Value], totals: Callable[..., Totals]) -> None:
+        """Let one pass over the training data give `states` their values: see `Adapted`.
+
+        Of layers that share them the owner, which comes first, says which.
+        """
+        names = tuple(state.op.label for state in states if isinstance(state.op, State))
+        self.adapted.setdefault(self._full("").rstrip("/"), Adapted(names, tuple(results), totals))
 
     def penalize_activity(self, penalty: RegularizerSpec, *outputs: Value) -> None:
         """In training add the penalty on each output, divided by the number of samples."""

@@ -1,15 +1,21 @@
-"""Normalization by known means and variances: of the data as it comes, written in the spec."""
+"""Normalization by means and variances that do not move: written in the spec, or found in the training data."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
+from netspec.graph.ops.elementwise import Maximum, elementwise
+from netspec.graph.ops.functions import Sqrt
+from netspec.graph.ops.reduce import ReduceMean, ReduceSum, reshape_to
 from netspec.graph.ops.source import constant
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.states import Constant, Totals
 from netspec.schema.kinds import LAYERS, LayerFields
 from netspec.schema.spec import describe, problem
 
@@ -29,12 +35,40 @@ Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers, json_schema_inp
 """One number for all, or a list of one for each."""
 
 
+@dataclass(frozen=True)
+class Moments(Totals):
+    """Count, means and sums of squared distances from them, in float64: two sets merge without a loss of digits.
+
+    Chan, Golub and LeVeque 1979, Updating formulae and a pairwise algorithm for computing sample variances.
+    """
+
+    count: int
+    mean: Any
+    squares: Any
+
+    @classmethod
+    def of(cls, count: int, mean: Any, squares: Any) -> Moments:
+        """Those of one batch, from arrays of any precision."""
+        return cls(count, mean.astype("float64"), squares.astype("float64"))
+
+    def merged(self, other: Moments) -> Moments:
+        """Those of both sets together."""
+        count, away = self.count + other.count, other.mean - self.mean
+        mean = self.mean + away * (other.count / count)
+        return Moments(count, mean, self.squares + other.squares + away**2 * (self.count * other.count / count))
+
+    def values(self) -> tuple[Any, Any]:
+        """Mean and variance."""
+        return self.mean, self.squares / self.count
+
+
 @LAYERS.register
 class Normalization(LayerSpec):
     """Shift and scale each channel by a mean and a variance that are known: y = (x - mean) / √variance.
 
-    Input (N, C, …), output the same, in training and in inference alike; nothing is learned. So the net takes the data
-    as it is, wherever it runs. (Keras's layer can also find mean and variance itself, by `adapt`.)
+    Input (N, C, …), output the same, in training and in inference alike. So the net takes the data as it is, wherever
+    it runs. Where `mean` and `variance` are left out they are those of what the layer reads, over one pass of the
+    training data before the first step (Keras's `adapt`), and kept with the weights; before that they are 0 and 1.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = LayerFields.foreign_fields | {
@@ -47,10 +81,10 @@ class Normalization(LayerSpec):
     axis: int | None = 1
     """the axis of the channels; null: all numbers are alike. Keras's default, -1, is the same axis in channels-last
     data"""
-    mean: Numbers
-    """a number, or one for each channel"""
-    variance: Numbers
-    """a number, or one for each channel"""
+    mean: Numbers | None = None
+    """a number, or one for each channel; default: that of the training data"""
+    variance: Numbers | None = None
+    """a number, or one for each channel; default: that of the training data"""
     invert: bool = False
     """true: the way back, y = x · √variance + mean"""
 
@@ -58,11 +92,18 @@ class Normalization(LayerSpec):
         Sample.of((2, 3, 4), mean=[0.5, -1.0, 2.0], variance=[1.0, 4.0, 0.25]),
         Sample.of((2, 4), axis=None, mean=0.5, variance=2.0, invert=True),
         Sample.of((2, 2, 3), axis=-1, mean=[1.0, 0.0, -1.0], variance=[1.0, 2.0, 3.0]),
+        Sample.of((3, 2, 3)),
     )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if min(self.variance) < 0:
+        if (self.mean is None) != (self.variance is None):
+            missing = "mean" if self.mean is None else "variance"
+            raise problem(
+                "mean and variance are given together, or both are found in the training data",
+                field="variance" if self.mean is None else "mean", expected=f"`{missing}: …` beside it",
+            )  # fmt: skip
+        if self.variance is not None and min(self.variance) < 0:
             raise problem(
                 "a variance is negative", field="variance", expected="0 or more", got=f"{min(self.variance):g}"
             )
@@ -70,23 +111,45 @@ class Normalization(LayerSpec):
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C, …)."""
-        import numpy as np
-
         axis = None if self.axis is None else sample_axis(x, self.axis, "of channels")
         x = net.floating(x)
         size = 1 if axis is None else x.shape[axis]
-        for name, numbers in (("mean", self.mean), ("variance", self.variance)):
+
+        def spread(numbers: Value) -> Value:
+            return reshape_to(numbers, () if axis is None else (size, *(1 for _ in x.shape[axis + 1 :])))
+
+        if self.mean is None or self.variance is None:
+            mean, deviation = self._found(net, x, axis, size)
+        else:
+            mean, deviation = self._given(x, axis, size, self.mean, self.variance)
+        if self.invert:
+            return x * spread(deviation) + spread(mean)
+        return (x - spread(mean)) * spread(1.0 / deviation)
+
+    def _found(self, net: Builder, x: Value, axis: int | None, size: int) -> tuple[Value, Value]:
+        """Mean and deviation (size,) as states, and what of a batch they are found by."""
+        mean = net.statistic("mean", (size,), Constant(0.0))
+        variance = net.statistic("variance", (size,), Constant(1.0))
+        over = tuple(one for one in range(len(x.shape)) if one != axis)
+        center = ReduceMean(over, keepdims=True)(x)
+        apart = x - center
+        own, squares = (reshape_to(one, (size,)) for one in (center, ReduceSum(over)(apart * apart)))
+        net.adapt((mean, variance), (own, squares), partial(Moments.of, x.type.size // size))
+        return mean, elementwise(Maximum(), Sqrt()(variance), LEAST)
+
+    def _given(
+        self, x: Value, axis: int | None, size: int, mean: tuple[float, ...], variance: tuple[float, ...]
+    ) -> tuple[Value, Value]:
+        """Mean and deviation (size,) as they are written."""
+        import numpy as np
+
+        for name, numbers in (("mean", mean), ("variance", variance)):
             need(
                 len(numbers) in (1, size), f"`{name}` does not have a number for each channel",
                 expected=f"{size} numbers, or one" if axis is not None else "one number: `axis` is null",
                 got=f"{len(numbers)} numbers",
             )  # fmt: skip
-
-        def spread(numbers: Any) -> Value:
-            wide = np.broadcast_to(np.asarray(numbers, str(x.dtype)), size)
-            return constant(wide if axis is None else wide.reshape(-1, *(1 for _ in x.shape[axis + 1 :])))
-
-        deviation = np.maximum(np.sqrt(self.variance), LEAST)
-        if self.invert:
-            return x * spread(deviation) + spread(self.mean)
-        return (x - spread(self.mean)) * spread(1 / deviation)
+        deviation = np.maximum(np.sqrt(variance), LEAST)
+        both = (np.broadcast_to(np.asarray(one, str(x.dtype)), size) for one in (mean, deviation))
+        center, width = map(constant, both)
+        return center, width

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from netspec.graph.value import Value
 
@@ -45,6 +46,30 @@ class StateInfo:
     learning_rate_multiplier: float = 1.0
     weight_decay_multiplier: float = 1.0
     constraint: ConstraintSpec | None = None
+
+
+class Totals(Protocol):
+    """What is known of the samples seen so far, in NumPy; its size does not depend on how many they are."""
+
+    def merged(self, other: Self) -> Self:
+        """That of both sets of samples together."""
+        ...
+
+    def values(self) -> Sequence[Any]:
+        """The states' values, in the order of `Adapted.states`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """States that one pass over the training data gives their values, before the first step."""
+
+    states: tuple[str, ...]
+    """Their names in the net."""
+    results: tuple[Value, ...]
+    """What is computed of each batch, in the inference form."""
+    totals: Callable[..., Totals]
+    """Makes totals of the arrays of these results."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from netspec.errors import Problem
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
+from netspec.train.adapting import adapt
 from netspec.train.run import open_training_loader, trainer
 from netspec.train.transfer import init_from
 
@@ -70,9 +71,10 @@ def _on_few(spec: TrainSpec, samples: int) -> TrainSpec:
 def _losses(spec: TrainSpec, steps: int, device: str) -> list[float]:
     """The training losses of the first steps; infinite from the first one that is not finite."""
     compiler = trainer(spec, device)
-    init_from(spec, compiler)
+    taken = init_from(spec, compiler)
     losses: list[float] = []
     with open_training_loader(spec, compiler) as loader:
+        adapt(compiler, loader, taken.coverage.arrays if taken is not None else ())
         for batch in loader:
             try:
                 losses.append(_step(spec, compiler, batch, len(losses), steps))

@@ -18,6 +18,7 @@ from netspec.schema.load import Overrides, Source, load_train
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
+from netspec.train.adapting import adapt
 from netspec.train.arguments import device_of
 from netspec.train.environment import threads, versions
 from netspec.train.evaluation import Evaluation, open_test_loader, wanted_inputs
@@ -88,7 +89,10 @@ def run(
         folder = stack.enter_context(open_run_dir(spec.name or spec.net.name, given, resume=resume))
         begun = restore(folder, spec, compiler, loader) if resume else Begun(Progress())
         taken = init_from(spec, compiler) if begun.progress.step == 0 else None
-        warnings = begun.warnings + (_fine_tune(compiler, weights) if weights is not None else [])
+        loaded = load_weights(compiler, weights, partial=True).loaded if weights is not None else []
+        warnings = begun.warnings + (_fresh(compiler, loaded, weights) if weights is not None else [])
+        known = {*loaded, *(taken.coverage.arrays if taken is not None else ())}
+        adapted = adapt(compiler, loader, known) if begun.progress.step == 0 else []
         folder.write_spec(resolved_yaml(spec))
         log = stack.enter_context(LogFiles(folder.folder))
         everyone: list[Listener] = [log, *listeners]
@@ -99,6 +103,8 @@ def run(
             tell(everyone, "warning", message=message)
         if taken is not None:
             tell(everyone, "init_from", **taken.as_json())
+        if adapted:
+            tell(everyone, "note", message=f"found in the training data: {', '.join(adapted)}")
         tell(everyone, "start", **_facts(spec, compiler, loader, folder, loop))
         try:
             if resume and not begun.other_test and loop.nothing_left():
@@ -128,7 +134,7 @@ def trainer(spec: TrainSpec, device: str) -> Compiler:
 
 def open_training_loader(spec: TrainSpec, compiler: Compiler) -> Loader:
     """The loader of the training data, with what the net's programs read."""
-    wanted = wanted_inputs(compiler, [Purpose.TRAIN])
+    wanted = wanted_inputs(compiler, [Purpose.TRAIN, *([Purpose.ADAPT] if compiler.adapts else [])])
     return open_loader(
         spec.data.train, seed=spec.train.seed, wanted=wanted, ranges=ranges(compiler), known=spec.net.inputs
     )
@@ -156,7 +162,6 @@ def _own_run(source: object) -> Path | None:
     return run_of(Path(source)) if isinstance(source, (str, PathLike)) else None
 
 
-def _fine_tune(compiler: Compiler, weights: str | Path) -> list[str]:
-    loaded = load_weights(compiler, weights, partial=True).loaded
+def _fresh(compiler: Compiler, loaded: list[str], weights: str | Path) -> list[str]:
     fresh = sorted(set(compiler.names("parameter", "statistic")) - set(loaded))
     return [f"{len(loaded)} arrays taken from {weights}; start fresh: {', '.join(fresh)}"] if fresh else []

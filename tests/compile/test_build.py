@@ -203,7 +203,8 @@ def test_every_value_has_the_precision_asked_for(tmp_path: Path) -> None:
         floats = {value.dtype for node in compiler.graph(purpose, 2).nodes() for value in node.outputs} - {
             DType.BOOL, DType.INT32, DType.INT64,
         }  # fmt: skip
-        assert floats == {DType.FLOAT64}
+        nothing = purpose is Purpose.ADAPT  # this net has no layer to be adapted
+        assert floats == (set() if nothing else {DType.FLOAT64})
     results = compiler.program(Purpose.TRAIN, 2)(batch(compiler, 2))
     assert results[LOSS].dtype == np.float64
     assert all(compiler.states[name].dtype == np.float64 for name in compiler.info)

@@ -209,6 +209,8 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         weights = {name: by_path[name.removeprefix("sample/")] for name in one.builder.states}
     for name, weight in weights.items():
         weight.assign(to_keras(case, name, one.feeds[name]))
+    if hasattr(made, "finalize_state"):  # what is to be adapted is put to use
+        made.finalize_state()
     arguments |= {"training": training} if case.type in TOLD else {}
     for index, x in enumerate(operands):
         if f"mask{index}" in one.feeds:
