@@ -13,6 +13,8 @@ import netspec
 from netspec.errors import InputError
 from netspec.exchange.hdf5 import read_weights
 from netspec.layers.fixed_normalization import Moments
+from netspec.schema.load import load_train
+from netspec.train.expected import run_expectations
 
 Make = Callable[..., dict[str, Any]]
 
@@ -83,3 +85,20 @@ def test_moments_merge_without_a_loss_of_digits() -> None:
     for got, expected in zip(whole.values(), (data.mean(0), data.var(0)), strict=True):
         # A mean of 1e6 is rounded by 1e-10, and with it the distances from it, which are about 1.
         np.testing.assert_allclose(got, expected, rtol=1e-9)
+
+
+def test_what_is_expected_of_the_first_loss_is_of_adapted_layers(spec: Make, points: Path) -> None:
+    training = spec(max_steps=1)
+    scaled, weighed = {"name": "scaled", "type": "Normalization"}, {"name": "weighed", "type": "Scale"}  # which is by 1
+    net = {
+        "netspec": 1,
+        "inputs": {"x": {"shape": [6]}},
+        "layers": [scaled, weighed],
+        "losses": [{"type": "MeanSquaredError", "from": ["weighed", "x"]}],
+    }
+    splits = {"train": {**training["data"]["train"], "batch_size": 230}}
+    data = np.load(points / "train.npz")["x"].astype(float)
+    loss = float(np.mean(((data - data.mean(0)) / data.std(0) - data) ** 2))
+    expect = {"first_loss": {"value": loss, "within": 1e-4}}
+    (found,) = run_expectations(load_train({**training, "net": net, "data": splits, "expect": expect}))
+    assert found.problem is None, found.told
