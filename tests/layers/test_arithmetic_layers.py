@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from netspec.graph.value import ShapeMismatch
 from tests.layers.apply import layer
 
 X = np.random.default_rng(11).uniform(0.2, 2.0, (2, 3, 4))
@@ -81,6 +82,20 @@ def test_gradient_of_a_product_is_right_where_factors_are_zero() -> None:
     (dx,) = one.gradient(np.ones((3, 1)))
     np.testing.assert_allclose(dx, others)
     assert not np.isnan(dx).any()
+
+
+def test_several_places_of_the_greatest_and_the_numbers_there() -> None:
+    x = np.array([[1.0, 7.0, -np.inf, 7.0], [-np.inf, -np.inf, 2.0, -np.inf]])  # equal ones: the first comes first
+    one = layer({"type": "ArgMax", "top_k": 3, "out_max_val": True}, x)
+    assert one.spec.output_names() == ("places", "values")
+    np.testing.assert_array_equal(one.all[0], [[1, 3, 0], [2, 0, 1]])
+    np.testing.assert_array_equal(one.all[1], [[7, 7, 1], [2, -np.inf, -np.inf]])
+    places = layer({"type": "ArgMax", "top_k": 2, "axis": 1}, Y).y
+    np.testing.assert_array_equal(places, np.argsort(-Y, axis=1)[:, :2])
+    greatest = layer({"type": "ArgMax", "axis": -1, "out_max_val": True}, Y).all
+    np.testing.assert_array_equal(greatest[1], Y.max(-1))
+    with pytest.raises(ShapeMismatch, match="axis 1 has no 5 numbers"):
+        layer({"type": "ArgMax", "top_k": 5}, x)
 
 
 def test_a_threshold_and_a_place_stop_gradients() -> None:
