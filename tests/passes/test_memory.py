@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -300,9 +301,13 @@ def deep_net(length: int) -> tuple[Graph, int]:
 def test_planning_takes_well_under_a_second() -> None:
     graph, nodes = deep_net(3000)
     assert nodes >= 3000
-    began = time.process_time()
-    plan = planned(graph)
-    took = time.process_time() - began
+    gc.freeze()  # what earlier tests left is not looked through again and again
+    try:
+        began = time.process_time()
+        plan = planned(graph)
+        took = time.process_time() - began
+    finally:
+        gc.unfreeze()
     assert not plan.memory.copies
     assert took < 3.0, f"{took:.2f} s; it is about 0.15 s on a quiet machine, passes and the verifier included"
 
