@@ -1,0 +1,116 @@
+"""Models of others that no net can be made of: every reason is told, all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from netspec.errors import InputError
+from tests.exchange.foreign import floats, imported, ints, model, node
+
+BN: dict[str, Any] = {name: floats(2) for name in ("g", "b", "m", "v")}
+
+UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
+    "operator": (model([node("Det", "x")]), "no layer for the operator Det (opset 13)"),
+    "foreign domain": (model([node("FusedGemm", "x", domain="com.microsoft")]), "com.microsoft.FusedGemm"),
+    "faked pattern": (model([node("Activation", "x", domain="netspec")]), "no such activation function"),
+    "4d convolution": (
+        model([node("Conv", "x w")], ("N", 2, 9, 9, 9, 9), w=floats(4, 2, 3, 3, 3, 3)), "a convolution over 4 axes"
+    ),
+    "computed kernel": (model([node("Conv", "x x")]), "its kernel is computed, not a constant"),
+    "wrong kernel": (model([node("Conv", "x w")], w=floats(4, 3, 3, 3)), "needs weights of shapes"),
+    "window too large": (model([node("Conv", "x w")], w=floats(4, 2, 9, 9)), "the window is larger than the input"),
+    "size of the result": (
+        model([node("ConvTranspose", "x w", output_shape=[9, 9])], w=floats(2, 3, 3, 3)), "follows from the size"
+    ),
+    "parts of pixels": (
+        model([node("Resize", "x  k", mode="linear")], k=np.array([1, 1, 1.3, 1], "float32")), "a part of a pixel"
+    ),
+    "corners aligned": (
+        model([node("Resize", "x  k", mode="linear", coordinate_transformation_mode="align_corners")],
+              k=np.array([1, 1, 2, 2], "float32")),
+        "linear interpolation with align_corners coordinates",
+    ),
+    "channels resized": (
+        model([node("Resize", "x  k")], k=np.array([1, 2, 1, 1], "float32")), "not other sizes of 1 to 3 spatial axes"
+    ),
+    "reflected": (
+        model([node("Pad", "x p", mode="reflect")], p=ints(0, 0, 1, 0, 0, 0, 1, 0)), "something else than zeros"
+    ),
+    "samples cut off": (model([node("Slice", "x s e a")], s=ints(1), e=ints(2), a=ints(0)), "a part of the batch"),
+    "backwards": (
+        model([node("Slice", "x s e a t")], s=ints(5), e=ints(0), a=ints(2), t=ints(-1)), "in the opposite order"
+    ),
+    "a factor of 0": (model([node("Mul", "x k")], k=np.float32(0)), "a product with 0"),
+    "scattered factors": (model([node("Mul", "x k")], k=floats(2, 1, 5)), "does not lie along neighbouring axes"),
+    "factors of samples": (model([node("Mul", "x k")], (2, 3), k=floats(2, 1)), "does not lie along"),
+    "a constant over x": (model([node("Div", "k x")], k=floats(5)), "neither computed nor a number"),
+    "a quotient": (model([node("Div", "x x")]), "both operands are computed"),
+    "powers": (model([node("Pow", "x k")], k=floats(5)), "its exponent is not a number other than 0"),
+    "a root of x": (model([node("Pow", "k x")], k=np.float32(-2)), "its base is not a positive number"),
+    "greater of several": (model([node("Max", "x k")], k=floats(5)), "compared with a constant that is not a number"),
+    "many constants": (model([node("Max", "x k k")], k=np.float32(1)), "constants among its operands"),
+    "sum over samples": (model([node("ReduceSum", "x a")], a=ints(0)), "it runs over the samples of a batch"),
+    "place in the batch": (model([node("ArgMax", "x", axis=0)]), "it runs over the batch"),
+    "the last place": (model([node("ArgMax", "x", axis=1, select_last_index=1)]), "of equal numbers the last"),
+    "a repeated batch": (model([node("Tile", "x r")], r=ints(2, 1, 1, 1)), "it repeats the batch"),
+    "chosen samples": (model([node("Gather", "x i", axis=0)], i=ints(0, 1)), "samples by constant numbers"),
+    "a table of places": (model([node("Gather", "x i", axis=1)], i=np.zeros((1, 1), "int64")), "places of 2 axes"),
+    "second result": (
+        model([helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2]), node("Cast", "i", "z", to=1)]),
+        "its second result, `i`, is used",
+    ),
+    "even window": (model([node("LRN", "x", size=4)]), "there is no middle among an even number"),
+    "slope": (model([node("HardSigmoid", "x", alpha=0.3)]), "`hard_sigmoid` has alpha = 0.166667, this is 0.3"),
+    "softmax before 13": (model([node("Softmax", "x", axis=1)], opset=9), "several axes at once, here [2, 6, 5]"),
+    "over the batch": (model([node("Softmax", "x", axis=0)]), "it runs over the batch"),
+    "mixed samples": (model([node("Reshape", "x s")], s=ints(-1, 30)), "mixes the samples of a batch: [N, 2, 6, 5] →"),
+    "no such shape": (model([node("Reshape", "x s")], s=ints(0, 7)), "cannot take the shape [0, 7]"),
+    "added samples": (model([node("Add", "x k")], (2, 3), k=floats(2, 1)), "does not lie along neighbouring axes"),
+    "turned samples": (model([node("Transpose", "x", "t", perm=[1, 0, 2, 3]), node("Relu", "t")]), "of the samples"),
+    "turned samples in the output": (
+        model([node("Transpose", "x", perm=[1, 0, 2, 3])]), "the output `y` can't be imported: its operand"
+    ),
+    "nonsense axes": (model([node("Transpose", "x", "t", perm=[0, 9]), node("Relu", "t")]), "not an order of axes"),
+    "product from the left": (model([node("MatMul", "w x")], w=floats(6, 6)), "its first operand is a constant"),
+    "training": (
+        model([node("BatchNormalization", "x g b m v", training_mode=1)], opset=14, **BN), "the training form"
+    ),
+    "whole weights": (model([node("MatMul", "x w")], ("N", 3), w=np.ones((3, 2), "int32")), "its weights are int32"),
+    "a huge constant": (
+        model([node("ConstantOfShape", "s", "k"), node("Add", "x k")], s=ints(2**20, 2**20)), "elements are too many"
+    ),
+    "open size": (model([node("Relu", "x")], ("N", 2, "H", "W")), "the input `x` has no fixed size"),
+    "text": (model([node("Relu", "x")], dtype=TensorProto.COMPLEX64), "holds complex64"),
+    "output is an input": (model([node("Relu", "x", "z"), node("Shape", "x")]), "the output `y` is a constant"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_cannot_be_imported_is_told(name: str, tmp_path: Path) -> None:
+    made, says = UNSUPPORTED[name]
+    with pytest.raises(InputError) as error:
+        imported(made, tmp_path)
+    assert says in error.value.render()
+    assert "7919" not in error.value.render()
+
+
+def test_all_of_it_at_once(tmp_path: Path) -> None:
+    nodes = [
+        node("Det", "x", "a", name="first"),
+        node("Det", "a", "b"),
+        node("Softmax", "x", "c", axis=0),
+        node("Sum", "b c"),
+    ]
+    with pytest.raises(InputError) as error:
+        imported(model(nodes), tmp_path)
+    assert [problem.message.partition(": ")[2] for problem in error.value.problems] == [
+        "node `c` (Softmax, opset 13) can't be imported: it runs over the batch",
+        "netspec has no layer for the operator Det (opset 13)",
+    ]
+    assert error.value.problems[1].got == "2 nodes: b, first"
