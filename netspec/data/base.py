@@ -5,10 +5,11 @@ Nothing here imports NumPy, so that a spec that names sources and transforms is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import AfterValidator, Field
 
@@ -23,46 +24,67 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array: TypeAlias = NDArray[Any]
+    Samples: TypeAlias = Array | list[Array]
+    """One field of a batch: (N, *shape), or a list of N arrays where the samples differ in size."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class FieldType(NamedTuple):
     """Shape and element type of one field of a sample; no batch axis."""
 
-    shape: tuple[int, ...]
+    shape: tuple[int | None, ...]
+    """None: this size differs from sample to sample; a batch of the field is a list then."""
     dtype: str
     """NumPy's name of the element type: `uint8`, `float32`, …"""
 
     def __str__(self) -> str:
-        return f"{list(self.shape)} of {self.dtype}"
-
-
-class Dataset(Protocol):
-    """Samples that can be read in any order. `read` is called from one other thread at a time."""
+        return f"[{', '.join('?' if size is None else str(size) for size in self.shape)}] of {self.dtype}"
 
     @property
-    def fields(self) -> Mapping[str, FieldType]:
-        """What a sample consists of, by name."""
-        ...
+    def ragged(self) -> bool:
+        """Whether samples differ in size."""
+        return None in self.shape
 
-    @property
-    def classes(self) -> Mapping[str, tuple[str, ...]]:
-        """The class names of each label field that has them: the label `i` means `classes[field][i]`."""
-        ...
 
-    @property
-    def digest(self) -> str:
-        """A fingerprint of the samples: another one after the data has changed."""
-        ...
+class Dataset:
+    """Samples that can be read in any order, by several threads at a time."""
 
-    def __len__(self) -> int: ...
+    fields: Mapping[str, FieldType]
+    """What a sample consists of, by name."""
+    classes: Mapping[str, tuple[str, ...]] = _NOTHING
+    """The class names of each label field that has them: the label `i` means `classes[field][i]`."""
+    digest: str
+    """A fingerprint of the samples: another one after the data has changed."""
+    learned: Mapping[str, Any] = _NOTHING
+    """What the training split settles for all others (vocabularies, statistics of columns), as plain JSON data."""
+    skipped: int = 0
+    """How many damaged samples were left out at opening, as `on_error: skip` asks for."""
+    window: int | None = None
+    """A stream's only: how many samples it can hold. Then it is read by one thread, in the order of its windows."""
 
-    def read(self, indices: Array) -> dict[str, Array]:
-        """The samples at `indices` (N,) as one array a field, `(N, *shape)`, new or never written to again."""
-        ...
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} does not say how many samples it has")
+
+    def read(self, indices: Array) -> Mapping[str, Samples]:
+        """The samples at `indices` (N,), each field as `Samples`: new arrays, or ones that are never written to again.
+
+        Raises `DamagedSamples` with all rows that cannot be read.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how it is read")
 
     def describe(self, index: int) -> str:
         """Where a sample comes from, for an error message: `train.csv, line 13`."""
-        ...
+        raise NotImplementedError(f"{type(self).__name__} does not say where a sample comes from")
+
+
+class DamagedSamples(InputError):
+    """Some samples of those asked for cannot be used; with `on_error: skip` they are left out."""
+
+    def __init__(self, rows: Mapping[int, Sequence[Problem]]) -> None:
+        self.rows = dict(rows)
+        """What is wrong, by the row of the indices that were asked for."""
+        super().__init__([found for problems in self.rows.values() for found in problems])
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -82,8 +104,12 @@ class Source(SplitFields):
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Fields as they may be written, for the reference and its tests; files need not be there."""
 
-    def open(self, *, seed: int = 0) -> Dataset:
-        """The samples. `seed` is for sources that make samples up. Raises InputError where a file is damaged."""
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
+        """The samples. Raises InputError where a file is damaged.
+
+        `seed` is for sources that make samples up. `learned` is None for the training split, and for all others what
+        the training split's dataset gave as `Dataset.learned`.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not say how it is opened")
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
@@ -108,9 +134,25 @@ class SampleKeys:
 
         return sample_generator(self.seed, self.epoch, int(self.indices[row]), self.stage)
 
+    def uniform(self, count: int) -> Array:
+        """`count` numbers for each sample, (N, count) of float64 in [0, 1): the same at every call, and few of them.
+
+        Where a sample needs whole arrays of noise, `generator` is faster; its numbers are others.
+        """
+        from netspec.data.order import sample_uniform
+
+        return sample_uniform(self.seed, self.epoch, self.indices, self.stage, count)
+
 
 class Transform(Spec):
-    """Changes one field of every sample."""
+    """Changes one field of every sample; one that `mixes` changes any fields of a batch.
+
+    Batches are cut into parts, which are changed at the same time: what becomes of a sample depends on nothing but its
+    values, the transform's fields, and its keys. Images are (N, C, H, W), and may be transposed views of (N, H, W, C).
+    """
+
+    mixes: ClassVar[bool] = False
+    """Whether samples of a batch are mixed with each other: `infer_fields` and `apply_fields` count then."""
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Fields as they may be written, for the reference and its tests."""
@@ -124,7 +166,7 @@ class Transform(Spec):
         """Whether values of this transform must be learned from the training split before it can be applied."""
         return False
 
-    def learn(self, field: FieldType, chunks: Iterable[Array]) -> dict[str, Any]:
+    def learn(self, field: FieldType, chunks: Iterable[Samples]) -> dict[str, Any]:
         """The missing field values, learned from all samples `(N, *shape)` in order. They are plain JSON data."""
         raise NotImplementedError(f"{type(self).__name__} learns nothing from data")
 
@@ -132,9 +174,25 @@ class Transform(Spec):
         """The type of the changed field. Raises InputError where the field cannot be changed so."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it makes of a field")
 
-    def apply(self, batch: Array, keys: SampleKeys) -> Array:
-        """The changed field of a batch, (N, *shape); `batch` itself is left as it is."""
+    def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
+        """The changed field of a batch, a list where `infer` was given a size of None; `batch` is left as it is.
+
+        Raises `DamagedSamples` with the rows that cannot be changed.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not say what it does")
+
+    def infer_fields(self, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
+        """The types of all fields afterwards, of a transform that mixes."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it makes of the fields")
+
+    def apply_fields(self, batch: Mapping[str, Samples], keys: SampleKeys) -> dict[str, Samples]:
+        """All fields of a whole batch afterwards, of a transform that mixes; `batch` is left as it is."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it does")
+
+
+def one_by_one(batch: Samples, change: Callable[[Array], Array]) -> Samples:
+    """`change` of a batch (N, …); of samples that differ in size, of each as a batch of one."""
+    return [change(sample[None])[0] for sample in batch] if isinstance(batch, list) else change(batch)
 
 
 @contextmanager
@@ -145,6 +203,9 @@ def blamed_on(spec: Spec, *path: str | int) -> Iterator[None]:
     """
     try:
         yield
+    except DamagedSamples as error:
+        rows = {row: [_placed(found, spec, path) for found in problems] for row, problems in error.rows.items()}
+        raise DamagedSamples(rows) from None
     except InputError as error:
         raise type(error)([_placed(found, spec, path) for found in error.problems]) from None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from netspec.data.base import FieldType
+from netspec.data.base import DamagedSamples, FieldType
 from netspec.errors import InputError, Problem, counted, did_you_mean, listing
 from netspec.schema.data import SplitFields
 
@@ -53,7 +53,7 @@ class Feed:
     range: ValueRange | None = None
 
     def convert(self, values: Array, indices: Array, describe: Callable[[int], str]) -> Array:
-        """The values (N, …) as the net takes them. Raises InputError with the samples that it cannot take."""
+        """The values (N, …) as the net takes them. Raises DamagedSamples with those that it cannot take."""
         with np.errstate(over="ignore"):  # infinite then, and told below
             converted = values.astype(self.dtype, copy=False)
         if not self.exact:
@@ -78,11 +78,14 @@ class Feed:
         bad = ~good.reshape(len(good), -1)
         rows = np.flatnonzero(bad.any(axis=1))
         flat, shown = values.reshape(len(values), -1), rows[:MOST_ALIKE]
-        found = [problem(flat[row, bad[row].argmax()].item(), describe(int(indices[row]))) for row in shown]
+        found: dict[int, list[Problem]] = {int(row): [] for row in rows}
+        for row in shown:
+            found[int(row)].append(problem(flat[row, bad[row].argmax()].item(), describe(int(indices[row]))))
         if len(rows) > len(shown):
             more = counted(len(rows) - len(shown), "more sample")
-            found.append(Problem(f"`{self.name}`: the same holds for {more} of this batch of {len(bad):,}"))
-        raise InputError(found)
+            text = f"`{self.name}`: the same holds for {more} of this batch of {len(bad):,}"
+            found[int(rows[-1])].append(Problem(text))
+        raise DamagedSamples(found)
 
     def _inexact(self, value: object, sample: str) -> Problem:
         return Problem(f"a value for `{self.name}` does not fit in {self.dtype}", got=f"{value} in {sample}")
@@ -166,9 +169,19 @@ def _mismatch(
             hint=hint,
         )
     found = fields[field]
-    if found.shape != tuple(target.shape):
+    if found.ragged:
+        return Problem(
+            f"the samples of `{field}` differ in size",
+            where,
+            dotted,
+            expected=f"{target}, as the net's input `{name}` declares",
+            got=f"{found} from the source",
+            hint="add a transform that gives all of them one size: Resizing, RandomResizedCrop, CenterCrop or Padding",
+        )
+    if found.shape != target.shape:
         # A first size of 1 is more often the channel of a grey image.
-        batched = found.shape == tuple(target.shape[1:]) and (target.shape[0] > 1 or len(target.shape) > 3)
+        first = target.shape[0] if target.shape else None
+        batched = found.shape == target.shape[1:] and first is not None and (first > 1 or len(target.shape) > 3)
         shape = f"`{name}: {{shape: {list(found.shape)}}}`"
         return Problem(
             f"`{field}` has another shape than the net's input `{name}`",

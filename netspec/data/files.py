@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import sha256
+from os import stat_result
 from pathlib import Path
 
-from netspec.errors import InputError, kind_of_path, near_path
+from netspec.errors import InputError, Problem, kind_of_path, near_path
 
 
 def read_bytes(path: Path) -> bytes:
@@ -14,6 +16,37 @@ def read_bytes(path: Path) -> bytes:
         return existing(path).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
+
+
+class Watched:
+    """Files that must stay as they are while they are used: size and time of change, as found at opening."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._found = {path: _mark(path.stat()) for path in paths}
+
+    def problem(self, path: Path) -> Problem | None:
+        """What is wrong with a file if it is no longer the one that was opened."""
+        try:
+            now = _mark(path.stat())
+        except OSError as error:
+            return Problem(f"{path} is gone while it is read", expected="the file found at opening", got=error.strerror)
+        if now == self._found[path]:
+            return None
+        size, changed = self._found[path][0], "its time of change" if now[0] == self._found[path][0] else "its size"
+        return Problem(
+            f"{path} changed while it is read", expected=f"the file found at opening, of {size:,} bytes",
+            got=f"{now[0]:,} bytes; {changed} is another", hint="start again once nothing writes to it",
+        )  # fmt: skip
+
+    def check(self, *paths: Path) -> None:
+        """Raises InputError where any of the files, by default all, changed."""
+        found = [problem for path in paths or self._found if (problem := self.problem(path)) is not None]
+        if found:
+            raise InputError(found)
+
+
+def _mark(found: stat_result) -> tuple[int, int]:
+    return found.st_size, found.st_mtime_ns
 
 
 def existing(path: Path, *, folder: bool = False) -> Path:

@@ -23,7 +23,7 @@ from netspec.schema.data import SplitFields
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from netspec.data.base import Array
+    from netspec.data.base import Array, Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +157,9 @@ class Loader:
         with blamed_on(self._split, "source"):
             return self._fed(fields, indices)
 
-    def _fed(self, fields: dict[str, Array], indices: Array) -> dict[str, Array]:
-        return {feed.name: feed.convert(fields[feed.field], indices, self._pipeline.describe) for feed in self._feeds}
+    def _fed(self, fields: dict[str, Samples], indices: Array) -> dict[str, Array]:
+        describe = self._pipeline.describe
+        return {feed.name: feed.convert(np.asarray(fields[feed.field]), indices, describe) for feed in self._feeds}
 
     def _order_of(self, epoch: int) -> Array:
         return epoch_order(self.samples, self._seed, epoch) if self._shuffle else np.arange(self.samples)
@@ -243,7 +244,7 @@ def open_loader(
     if not isinstance(split, Source):
         raise TypeError(f"{type(split).__name__} is not a data source")
     return Loader(
-        split.open(seed=seed),
+        split.open(seed=seed, learned=None if learned is None else learned.source),
         split,
         seed=seed,
         wanted=wanted,

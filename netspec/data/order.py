@@ -17,7 +17,7 @@ from netspec.data.files import fingerprint
 if TYPE_CHECKING:
     from netspec.data.base import Array
 
-_ORDER, _SAMPLE = 1, 2  # second half of the key: what the numbers are for
+_ORDER, _SAMPLE, _UNIFORM = 1, 2, 3  # second half of the key: what the numbers are for
 _WORD = 2**64
 
 
@@ -38,6 +38,48 @@ def order_digest(order: Array) -> str:
 def sample_generator(seed: int, epoch: int, index: int, stage: int) -> np.random.Generator:
     """The random numbers for one sample in one epoch at one stage of its preparation."""
     return np.random.Generator(_philox([seed, _SAMPLE], [0, epoch, index, stage]))
+
+
+def sample_uniform(seed: int, epoch: int, indices: Array, stage: int, count: int) -> Array:
+    """The first `count` numbers of each sample, (N, count) of float64 in [0, 1): multiples of 2⁻⁵³."""
+    blocks = -(-count // 4)
+    counter = np.empty((4, len(indices), blocks), np.uint64)
+    counter[0] = np.arange(1, blocks + 1, dtype=np.uint64)  # NumPy's generator counts up before it draws
+    counter[1] = epoch % _WORD
+    counter[2] = indices.astype(np.uint64)[:, None]
+    counter[3] = stage
+    words = philox(counter, (seed % _WORD, _UNIFORM))
+    raw = np.moveaxis(words, 0, -1).reshape(len(indices), 4 * blocks)[:, :count]
+    uniform: Array = (raw >> np.uint64(11)) * 2.0**-53
+    return uniform
+
+
+_ROUNDS = 10
+_FACTORS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
+_STEPS = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B  # what the key grows by each round
+_HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
+
+
+def philox(counter: Array, key: tuple[int, int]) -> Array:
+    """Philox-4x64-10 of many counters at once, (4, …) of uint64 → (4, …): what NumPy's generator draws one by one."""
+    first, second, third, fourth = counter
+    low_key, high_key = key
+    for _ in range(_ROUNDS):
+        high_one, low_one = _product(first, _FACTORS[0])
+        high_two, low_two = _product(third, _FACTORS[1])
+        first, second = high_two ^ second ^ np.uint64(low_key), low_two
+        third, fourth = high_one ^ fourth ^ np.uint64(high_key), low_one
+        low_key, high_key = (low_key + _STEPS[0]) % _WORD, (high_key + _STEPS[1]) % _WORD
+    return np.stack([first, second, third, fourth])
+
+
+def _product(values: Array, factor: np.uint64) -> tuple[Array, Array]:
+    """The upper and the lower 64 bits of each product of 128, from products of 32 bits, which 64 hold."""
+    low, high = values & _LOW, values >> _HALF
+    factor_low, factor_high = factor & _LOW, factor >> _HALF
+    cross = low * factor_high + ((low * factor_low) >> _HALF)
+    middle = high * factor_low + (cross & _LOW)
+    return high * factor_high + (cross >> _HALF) + (middle >> _HALF), values * factor
 
 
 def _philox(key: list[int], counter: list[int]) -> np.random.Philox:

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netspec.data.base import Dataset, FieldType, SampleKeys, Transform, blamed_on
+from netspec.data.base import DamagedSamples, Dataset, FieldType, SampleKeys, Transform, blamed_on
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.data import SplitFields
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
+    from netspec.data.base import Array, Samples
 
-CHUNK = 1024
-"""Samples at a time when values are learned; fixed, so that the result does not depend on the batch size."""
+CHUNK, CHUNK_VALUES = 1024, 2**24
+"""Most samples at a time when values are learned, and most numbers of a field. The batch size does not count, so that
+the result does not depend on it."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +30,19 @@ class Learned:
     """The class names of each label field: a label must mean the same in every split."""
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Values of transforms that are computed from data, by `<type> <field> <number>`."""
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """What the source itself learned: `Dataset.learned`."""
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain JSON data."""
         classes = {name: list(found) for name, found in self.classes.items()}
-        return {"classes": classes, "values": {key: dict(values) for key, values in self.values.items()}}
+        values = {key: dict(found) for key, found in self.values.items()}
+        return {"classes": classes, "values": values, "source": dict(self.source)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Learned:
         """The inverse of `as_json`."""
-        return cls(classes=data["classes"], values=data["values"])
+        return cls(classes=data["classes"], values=data["values"], source=data.get("source", {}))
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class _Step:
     transform: Transform
     name: str
     """The field that it changes."""
+    stage: int
+    """Its place in the list."""
 
 
 class Pipeline:
@@ -59,6 +66,7 @@ class Pipeline:
         self._split = split
         self._seed = seed
         self._steps: list[_Step] = []
+        self._mixed: list[_Step] = []
         self._raw = dict(dataset.fields)
         self.fields: dict[str, FieldType] = dict(dataset.fields)
         self.samples = min(len(dataset), split.limit or len(dataset))
@@ -68,7 +76,7 @@ class Pipeline:
             _check_classes(dataset, split, learned)
         values: dict[str, Mapping[str, Any]] = {}
         self._add_transforms(split, learned, values)
-        self.learned = learned or Learned(dict(dataset.classes), values)
+        self.learned = learned or Learned(dict(dataset.classes), values, dict(dataset.learned))
 
     def _add_transforms(
         self, split: SplitFields, learned: Learned | None, values: dict[str, Mapping[str, Any]]
@@ -87,8 +95,12 @@ class Pipeline:
                         # Learning reads all the data: not worth its time once something is known to be wrong.
                         values[key] = {} if problems else self._values(transform, name, key, learned)
                         transform = transform.model_copy(update=dict(values[key]))
-                    self.fields[name] = transform.infer(self.fields[name])
-                    self._steps.append(_Step(transform, name))
+                    if transform.mixes:
+                        self.fields = transform.infer_fields(self.fields)
+                    else:
+                        self.fields[name] = transform.infer(self.fields[name])
+                    steps = self._mixed if transform.mixes or self._mixed else self._steps
+                    steps.append(_Step(transform, name, number))
             except InputError as error:
                 problems += error.problems
         if problems:
@@ -126,25 +138,71 @@ class Pipeline:
             )
         return learned.values[key]
 
-    def _chunks(self, name: str) -> Iterator[Array]:
-        for start in range(0, self.samples, CHUNK):
-            yield self.read(np.arange(start, min(start + CHUNK, self.samples)), epoch=0)[name]
+    def _chunks(self, name: str) -> Iterator[Samples]:
+        size, found = self._chunk_size(name), 0
+        for start in range(0, self.samples, size):
+            indices = np.arange(start, min(start + size, self.samples))
+            for chunk in self._usable(indices):
+                found += len(chunk[name])
+                yield chunk[name]
+        if not found:
+            raise InputError("the data has no sample that can be used")
+
+    def _chunk_size(self, name: str) -> int:
+        """How many samples at a time: of images as large as a screen, few."""
+        return max(1, min(CHUNK, CHUNK_VALUES // max(1, prod(size or 1024 for size in self.fields[name].shape))))
+
+    def _usable(self, indices: Array) -> Iterator[dict[str, Samples]]:
+        """The samples, without those that are damaged where these are to be left out."""
+        while len(indices):
+            try:
+                yield self.read(indices, epoch=0)
+                return
+            except DamagedSamples as error:
+                if self._split.on_error != "skip":
+                    raise
+                indices = np.delete(indices, list(error.rows))
 
     @property
     def transforms(self) -> list[tuple[str, Transform]]:
         """The transforms in order, learned values filled in, each with the name of the field that it changes."""
-        return [(step.name, step.transform) for step in self._steps]
+        return [(step.name, step.transform) for step in (*self._steps, *self._mixed)]
 
-    def read(self, indices: Array, epoch: int) -> dict[str, Array]:
-        """The samples at `indices` (N,), each field (N, *shape), as they are in `epoch`.
+    @property
+    def mixes(self) -> bool:
+        """Whether samples of a batch are mixed with each other, so that only whole batches can be finished."""
+        return bool(self._mixed)
 
-        Raises InputError, placed at the split, with every sample that turns out to be damaged.
+    def read(self, indices: Array, epoch: int) -> dict[str, Samples]:
+        """The samples at `indices` (N,) as they are in `epoch`, as a batch of their own.
+
+        Raises DamagedSamples, placed at the split, with every sample that turns out to be damaged.
         """
+        return self.finished(self.changed(self.raw(indices), indices, epoch), indices, epoch)
+
+    def raw(self, indices: Array) -> Mapping[str, Samples]:
+        """The samples at `indices` as the source gives them."""
         with blamed_on(self._split, "source"):
-            batch = self._dataset.read(indices)
-        for stage, step in enumerate(self._steps):
-            keys = SampleKeys(self._seed, epoch, indices, stage)
-            batch[step.name] = step.transform.apply(batch[step.name], keys)
+            return self._dataset.read(indices)
+
+    def changed(self, batch: Mapping[str, Samples], indices: Array, epoch: int) -> dict[str, Samples]:
+        """What becomes of samples one by one, whatever else is in the batch: all but what `finished` does."""
+        batch = dict(batch)
+        for step in self._steps:
+            keys = SampleKeys(self._seed, epoch, indices, step.stage)
+            with blamed_on(self._split, "transforms", step.stage):
+                batch[step.name] = step.transform.apply(batch[step.name], keys)
+        return batch
+
+    def finished(self, batch: dict[str, Samples], indices: Array, epoch: int) -> dict[str, Samples]:
+        """The transforms from the first one on that mixes samples, on a whole batch."""
+        for step in self._mixed:
+            keys = SampleKeys(self._seed, epoch, indices, step.stage)
+            with blamed_on(self._split, "transforms", step.stage):
+                if step.transform.mixes:
+                    batch = step.transform.apply_fields(batch, keys)
+                else:
+                    batch = {**batch, step.name: step.transform.apply(batch[step.name], keys)}
         return batch
 
     def describe(self, index: int) -> str:

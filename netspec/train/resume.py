@@ -35,6 +35,7 @@ MAY_CHANGE = (
     "train.memory_budget",
     "train.recompute",
     "data.train.prefetch",
+    "data.train.workers",
     "data.test",
     "net.description",
     "net.metrics",

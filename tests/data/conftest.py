@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import netspec.data  # noqa: F401  # the sources and transforms are found through it
-from netspec.data.base import FieldType, Source
+from netspec.data.base import Dataset, FieldType, Source
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.errors import InputError, Location
 from netspec.schema.data import SOURCES
@@ -50,6 +50,11 @@ def plain_dataset(samples: int) -> ArrayDataset:
         "label": index.astype(np.int64),
     }
     return ArrayDataset(arrays, digest=f"plain {samples}", describe=lambda index: f"plain, sample {index}")
+
+
+def arrays_of(data: Dataset, indices: np.ndarray) -> dict[str, np.ndarray]:
+    """The samples at `indices`, no field of which differs in size from sample to sample."""
+    return {name: np.asarray(values) for name, values in data.read(indices).items()}
 
 
 PLAIN = {"x": FieldType((2,), "float32"), "label": FieldType((), "int32")}

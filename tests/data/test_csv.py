@@ -16,7 +16,7 @@ from netspec.data.base import Dataset, FieldType
 from netspec.data.loader import Loader
 from netspec.errors import InputError
 from netspec.schema.data import SOURCES
-from tests.data.conftest import problems_of, split_of
+from tests.data.conftest import arrays_of, problems_of, split_of
 
 IRIS = """\
 sepal, petal, species
@@ -35,7 +35,7 @@ def table(folder: Path, text: str | bytes, **fields: Any) -> Dataset:
 
 
 def everything(data: Dataset) -> dict[str, list]:
-    return {name: values.tolist() for name, values in data.read(np.arange(len(data))).items()}
+    return {name: values.tolist() for name, values in arrays_of(data, np.arange(len(data))).items()}
 
 
 def test_names_of_classes_become_indices(tmp_path):

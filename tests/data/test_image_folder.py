@@ -15,7 +15,7 @@ from netspec.data.base import Dataset, FieldType
 from netspec.data.loader import open_loader
 from netspec.data.readers import images
 from netspec.errors import InputError
-from tests.data.conftest import problems_of, split_of
+from tests.data.conftest import arrays_of, problems_of, split_of
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 
@@ -54,7 +54,7 @@ def test_classes_are_folders_and_samples_are_sorted(animals):
     assert data.classes == {"label": ("cat", "dog")}
     assert data.fields == {"image": FieldType((3, 4, 6), "uint8"), "label": FieldType((), "int32")}
     assert [Path(data.describe(index)).name for index in range(len(data))] == ["1.webp", "z.BMP", "b.png"]
-    found = data.read(np.array([2, 0, 1]))
+    found = arrays_of(data, np.array([2, 0, 1]))
     assert found["label"].tolist() == [1, 0, 1]
     expected = np.stack([pixels[2], pixels[0], pixels[1]]).transpose(0, 3, 1, 2)
     assert np.array_equal(found["image"], expected)
@@ -63,7 +63,7 @@ def test_classes_are_folders_and_samples_are_sorted(animals):
 def test_declared_classes_decide_the_labels_and_may_be_empty(animals):
     root, _ = animals
     data = folder_of(root, classes=["fox", "dog", "cat"])
-    assert data.read(np.arange(3))["label"].tolist() == [1, 1, 2]
+    assert arrays_of(data, np.arange(3))["label"].tolist() == [1, 1, 2]
 
 
 def test_the_fingerprint_follows_names_and_sizes(animals):
@@ -79,7 +79,7 @@ def test_resizing(tmp_path):
     put(tmp_path / "set" / "x" / "b.png", np.kron(np.array([[0, 200]], np.uint8), np.ones((2, 2), np.uint8)))
     data = folder_of(tmp_path, size=[2, 4], channels=1, interpolation="nearest")
     assert data.fields["image"] == FieldType((1, 2, 4), "uint8")
-    found = data.read(np.array([0, 1]))["image"]
+    found = arrays_of(data, np.array([0, 1]))["image"]
     assert found.tolist() == [[[[77] * 4] * 2], [[[0, 0, 200, 200]] * 2]]
 
 
@@ -90,7 +90,7 @@ def test_colour_modes_become_rgb(tmp_path, mode, colour):
     image = Image.new("RGB", (3, 2), RED).convert("P") if mode == "P" else Image.new(mode, (3, 2), colour)
     suffix = "jpg" if mode == "CMYK" else "png"
     put(tmp_path / "set" / "x" / f"a.{suffix}", image)
-    pixels = folder_of(tmp_path).read(np.array([0]))["image"][0]
+    pixels = arrays_of(folder_of(tmp_path), np.array([0]))["image"][0]
     # JPEG rounds its coefficients: a few steps of 255.
     assert np.abs(pixels[:, 0, 0].astype(int) - RED).max() <= (6 if suffix == "jpg" else 0)
 
@@ -99,14 +99,14 @@ def test_transparent_palettes_are_read_without_a_warning(tmp_path):
     image = Image.new("P", (2, 2), 1)
     image.putpalette([*RED, *GREEN])
     put(tmp_path / "set" / "x" / "a.png", image, transparency=b"\x00\x80")
-    assert folder_of(tmp_path).read(np.array([0]))["image"][0, :, 0, 0].tolist() == list(GREEN)
+    assert arrays_of(folder_of(tmp_path), np.array([0]))["image"][0, :, 0, 0].tolist() == list(GREEN)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_sixteen_bit_grey_keeps_its_upper_bits(tmp_path, channels):
     deep = np.array([[0x0000, 0x12FF], [0x8000, 0xFFFF]], np.uint16)
     put(tmp_path / "set" / "x" / "a.png", deep)
-    found = folder_of(tmp_path, channels=channels).read(np.array([0]))["image"]
+    found = arrays_of(folder_of(tmp_path, channels=channels), np.array([0]))["image"]
     assert found.tolist() == [[[[0x00, 0x12], [0x80, 0xFF]]] * channels]
 
 
@@ -129,7 +129,7 @@ def test_exif_orientation_is_honoured(tmp_path, orientation):
     exif[0x0112] = orientation
     put(tmp_path / "set" / "x" / "a.png", np.ascontiguousarray(stored), exif=exif)
     data = folder_of(tmp_path)  # the size is that of the upright picture, without `size`
-    assert np.array_equal(data.read(np.array([0]))["image"][0], upright.transpose(2, 0, 1))
+    assert np.array_equal(arrays_of(data, np.array([0]))["image"][0], upright.transpose(2, 0, 1))
 
 
 def test_images_of_different_sizes_need_a_size(tmp_path):
@@ -149,7 +149,7 @@ def test_damaged_images_are_all_named(tmp_path):
     (tmp_path / "set" / "x" / "d.bmp").touch()
     data = folder_of(tmp_path, size=[4, 4])
     with pytest.raises(InputError) as error:
-        data.read(np.arange(4))
+        arrays_of(data, np.arange(4))
     named = [problem.message.replace(str(tmp_path), ".") for problem in error.value.problems]
     assert named == [f"image ./set/x/{name} cannot be read" for name in ("b.png", "c.jpg", "d.bmp")]
     with pytest.raises(InputError, match=r"c\.jpg cannot be read"):
@@ -180,7 +180,7 @@ def test_any_damage_to_an_image_is_read_or_told(tmp_path_factory, position, byte
     data = folder_of(root, size=[5, 5])
     told = str(path)
     try:
-        data.read(np.array([0]))
+        arrays_of(data, np.array([0]))
     except InputError as error:  # any other exception is a failure
         told = str(error)
     assert str(path) in told
@@ -190,7 +190,7 @@ def test_an_image_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
     put(tmp_path / "set" / "x" / "a.png", noise(40, 50, 3))
     monkeypatch.setattr(images, "MAX_PIXELS", 1999)
     with pytest.raises(InputError) as error:
-        folder_of(tmp_path, size=[4, 4]).read(np.array([0]))
+        arrays_of(folder_of(tmp_path, size=[4, 4]), np.array([0]))
     assert problems_of(error, tmp_path) == (
         "error: image ./set/x/a.png is too large\n  expected: at most 1,999 pixels\n  got: 50 × 40 pixels"
     )

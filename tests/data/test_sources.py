@@ -24,7 +24,7 @@ from netspec.errors import InputError
 from netspec.schema.annotations import fields_by_name
 from netspec.schema.data import SOURCES
 from netspec.schema.docs import field_docs
-from tests.data.conftest import CODES, problems_of, split_of, write_idx
+from tests.data.conftest import CODES, arrays_of, problems_of, split_of, write_idx
 
 # The digests are those of the original files, unpacked, as published with other copies of the set.
 MNIST = {
@@ -49,7 +49,7 @@ def test_the_shipped_mnist_is_the_original(split):
     data = split_of(source="mnist", split=split).open()
     assert len(data) == count
     assert data.fields == {"image": FieldType((1, 28, 28), "uint8"), "label": FieldType((), "int32")}
-    everything = data.read(np.arange(count))
+    everything = arrays_of(data, np.arange(count))
     assert everything["label"][:5].tolist() == first
     images = bytes.fromhex("00000803") + np.array([count, 28, 28], ">u4").tobytes() + everything["image"].tobytes()
     labels = bytes.fromhex("00000801") + np.array([count], ">u4").tobytes() + everything["label"].astype("u1").tobytes()
@@ -67,7 +67,7 @@ def test_another_folder_in_the_layout_of_mnist(tmp_path):
     spec.parent.mkdir()
     data = split_of(str(spec), source="mnist", split="train", path="..").open()
     assert data.fields["image"] == FieldType((1, 2, 2), "uint8")
-    assert data.read(np.array([2, 0]))["image"].tolist() == images[[2, 0], None].tolist()
+    assert arrays_of(data, np.array([2, 0]))["image"].tolist() == images[[2, 0], None].tolist()
 
 
 def test_the_zoo_is_found():
@@ -207,7 +207,7 @@ def test_a_path_is_relative_to_its_file_but_not_on_the_command_line(tmp_path, mo
         ("train.yaml", str(tmp_path / "specs" / "a.npz"), 5),
     ]:
         data = split_of(file, source="npz", path=path).open()
-        assert data.read(np.array([0]))["x"].tolist() == [expected]
+        assert arrays_of(data, np.array([0]))["x"].tolist() == [expected]
 
 
 def test_npz(tmp_path):
@@ -216,7 +216,7 @@ def test_npz(tmp_path):
     data = split_of(str(tmp_path / "train.yaml"), source="npz", path="some.npz").open()
     assert len(data) == 4
     assert data.fields == {"x": FieldType((3,), "float64"), "y": FieldType((), "bool")}
-    assert data.read(np.array([3, 1]))["x"].tolist() == x[[3, 1]].tolist()
+    assert arrays_of(data, np.array([3, 1]))["x"].tolist() == x[[3, 1]].tolist()
     assert data.describe(3) == "some.npz, sample 3"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
@@ -16,7 +16,10 @@ from netspec.data.pipeline import Learned
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.errors import InputError
 from netspec.schema.data import TRANSFORMS
-from tests.data.conftest import split_of
+from tests.data.conftest import arrays_of, split_of
+
+if TYPE_CHECKING:
+    from netspec.data.base import Samples
 
 
 def dataset(**arrays: np.ndarray) -> ArrayDataset:
@@ -46,7 +49,9 @@ def test_rescaling_is_scale_and_offset_in_float32():
 def test_transforms_change_the_first_field_of_uint8_or_floats_unless_told():
     data = dataset(label=np.arange(50), weight=np.ones(50, np.float32), count=np.ones((50, 2), np.int32), image=IMAGES)
     found = whole(loader_of(data, {"type": "Rescaling", "scale": 2}))
-    assert [name for name, values in found.items() if values.max() > data.read(np.arange(50))[name].max()] == ["image"]
+    assert [name for name, values in found.items() if values.max() > arrays_of(data, np.arange(50))[name].max()] == [
+        "image"
+    ]
     found = whole(loader_of(data, {"type": "Rescaling", "scale": 2, "apply_to": "weight"}))
     assert found["weight"].tolist() == [2.0] * 50
     assert found["image"].max() == 255
@@ -160,9 +165,9 @@ class Jitter(Transform):
     def infer(self, field: FieldType) -> FieldType:
         return field
 
-    def apply(self, batch: np.ndarray, keys: SampleKeys) -> np.ndarray:
+    def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
         drawn = np.array([[keys.generator(row).random()] for row in range(len(batch))])
-        jittered: np.ndarray = batch + drawn
+        jittered: np.ndarray = np.asarray(batch) + drawn
         return jittered
 
 

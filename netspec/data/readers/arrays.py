@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netspec.data.base import FieldType
+from netspec.data.base import Dataset, FieldType
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
 
 
-class ArrayDataset:
+class ArrayDataset(Dataset):
     """Named arrays whose first axis counts the samples."""
 
     def __init__(
@@ -23,14 +23,16 @@ class ArrayDataset:
         digest: str,
         describe: Callable[[int], str],
         classes: Mapping[str, tuple[str, ...]] | None = None,
+        learned: Mapping[str, Any] | None = None,
+        skipped: int = 0,
     ) -> None:
         self._arrays = dict(arrays)
         self._length = len(next(iter(self._arrays.values())))
         self._describe = describe
-        self.fields: Mapping[str, FieldType] = {
-            name: FieldType(array.shape[1:], array.dtype.name) for name, array in self._arrays.items()
-        }
-        self.classes: Mapping[str, tuple[str, ...]] = dict(classes or {})
+        self.fields = {name: FieldType(array.shape[1:], array.dtype.name) for name, array in self._arrays.items()}
+        self.classes = dict(classes or {})
+        self.learned = dict(learned or {})
+        self.skipped = skipped
         self.digest = digest
 
     def __len__(self) -> int:

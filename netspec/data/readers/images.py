@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from netspec.data.base import FieldType
+from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.files import existing, fingerprint
 from netspec.errors import InputError, Problem, did_you_mean, listing
 
@@ -27,7 +27,7 @@ _ORIENTATION = 0x0112  # the EXIF tag; 5 to 8 are the orientations that lie on t
 _MODES = {1: "L", 3: "RGB"}
 
 
-class ImageFolderDataset:
+class ImageFolderDataset(Dataset):
     """The images below `root`, one folder a class; see the source of this name for the meaning of the arguments."""
 
     def __init__(
@@ -52,8 +52,8 @@ class ImageFolderDataset:
         self._channels = channels
         self._interpolation = Image.Resampling[interpolation.upper()]
         self._size = size or _common_size(self._files)
-        self.classes: Mapping[str, tuple[str, ...]] = {"label": tuple(names)}
-        self.fields: Mapping[str, FieldType] = {
+        self.classes = {"label": tuple(names)}
+        self.fields = {
             "image": FieldType((channels, *self._size), "uint8"),
             "label": FieldType((), "int32"),
         }
@@ -65,16 +65,16 @@ class ImageFolderDataset:
         return len(self._files)
 
     def read(self, indices: Array) -> dict[str, Array]:
-        """The images at `indices`, decoded. Raises InputError with every one that is damaged."""
+        """The images at `indices`, decoded. Raises DamagedSamples with every one that is damaged."""
         images = np.empty((len(indices), self._channels, *self._size), np.uint8)
-        problems: list[Problem] = []
+        damaged: dict[int, tuple[Problem, ...]] = {}
         for row, index in enumerate(indices):
             try:
                 images[row] = self._decode(self._files[index])
             except InputError as error:
-                problems += error.problems
-        if problems:
-            raise InputError(problems)
+                damaged[row] = error.problems
+        if damaged:
+            raise DamagedSamples(damaged)
         return {"image": images, "label": self._labels[indices]}
 
     def describe(self, index: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -72,7 +73,7 @@ class Csv(Source):
 
     samples: ClassVar = ({"path": "train.csv", "header": True, "label": "species"},)
 
-    def open(self, *, seed: int = 0) -> Dataset:
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The table, read whole."""
         from netspec.data.readers.table import TableOptions, open_table
 

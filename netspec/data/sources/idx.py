@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from netspec.data.base import Dataset, Source, blamed_on
 from netspec.schema.data import SOURCES
@@ -24,7 +25,7 @@ class Idx(Source):
 
     samples: ClassVar = ({"images": "train-images-idx3-ubyte.gz", "labels": "train-labels-idx1-ubyte.gz"},)
 
-    def open(self, *, seed: int = 0) -> Dataset:
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Both files, read whole."""
         from netspec.data.readers.idx import labelled_images
 

@@ -47,7 +47,7 @@ class ImageFolder(Source):
 
     samples: ClassVar = ({"path": "photos/train", "classes": ["cat", "dog"]},)
 
-    def open(self, *, seed: int = 0) -> Dataset:
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The list of files; images are read batch by batch."""
         from netspec.data.readers.images import ImageFolderDataset
 

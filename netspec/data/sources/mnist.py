@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from netspec.data.base import Dataset, FieldType, Source, blamed_on
 from netspec.data.bundled import zoo_root
@@ -30,7 +30,7 @@ class Mnist(Source):
 
     samples: ClassVar = ({"split": "train"},)
 
-    def open(self, *, seed: int = 0) -> Dataset:
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The two files of the split, read whole (47 MB for `train`)."""
         from netspec.data.readers.idx import labelled_images
 

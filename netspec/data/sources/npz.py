@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from netspec.data.base import Dataset, Source, blamed_on
 from netspec.schema.data import SOURCES
@@ -22,7 +23,7 @@ class Npz(Source):
 
     samples: ClassVar = ({"path": "train.npz"},)
 
-    def open(self, *, seed: int = 0) -> Dataset:
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The file, read whole."""
         from netspec.data.readers.npz import open_npz
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import prod
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from netspec.data.base import FieldType, SampleKeys, Transform
+from netspec.data.base import FieldType, SampleKeys, Transform, one_by_one
 from netspec.errors import InputError, Problem
 from netspec.schema.data import TRANSFORMS
 from netspec.schema.spec import problem
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
+    from netspec.data.base import Array, Samples
 
 EPSILON = 1e-7
 """The least standard deviation that is divided by, as in Keras: a constant channel becomes zeros."""
@@ -70,7 +70,7 @@ class Normalization(Transform):
         """True as long as mean and variance are to be computed."""
         return self.adapt and self.mean is None
 
-    def learn(self, field: FieldType, chunks: Iterable[Array]) -> dict[str, Any]:
+    def learn(self, field: FieldType, chunks: Iterable[Samples]) -> dict[str, Any]:
         """Mean and variance of each channel, (C,), over all samples and positions; one of each for single numbers.
 
         Chunks are merged by the formula of Chan, Golub and LeVeque ("Updating formulae …", 1979), which loses no digits
@@ -78,13 +78,13 @@ class Normalization(Transform):
         """
         import numpy as np
 
-        channels = field.shape[0] if field.shape else 1
+        channels = _channels(field)
         count = 0
         mean: Any = 0.0  # an array (C,) from the first chunk on, and so is the next
         squares: Any = 0.0
-        for chunk in chunks:
+        for chunk in chain.from_iterable(_whole(chunk) for chunk in chunks):
             values = chunk.reshape(len(chunk), channels, -1).astype("float64")
-            size = len(chunk) * prod(field.shape[1:])
+            size = values.size // channels
             chunk_mean = values.mean(axis=(0, 2))
             chunk_squares = ((values - chunk_mean[:, None]) ** 2).sum(axis=(0, 2))
             total = count + size
@@ -96,7 +96,7 @@ class Normalization(Transform):
 
     def infer(self, field: FieldType) -> FieldType:
         """(C, …) of any type → (C, …) of float32. Raises InputError where the number of values is not C (or 1)."""
-        channels = field.shape[0] if field.shape else 1
+        channels = _channels(field)
         problems = [
             Problem(
                 f"`{name}` does not fit the data",
@@ -112,8 +112,11 @@ class Normalization(Transform):
             raise InputError(problems)
         return FieldType(field.shape, "float32")
 
-    def apply(self, batch: Array, keys: SampleKeys) -> Array:
+    def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
         """x: (N, C, …) → (N, C, …) of float32; computed in float64 where float32 does not hold all values of x."""
+        return one_by_one(batch, self._normalized)
+
+    def _normalized(self, batch: Array) -> Array:
         import numpy as np
 
         exact = np.result_type(batch.dtype, np.float32)
@@ -123,3 +126,16 @@ class Normalization(Transform):
         centred = batch.astype(exact) - mean.astype(exact)
         normal: Array = (centred / deviation.astype(exact)).astype(np.float32, copy=False)
         return normal
+
+
+def _channels(field: FieldType) -> int:
+    """The size of a sample's first axis; 1 where it has none. Raises InputError where it differs by sample."""
+    channels = field.shape[0] if field.shape else 1
+    if channels is None:
+        raise InputError("samples differ in their number of channels", expected="one first size", got=str(field))
+    return channels
+
+
+def _whole(chunk: Samples) -> list[Array]:
+    """A chunk as arrays (N, …): one, or one for each sample where they differ in size."""
+    return [sample[None] for sample in chunk] if isinstance(chunk, list) else [chunk]

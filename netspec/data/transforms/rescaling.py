@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from netspec.data.base import FieldType, SampleKeys, Transform
+from netspec.data.base import FieldType, SampleKeys, Transform, one_by_one
 from netspec.schema.data import TRANSFORMS
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
+    from netspec.data.base import Array, Samples
 
 
 @TRANSFORMS.register
@@ -27,8 +27,11 @@ class Rescaling(Transform):
         """(…) of any type → (…) of float32."""
         return FieldType(field.shape, "float32")
 
-    def apply(self, batch: Array, keys: SampleKeys) -> Array:
+    def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
         """x: (N, …) → (N, …) of float32."""
+        return one_by_one(batch, self._rescaled)
+
+    def _rescaled(self, batch: Array) -> Array:
         scaled = batch.astype("float32")
         scaled *= self.scale
         if self.offset:
