@@ -58,13 +58,12 @@ class Plain(SolverSpec):
         return [Descend()]
 
 
-class _Waves:
+class _Waves(Dataset):
     """Points of a wave, and the same points a step later."""
 
     def __init__(self, count: int, length: int) -> None:
         self._count, self._length = count, length
-        self.fields: Mapping[str, FieldType] = {name: FieldType((length,), "float32") for name in ("now", "later")}
-        self.classes: Mapping[str, tuple[str, ...]] = {}
+        self.fields = {name: FieldType((length,), "float32") for name in ("now", "later")}
         self.digest = f"waves {count} {length}"
 
     def __len__(self) -> int:
@@ -89,6 +88,6 @@ class WaveSource(Source):
     """points of each"""
     samples: ClassVar = ({"count": 10},)
 
-    def open(self, *, seed: int = 0) -> Dataset:
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The waves; the seed changes nothing."""
         return _Waves(self.count, self.length)
