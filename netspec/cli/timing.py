@@ -200,7 +200,9 @@ def writer(compiler: Compiler, program: Program, seed: int = 0) -> Callable[[], 
     """Copies made-up inputs into the program: normal numbers, and whole numbers within what the net takes."""
     types = {name: value.type for name, value in program.inputs.items() if name in compiler.spec.inputs}
     inputs = random_inputs(types, compiler.domains, seed)
-    inputs |= {LEARNING_RATE: np.array(0.0), STEP: np.array(1.0), RNG_INPUT: np.array([seed, 0, 0])}
+    rates = [name for name in program.inputs if name.partition("/")[0] == LEARNING_RATE]
+    inputs |= {name: np.array(1e-8) for name in rates}  # the weights stay as they are; some rules divide by it
+    inputs |= {STEP: np.array(1.0), RNG_INPUT: np.array([seed, 0, 0])}
     return lambda: program.write(inputs)
 
 

@@ -8,7 +8,7 @@ for each purpose and batch size. All programs of a compiler share its states.
 from netspec.compile.build import LOSS, REGULARIZATION, Built, build, input_type
 from netspec.compile.compiler import KEPT_FORMS, Compiler, Purpose
 from netspec.compile.planning import PASSES, make_plan
-from netspec.compile.steps import LEARNING_RATE, STEP
+from netspec.compile.steps import LEARNING_RATE, STEP, rate_inputs
 
 __all__ = [
     "KEPT_FORMS",
@@ -23,4 +23,5 @@ __all__ = [
     "build",
     "input_type",
     "make_plan",
+    "rate_inputs",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from netspec.errors import Problem, SpecError, did_you_mean, listing
@@ -37,16 +38,23 @@ class Built:
 
 
 def build(
-    spec: NetSpec, batch_size: int, *, training: bool, dtype: DType = DType.FLOAT32, judged: bool = True
+    spec: NetSpec,
+    batch_size: int,
+    *,
+    training: bool,
+    dtype: DType = DType.FLOAT32,
+    judged: bool = True,
+    standing: Mapping[str, str] = MappingProxyType({}),
 ) -> Built:
     """The net as graph values. Raises `SpecError` with every shape error there is, not only the first.
 
     What reads a layer that is wrong is passed over: nothing can be said of it. Without `judged` the losses and metrics
-    are left out, and with them the inputs that only they use.
+    are left out, and with them the inputs that only they use. `standing` says which other state is read in place of a
+    parameter.
     """
     dtype = dtype.computed
     names = resolve_names(spec)
-    builder = Builder(training, dtype)
+    builder = Builder(training, dtype, standing=standing)
     values: dict[str, Value | None] = {
         name: builder.input(name, input_type(one, batch_size, dtype)) for name, one in spec.inputs.items()
     }

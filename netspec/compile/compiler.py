@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 from netspec.backends.base import Device
 from netspec.backends.device import open_device
@@ -33,11 +34,11 @@ class Purpose(StrEnum):
     GRADIENTS = "gradients"
     """Losses and gradients in the training form; no state changes."""
     TEST = "test"
-    """Losses and totals of the metrics, in the inference form."""
+    """Losses and totals of the metrics, in the inference form, with the weights that are evaluated."""
     ADAPT = "adapt"
     """What layers want to know of a batch before training (`Builder.adapt`), in the inference form."""
     PREDICT = "predict"
-    """The net's outputs, in the inference form."""
+    """The net's outputs, in the inference form, with the weights that are evaluated."""
 
 
 class Compiler:
@@ -68,6 +69,8 @@ class Compiler:
                 f"the device `{self.device.name}` does not compute in {dtype}", expected="float32 or float64",
                 hint="set `train.precision`",
             )  # fmt: skip
+        self.evaluated: dict[str, str] = {}
+        """Parameters, and the states that stand for them wherever the net is not trained: averages, for example."""
         self._forms: dict[tuple[Purpose, int], _Form] = {}
         form = self.built(Purpose.TEST if solver is None else Purpose.TRAIN, 1)
         self.info: dict[str, StateInfo] = dict(form.builder.states)
@@ -86,7 +89,18 @@ class Compiler:
         for name, info in self.info.items():
             kind = info.value.type
             self.states.assign(name, info.initial.sample(self.seed, name, kind.shape, str(kind.dtype)))
+        self.follow()
         self.device.settle()
+
+    def follow(self) -> None:
+        """Give slots that start as their parameter its value: needed where parameters got other first values."""
+        for name, info in self.info.items():
+            if info.follows is not None:
+                self.states.assign(name, self.states[info.follows])
+
+    def weights(self) -> dict[str, Any]:
+        """Parameters and statistics as NumPy arrays by name, as the net is evaluated with them."""
+        return {name: self.states[self.evaluated.get(name, name)] for name in self.names("parameter", "statistic")}
 
     def names(self, *roles: str) -> list[str]:
         """Names of the states with one of these roles: `parameter`, `statistic`, `slot`."""
@@ -132,7 +146,9 @@ class _Form:
             purpose in (Purpose.TRAIN, Purpose.GRADIENTS),
             purpose not in (Purpose.PREDICT, Purpose.ADAPT),
         )
-        return build(compiler.spec, self._batch_size, training=training, dtype=compiler.dtype, judged=judged)
+        standing = compiler.evaluated if purpose in (Purpose.TEST, Purpose.PREDICT) else {}
+        size, dtype = self._batch_size, compiler.dtype
+        return build(compiler.spec, size, training=training, dtype=dtype, judged=judged, standing=standing)
 
     @cached_property
     def graph(self) -> Graph:
@@ -162,9 +178,12 @@ class _Form:
         """One training step; also makes the solver's slots known to the compiler."""
         compiler = self._compiler
         assert compiler.solver is not None, "a compiler without a solver has no training step"
-        graph, slots = train_graph(compiler.spec, self.built, compiler.solver, compiler.dtype)
-        for slot in slots:
-            compiler.info.setdefault(slot.label, StateInfo(slot.value, Constant(slot.initial), "slot"))
+        graph, solution = train_graph(compiler.spec, self.built, compiler.solver, compiler.dtype)
+        for slot in solution.slots:
+            follows = slot.param if slot.initial is None else None
+            info = StateInfo(slot.value, Constant(slot.initial or 0.0), "slot", follows=follows)
+            compiler.info.setdefault(slot.label, info)
+        compiler.evaluated.update(solution.evaluated)
         return graph
 
     @cached_property

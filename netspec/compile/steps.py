@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from netspec.compile.build import LOSS, Built, total
 from netspec.errors import Problem, SpecError
 from netspec.graph.autodiff import gradients
@@ -14,10 +12,18 @@ from netspec.layers.states import StateInfo
 from netspec.passes.base import run_passes
 from netspec.passes.sink import SinkClamps
 from netspec.schema.net import NetSpec
-from netspec.solvers.base import Param, Slot, SolverSpec
+from netspec.solvers.base import Param, Solution, SolverSpec
+from netspec.solvers.groups import check_groups
+from netspec.solvers.schedules.base import ScheduleSpec
 
 LEARNING_RATE, STEP = "$learning_rate", "$step"
 """Inputs of a training program beside the data; no input of a net can be called so."""
+
+
+def rate_inputs(solver: SolverSpec) -> dict[str, ScheduleSpec]:
+    """The schedules of a solver by the inputs of a training program that take their values at each step."""
+    return {f"{LEARNING_RATE}/{n}" if n else LEARNING_RATE: one for n, one in enumerate(solver.schedules())}
+
 
 FORWARD_PASSES = (SinkClamps(),)
 """Before gradients are made: what changes their form."""
@@ -53,8 +59,11 @@ def gradients_graph(spec: NetSpec, built: Built) -> Graph:
     return Graph({**made, **{f"gradient/{name}": one for name, one in zip(trained, found, strict=True)}})
 
 
-def train_graph(spec: NetSpec, built: Built, solver: SolverSpec, dtype: DType) -> tuple[Graph, Sequence[Slot]]:
-    """One training step, and the states that the solver keeps. Raises `SpecError` where there is nothing to train."""
+def train_graph(spec: NetSpec, built: Built, solver: SolverSpec, dtype: DType) -> tuple[Graph, Solution]:
+    """One training step, and the solver's part of it.
+
+    Raises `SpecError` where there is nothing to train, or where the solver names parameters that are not there.
+    """
     forward = _forward(spec, built)
     states = built.builder.states
     trained = {name: info for name, info in states.items() if info.trainable}
@@ -63,6 +72,7 @@ def train_graph(spec: NetSpec, built: Built, solver: SolverSpec, dtype: DType) -
         hint = "`trainable: false` and a `learning_rate_multiplier` of 0 freeze a layer" if frozen else None
         message = f"there is nothing to train: {'every layer is frozen' if frozen else 'no layer has parameters'}"
         raise SpecError(Problem(message, spec.where("layers"), "layers", hint=hint))
+    check_groups(solver.groups, [name for name, info in states.items() if info.role == "parameter"])
     loss = forward.outputs[LOSS]
     starts = [_start(forward, name, info) for name, info in trained.items()]
     found = gradients(loss, starts)
@@ -78,7 +88,7 @@ def train_graph(spec: NetSpec, built: Built, solver: SolverSpec, dtype: DType) -
         for (name, info), start, gradient in zip(trained.items(), starts, found, strict=True)
     ]
     scalar = TensorType((), dtype)
-    rate, step = built.builder.input(LEARNING_RATE, scalar), built.builder.input(STEP, scalar)
-    solution = solver.build(params, rate, step)
+    rates = [built.builder.input(name, scalar) for name in rate_inputs(solver)]
+    solution = solver.build(params, rates, built.builder.input(STEP, scalar))
     updates = {**forward.updates, **solution.updates, **solution.slot_updates}
-    return Graph(forward.outputs, updates, guard=loss), solution.slots
+    return Graph(forward.outputs, updates, guard=loss), solution

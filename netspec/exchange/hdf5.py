@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError
-from netspec.exchange.hdf5_read import read_file
+from netspec.exchange.hdf5_read import Content, read_file
 from netspec.exchange.hdf5_write import write_file
 
 if TYPE_CHECKING:
@@ -46,10 +47,13 @@ class CheckpointFile:
     progress: dict[str, Any]
     spec: str
     """The run's resolved YAML."""
+    evaluated: dict[str, str] = field(default_factory=dict)
+    """Parameters, and the states that stand for them wherever the net is not trained."""
 
     def learned(self) -> dict[str, NDArray[Any]]:
-        """The net's weights: parameters and statistics, without the solver's slots."""
-        return {name: array for name, array in self.states.items() if self.roles[name] in LEARNED}
+        """The net's weights as it is evaluated: parameters and statistics, without the solver's slots."""
+        own = [name for name in self.states if self.roles[name] in LEARNED]
+        return {name: self.states[self.evaluated.get(name, name)] for name in own}
 
 
 def write_weights(
@@ -66,8 +70,8 @@ def read_weights(path: str | Path) -> WeightsFile:
     """Read a weights file, or the weights in a checkpoint. Raises `InputError` with what is wrong with the file."""
     content = read_file(path, WEIGHTS)
     if content.kind == "checkpoint":
-        learned = {name: array for name, array in content.arrays.items() if content.roles[name] in LEARNED}
-        return WeightsFile(learned, kind="checkpoint", meta={"progress": _part(path, content.meta, "progress", dict)})
+        found = _checkpoint(path, content)
+        return WeightsFile(found.learned(), kind="checkpoint", meta={"progress": found.progress})
     net, name, extra = (
         _part(path, content.meta, key, kind) for key, kind in (("net", str), ("name", str), ("extra", dict))
     )
@@ -80,8 +84,11 @@ def write_checkpoint(
     roles: Mapping[str, str],
     progress: Mapping[str, Any],
     spec: str,
+    evaluated: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write a checkpoint: `progress` is what JSON holds (step, epoch, seed, …), `spec` the run's resolved YAML.
+
+    `evaluated` says which states stand for parameters wherever the net is not trained.
 
     Raises `RunError` where it cannot be written; what was at `path` before is then unchanged.
     """
@@ -89,8 +96,9 @@ def write_checkpoint(
     if unknown:
         raise ValueError(f"states and roles differ: {sorted(unknown)}")
     step = progress.get("step")
+    standing = {"evaluated": dict(evaluated)} if evaluated else {}
     write_file(
-        path, "checkpoint", states, roles, {"progress": dict(progress), "spec": spec},
+        path, "checkpoint", states, roles, {"progress": dict(progress), "spec": spec, **standing},
         step if isinstance(step, int) and step >= 0 else None,
     )  # fmt: skip
 
@@ -104,8 +112,19 @@ def read_checkpoint(path: str | Path) -> CheckpointFile:
             got="weights: no step, no state of the solver",
             hint="to start a new run from these weights, pass them as `--weights`",
         )  # fmt: skip
-    progress, spec = _part(path, content.meta, "progress", dict), _part(path, content.meta, "spec", str)
-    return CheckpointFile(content.arrays, content.roles, progress, spec)
+    return _checkpoint(path, content)
+
+
+def _checkpoint(path: str | Path, content: Content) -> CheckpointFile:
+    meta, states = content.meta, content.arrays
+    progress, spec = _part(path, meta, "progress", dict), _part(path, meta, "spec", str)
+    evaluated = _part(path, {"evaluated": {}, **meta}, "evaluated", dict)
+    for name, other in evaluated.items():
+        if not (isinstance(other, str) and name in states and other in states) or (
+            states[name].shape != states[other].shape
+        ):
+            raise InputError(f"{path} is refused: no state like `{name}` stands for it", got=f"{other!r}"[:80])
+    return CheckpointFile(states, content.roles, progress, spec, evaluated)
 
 
 def _part(path: str | Path, meta: Mapping[str, Any], key: str, kind: type) -> Any:

@@ -48,6 +48,8 @@ class Builder:
     adapted: dict[str, Adapted] = field(default_factory=dict)
     """By the layer that wants it, in the order in which layers are built."""
     inputs: dict[str, Value] = field(default_factory=dict)
+    standing: Mapping[str, str] = field(default_factory=dict)
+    """Parameters in whose place another state is read, and the name of that."""
     inner: list[tuple[str, LayerFields]] = field(default_factory=list)
     """Layers in fields of layers, and what the names of their states begin with."""
     masks: tuple[Value | None, ...] = ()
@@ -185,7 +187,7 @@ class Builder:
                 )
             return known.value
         with in_scope(Scope(owner, "parameter", layer.where() if layer else None)):
-            value = State(full, kind)()
+            value = State(self.standing.get(full, full), kind)()
         owners = self._owners(name)
         rate, decay = (
             prod(_multiplier(one, field_, called) for one, called in owners)

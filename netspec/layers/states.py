@@ -46,6 +46,8 @@ class StateInfo:
     learning_rate_multiplier: float = 1.0
     weight_decay_multiplier: float = 1.0
     constraint: ConstraintSpec | None = None
+    follows: str | None = None
+    """The state whose first value is its own too."""
 
 
 class Totals(Protocol):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from netspec.graph.ops.source import State
+from netspec.graph.types import TensorType
 from netspec.graph.value import Scope, Value, in_scope
 from netspec.schema.spec import Spec, problem
+from netspec.solvers.averaging import AVERAGE, EMA, follow
 from netspec.solvers.clipping import ClipByGlobalNorm, ClipByNorm, ClipByValue
+from netspec.solvers.groups import GroupSpec, group_of
+from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Chain, Param, Step, Transform
+from netspec.solvers.transform import Chain, Kept, Param, Step, Transform
 
 __all__ = ["Param", "Slot", "Solution", "SolverSpec"]
 
@@ -28,13 +32,14 @@ def slot_label(param: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class Slot:
-    """A state that a solver keeps for a parameter, of the parameter's type."""
+    """A state that a solver keeps: for a parameter, or for a family of them."""
 
     param: str
+    """The parameter's name; `$` and the family's for one that several share."""
     name: str
     value: Value
-    initial: float
-    """The number that it is filled with before the first step."""
+    initial: float | None
+    """The number that it is filled with before the first step; None: it starts as the parameter."""
 
     @property
     def label(self) -> str:
@@ -51,6 +56,8 @@ class Solution:
     slots: list[Slot] = field(default_factory=list)
     slot_updates: dict[str, Value] = field(default_factory=dict)
     """Label of a slot → its value after the step."""
+    evaluated: dict[str, str] = field(default_factory=dict)
+    """Name of a parameter → label of the slot that stands for it wherever the net is not trained."""
 
 
 class SolverSpec(Spec):
@@ -66,6 +73,10 @@ class SolverSpec(Spec):
         "regularization_type": "`weight_decay` is L2; for L1 give the layers a `kernel_regularizer`",
         "clip_gradients": "`clip_gradients` is Caffe's name: here it is `global_clipnorm`",
         "max_grad_norm": "here it is `global_clipnorm`",
+        "use_ema": "here it is `ema: {decay: …}`",
+        "ema_momentum": "here it is `ema: {decay: …}`",
+        "ema_overwrite_frequency": "here it is `ema: {overwrite_every: …}`",
+        "param_groups": "here it is `groups`: `[{match: '*/bias', weight_decay: 0}, …]`",
         "betas": "`betas` is PyTorch's name: here they are `beta_1` and `beta_2`",
         "eps": "here it is `epsilon`",
         "delta": "`delta` is Caffe's name: here it is `epsilon`",
@@ -85,6 +96,11 @@ class SolverSpec(Spec):
     weight_decay: float = Field(default=0.0, ge=0)
     """coupled weight decay: `weight_decay · w` is added to the gradient, as in Caffe and PyTorch (Keras's is
     decoupled: see AdamW)"""
+    ema: EMA | None = None
+    """a moving average of the weights, which evaluation and saved weights use: its decay, or a mapping"""
+    groups: tuple[GroupSpec, ...] = Field(default=(), strict=False)
+    """parameters with a rate, a decay or a rule of their own: `[{match: "*/bias", weight_decay: 0}]`; of the groups
+    that fit a parameter the first counts"""
 
     @model_validator(mode="after")
     def _one_clipping(self) -> Self:
@@ -102,34 +118,106 @@ class SolverSpec(Spec):
         """The links that turn (clipped) gradients into what is added to the parameters."""
         raise NotImplementedError
 
-    def build(self, params: Sequence[Param], learning_rate: Value, step: Value) -> Solution:
+    def schedules(self) -> tuple[ScheduleSpec, ...]:
+        """The different schedules of the solver and its groups, its own first: each has a value at every step."""
+        found: list[ScheduleSpec] = [self.learning_rate]
+        for group in self.groups:
+            one = self._of_group(group).learning_rate if group.learning_rate is None else group.learning_rate
+            if one not in found:
+                found.append(one)
+        return tuple(found)
+
+    def build(self, params: Sequence[Param], rates: Sequence[Value], step: Value) -> Solution:
         """The update of all `params`, in the phase `update` of the layers they belong to.
 
-        `learning_rate` and `step` are float scalars of one type: the scheduled rate, and the number of the update,
-        from 1. The new values of the parameters and slots have the parameters' types.
+        `rates` are the values of the `schedules`, `step` is the number of the update, from 1: float scalars of one
+        type. The new values of the parameters have the parameters' types, those of slots the slots'.
         """
+        scheduled = dict(zip(map(_key, self.schedules()), rates, strict=True))
+        parts: dict[int | None, list[Param]] = {}
+        for param in params:
+            index = group_of(self.groups, param.name)
+            group = None if index is None else self.groups[index]
+            own = index if group is not None and group.solver is not None else None
+            parts.setdefault(own, []).append(self._in_group(param, group, f"{own}", scheduled))
+        solution = Solution()
+        for own, several in parts.items():
+            solver = self if own is None else self._of_group(self.groups[own])
+            solver._move(several, Step(tuple(several), scheduled[_key(solver.learning_rate)], step), solution)
+        if self.ema is not None:
+            self._average(self.ema, params, step, solution)
+        return solution
+
+    def _of_group(self, group: GroupSpec) -> SolverSpec:
+        """The solver of a group's parameters."""
+        if group.solver is None:
+            return self
+        assert isinstance(group.solver, SolverSpec)
+        return group.solver
+
+    def _in_group(self, param: Param, group: GroupSpec | None, family: str, scheduled: dict[str, Value]) -> Param:
+        """The parameter with what its group says of it."""
+        if group is None:
+            return replace(param, family=family)
+        rate = group.learning_rate
+        return replace(
+            param,
+            learning_rate_multiplier=param.learning_rate_multiplier * group.learning_rate_multiplier,
+            weight_decay=group.weight_decay,
+            learning_rate=None if rate is None else scheduled[_key(rate)],
+            family=family if rate is None else f"{family}-{list(scheduled).index(_key(rate))}",
+        )
+
+    def _move(self, params: Sequence[Param], given: Step, solution: Solution) -> None:
+        """Add the update of `params`, which are all that this solver moves, to the solution."""
         clipping = [kind(limit) for name, kind in CLIPPING.items() if (limit := getattr(self, name)) is not None]
         chain = Chain((*clipping, *self.transforms()))
         with in_scope(Scope("", self.type, self.where(), "update")):
-            slots = [_slots(param, chain) for param in params]
-            known = [{slot.name: slot.value for slot in own} for own in slots]
-            given = Step(tuple(params), learning_rate, step)
-            changes, following = chain.update([param.gradient for param in params], known, given)
-            solution = Solution(slots=[slot for own in slots for slot in own])
+            known: dict[str, Slot] = {}
+            slots = [_slots(param, chain, known) for param in params]
+            solution.slots.extend(known.values())
+            values = [{name: slot.value for name, slot in own.items()} for own in slots]
+            changes, following = chain.update([param.gradient for param in params], values, given)
             for param, change in zip(params, changes, strict=True):
                 with in_scope(param.scope):
                     moved = param.value + change
                     solution.updates[param.name] = moved if param.project is None else param.project(moved)
-        for own, new in zip(slots, following, strict=True):
-            solution.slot_updates.update({slot.label: new[slot.name] for slot in own})
-        return solution
+        for param, own, new in zip(params, slots, following, strict=True):
+            solution.slot_updates.update({slot.label: new[name] for name, slot in own.items()})
+            evaluated = chain.evaluated(param)
+            if evaluated is not None:
+                solution.evaluated[param.name] = own[evaluated].label
+
+    def _average(self, ema: EMA, params: Sequence[Param], step: Value, solution: Solution) -> None:
+        """Let an average follow each parameter, and stand for it."""
+        with in_scope(Scope("", self.type, self.where("ema"), "update")):
+            for param in params:
+                slot = _slot(param, AVERAGE, Kept(None))
+                with in_scope(param.scope):
+                    average, moved = follow(ema, slot.value, solution.updates[param.name], step)
+                solution.slots.append(slot)
+                solution.updates[param.name], solution.slot_updates[slot.label] = moved, average
+                solution.evaluated[param.name] = slot.label
 
 
-def _slots(param: Param, transform: Transform) -> list[Slot]:
-    """The slots that `transform` wants for `param`, made."""
-    made = []
-    for name, initial in transform.init(param).items():
-        with in_scope(param.scope):
-            value = State(slot_label(param.name, name), param.value.type)()
-        made.append(Slot(param.name, name, value, initial))
-    return made
+def _key(schedule: ScheduleSpec) -> str:
+    """Equal for equal schedules."""
+    return f"{type(schedule).__qualname__} {schedule.model_dump_json()}"
+
+
+def _slots(param: Param, transform: Transform, known: dict[str, Slot]) -> dict[str, Slot]:
+    """The slots that `transform` wants for `param`, by name; made unless they are known by their label."""
+    found = {}
+    for name, declared in transform.init(param).items():
+        slot = _slot(param, name, declared if isinstance(declared, Kept) else Kept(declared))
+        found[name] = known.setdefault(slot.label, slot)
+    return found
+
+
+def _slot(param: Param, name: str, kept: Kept) -> Slot:
+    """A slot of a parameter, or of its family, made."""
+    kind = param.value.type
+    own = TensorType(kind.shape if kept.shape is None else kept.shape, kept.dtype or kind.dtype)
+    owner = f"${param.family}" if kept.shared else param.name
+    with in_scope(Scope("", "", None, "update") if kept.shared else param.scope):
+        return Slot(owner, name, State(slot_label(owner, name), own)(), kept.initial)

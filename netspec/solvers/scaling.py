@@ -10,7 +10,7 @@ from netspec.solvers.transform import Param, Slots, Step, Transform, Updates, fo
 
 @dataclass(frozen=True)
 class AddDecayedWeights(Transform):
-    """u ← u + decay · w, times the parameter's `weight_decay_multiplier`.
+    """u ← u + decay · w, with the parameter's own decay and multiplier.
 
     Before the rule the decay is a part of the gradient (coupled: an L2 penalty); between the rule and the learning
     rate the rule does not see it (decoupled: Loshchilov and Hutter 2019, arXiv:1711.05101).
@@ -20,7 +20,7 @@ class AddDecayedWeights(Transform):
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            decay = self.decay * param.weight_decay_multiplier
+            decay = param.decay(self.decay)
             return (update + decay * param.value if decay else update), own
 
         return for_each(updates, slots, step, rule)
@@ -28,7 +28,7 @@ class AddDecayedWeights(Transform):
 
 @dataclass(frozen=True)
 class Descend(Transform):
-    """u ← -lr · u, times the parameter's `learning_rate_multiplier`: from a gradient to a step downhill"""
+    """u ← -lr · u, with the parameter's own rate and multiplier: from a gradient to a step downhill"""
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:

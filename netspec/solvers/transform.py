@@ -7,17 +7,18 @@ update is added to the parameter. The design is optax's (https://optax.readthedo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from netspec.graph.ops.elementwise import cast
+from netspec.graph.types import DType
 from netspec.graph.value import Scope, Value, in_scope
 
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter to be trained: its value, its gradient (of the same type), and the layer's factors for it."""
+    """A parameter to be trained: its value, its gradient (of the same type), and what is said of it alone."""
 
     name: str
     value: Value
@@ -26,6 +27,16 @@ class Param:
     weight_decay_multiplier: float = 1.0
     project: Callable[[Value], Value] | None = None
     """What brings the updated value back to where the layer allows it, if anything does."""
+    learning_rate: Value | None = None
+    """The scheduled rate of its group, where that has one of its own; a float scalar of the type of the step's."""
+    weight_decay: float | None = None
+    """The weight decay of its group, where that has one of its own."""
+    family: str = ""
+    """Shared by the parameters that have one rule and one scheduled rate; a slot can be kept for all of them."""
+
+    def decay(self, usual: float) -> float:
+        """Its weight decay, where that of its solver is `usual`."""
+        return (usual if self.weight_decay is None else self.weight_decay) * self.weight_decay_multiplier
 
     @property
     def scope(self) -> Scope:
@@ -39,17 +50,36 @@ class Step:
 
     params: tuple[Param, ...]
     learning_rate: Value
-    """A float scalar: the scheduled rate, before any parameter's multiplier."""
+    """A float scalar: the solver's scheduled rate, before any parameter's multiplier."""
     count: Value
     """A float scalar of the same type: 1 at the first update."""
 
     def rate(self, param: Param) -> Value:
         """The learning rate of `param`, in its element type."""
-        factor = param.learning_rate_multiplier
-        rate = self.learning_rate if factor == 1 else self.learning_rate * factor
-        return cast(rate, param.value.dtype)
+        factor, scheduled = param.learning_rate_multiplier, self.scheduled(param)
+        return cast(scheduled if factor == 1 else scheduled * factor, param.value.dtype)
+
+    def scheduled(self, param: Param) -> Value:
+        """The scheduled rate of `param`, before its multiplier."""
+        return self.learning_rate if param.learning_rate is None else param.learning_rate
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A slot as a transform declares it: a state that outlives the step."""
+
+    initial: float | None = 0.0
+    """The number that it is filled with before the first step; None: it starts as the parameter."""
+    shape: tuple[int, ...] | None = None
+    """None: that of the parameter."""
+    dtype: DType | None = None
+    """None: that of the parameter."""
+    shared: bool = False
+    """One for all parameters of a family: all must give it the same next value. Its shape is to be given."""
+
+
+Declared: TypeAlias = Mapping[str, "Kept | float"]
+"""Slots by name; a number stands for `Kept(number)`."""
 Updates: TypeAlias = Sequence[Value]
 """One for each parameter, of its type."""
 Slots: TypeAlias = Sequence[dict[str, Value]]
@@ -61,12 +91,13 @@ Rule: TypeAlias = Callable[[Param, Value, dict[str, Value]], tuple[Value, dict[s
 class Transform:
     """One link: `init` declares a parameter's slots, `update` maps all updates and gives the slots' next values."""
 
-    def init(self, param: Param) -> dict[str, float]:
-        """The slots kept for `param`, by name, with the number that each is filled with at first.
-
-        A slot has the type of the parameter.
-        """
+    def init(self, param: Param) -> Declared:
+        """The slots kept for `param`, by name: the number that each is filled with at first, or more of it."""
         return {}
+
+    def evaluated(self, param: Param) -> str | None:
+        """The slot that stands for `param` wherever the net is not trained; None: the parameter itself."""
+        return None
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         """The new updates, and the next value of every slot that `init` declared."""
@@ -88,14 +119,17 @@ class Chain(Transform):
 
     links: tuple[Transform, ...]
 
-    def init(self, param: Param) -> dict[str, float]:
-        slots: dict[str, float] = {}
+    def init(self, param: Param) -> Declared:
+        slots: dict[str, Kept | float] = {}
         for link in self.links:
             declared = link.init(param)
             if twice := slots.keys() & declared.keys():
                 raise ValueError(f"two transforms of a chain keep a slot {', '.join(sorted(twice))}")
             slots.update(declared)
         return slots
+
+    def evaluated(self, param: Param) -> str | None:
+        return next((name for link in self.links if (name := link.evaluated(param)) is not None), None)
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         following: list[dict[str, Value]] = [{} for _ in step.params]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netspec.backends.program import NonFiniteLoss
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.compile import STEP, Compiler, Purpose, rate_inputs
 from netspec.data.loader import Batch
 from netspec.errors import Problem
 from netspec.graph.ops.random import RNG_INPUT
@@ -72,6 +72,7 @@ def _losses(spec: TrainSpec, steps: int, device: str) -> list[float]:
     """The training losses of the first steps; infinite from the first one that is not finite."""
     compiler = trainer(spec, device)
     taken = init_from(spec, compiler)
+    compiler.follow()
     losses: list[float] = []
     with open_training_loader(spec, compiler) as loader:
         adapt(compiler, loader, taken.coverage.arrays if taken is not None else ())
@@ -88,8 +89,8 @@ def _losses(spec: TrainSpec, steps: int, device: str) -> list[float]:
 def _step(spec: TrainSpec, compiler: Compiler, batch: Batch, step: int, steps: int) -> float:
     assert isinstance(spec.solver, SolverSpec)
     program = compiler.program(Purpose.TRAIN, len(batch))
-    rate = spec.solver.learning_rate.value(step, steps)
+    rates = {name: np.array(one.value(step, steps)) for name, one in rate_inputs(spec.solver).items()}
     key = np.array([spec.train.seed, step, 0])
-    program.write({**batch.inputs, LEARNING_RATE: np.array(rate), STEP: np.array(step + 1.0), RNG_INPUT: key})
+    program.write({**batch.inputs, **rates, STEP: np.array(step + 1.0), RNG_INPUT: key})
     program.run()
     return program.guard

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from netspec.backends.program import NonFiniteLoss
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.compile import STEP, Compiler, Purpose, rate_inputs
 from netspec.data.loader import Batch, Loader
 from netspec.errors import InputError, NetspecError, Problem, RunError
 from netspec.exchange.hdf5 import read_weights, write_checkpoint
@@ -73,6 +73,7 @@ class Loop:
         self.spec, self.compiler, self.loader, self.test_loader = spec, compiler, loader, test
         self.folder, self.listeners, self.signals, self.progress = folder, listeners, signals, progress
         self.schedule = spec.solver.learning_rate
+        self.schedules = rate_inputs(spec.solver)
         timing = spec.train
         epoch = loader.steps_per_epoch
         self.total = timing.max_steps or (timing.max_epochs or 0) * epoch
@@ -135,7 +136,7 @@ class Loop:
         program.write(
             {
                 **batch.inputs,
-                LEARNING_RATE: np.array(rate),
+                **{name: np.array(one.value(step, self.total)) for name, one in self.schedules.items()},
                 STEP: np.array(step + 1.0),
                 RNG_INPUT: np.array([self.spec.train.seed, step, 0]),
             }
@@ -210,7 +211,8 @@ class Loop:
             "loader": self.loader.state(),
             "threads": threads(),
         }
-        write_checkpoint(path, states, roles=roles, progress=progress, spec=canonical_yaml(self.spec))
+        spec, evaluated = canonical_yaml(self.spec), self.compiler.evaluated
+        write_checkpoint(path, states, roles=roles, progress=progress, spec=spec, evaluated=evaluated)
         self.folder.prune(self.spec.train.keep_checkpoints)
         self._saved = replace(self.progress)
         tell(self.listeners, "checkpoint", step=self.progress.step, path=str(path))

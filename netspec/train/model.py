@@ -183,9 +183,8 @@ def count_of(compiler: Compiler, role: str) -> int:
 
 def save_weights(compiler: Compiler, path: Path, preparation: Preparation, **meta: Any) -> None:
     """Write parameters and statistics, the net's spec and what was done to the samples, to an HDF5 file."""
-    arrays = {name: compiler.states[name] for name in compiler.names("parameter", "statistic")}
     told = {**preparation.as_meta(), **meta}
-    write_weights(path, arrays, net=canonical_yaml(compiler.spec), name=compiler.spec.name, **told)
+    write_weights(path, compiler.weights(), net=canonical_yaml(compiler.spec), name=compiler.spec.name, **told)
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,8 @@ def run(
         warnings = begun.warnings + (_fresh(compiler, loaded, weights) if weights is not None else [])
         known = {*loaded, *(taken.coverage.arrays if taken is not None else ())}
         adapted = adapt(compiler, loader, known) if begun.progress.step == 0 else []
+        if begun.progress.step == 0:
+            compiler.follow()
         folder.write_spec(resolved_yaml(spec))
         log = stack.enter_context(LogFiles(folder.folder))
         everyone: list[Listener] = [log, *listeners]

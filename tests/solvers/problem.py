@@ -77,14 +77,19 @@ class Training:
     dtype: str
     first_of_solver: int
     """Nodes of a higher `serial` were made by the solver."""
+    schedules: int = 1
 
-    def steps(self, rates: Sequence[float]) -> Iterator[Arrays]:
-        """The states after each step, one step for each learning rate."""
+    def steps(self, rates: Sequence[float | Sequence[float]]) -> Iterator[Arrays]:
+        """The states after each step, one step for each learning rate; several where there are several schedules."""
         states = {name: array.astype(self.dtype) for name, array in self.quadratic.start.items()}
         for slot in self.solution.slots:
-            states[slot.label] = np.full(slot.value.shape, slot.initial, self.dtype)
+            shape, kind = slot.value.shape, str(slot.value.dtype)
+            started = states[slot.param] if slot.initial is None else np.full(shape, slot.initial)
+            states[slot.label] = started.astype(kind)
         for count, rate in enumerate(rates, start=1):
-            given = {"learning_rate": np.asarray(rate, self.dtype), "step": np.asarray(count, self.dtype)}
+            several = np.broadcast_to(np.asarray(rate, self.dtype), self.schedules)
+            given = {f"learning_rate/{n}": one for n, one in enumerate(several)}
+            given["step"] = np.asarray(count, self.dtype)
             _, states = run(self.graph, given, states)
             yield states
 
@@ -100,7 +105,8 @@ def training(
     values, slopes = quadratic.graph(dtype)
     scalar = TensorType((), DType(dtype))
     params = [Param(name, values[name], slopes[name], *multipliers[name]) for name in values]
-    rate, step = Input("learning_rate", scalar)(), Input("step", scalar)()
-    solution = solver.build(params, rate, step)
+    count = len(solver.schedules())
+    rates, step = [Input(f"learning_rate/{n}", scalar)() for n in range(count)], Input("step", scalar)()
+    solution = solver.build(params, rates, step)
     graph = Graph(updates={**solution.updates, **solution.slot_updates})
-    return Training(graph, solution, quadratic, dtype, step.node.serial)
+    return Training(graph, solution, quadratic, dtype, step.node.serial, count)

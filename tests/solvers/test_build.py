@@ -123,7 +123,7 @@ def test_slots_by_name() -> None:
 
 
 def test_a_solver_without_parameters_builds_nothing() -> None:
-    solution = SGD(momentum=0.9, global_clipnorm=1.0).build([], Input("lr", SCALAR)(), Input("step", SCALAR)())
+    solution = SGD(momentum=0.9, global_clipnorm=1.0).build([], [Input("lr", SCALAR)()], Input("step", SCALAR)())
     assert (solution.updates, solution.slots, solution.slot_updates) == ({}, [], {})
 
 
@@ -132,7 +132,7 @@ def test_scalars_are_cast_where_a_parameter_has_another_type() -> None:
     weight = State("w", type_)()
     wide = TensorType((), DType.FLOAT64)
     rate, step = Input("learning_rate", wide)(), Input("step", wide)()
-    solution = AdamW(global_clipnorm=1.0).build([Param("w", weight, Input("g", type_)())], rate, step)
+    solution = AdamW(global_clipnorm=1.0).build([Param("w", weight, Input("g", type_)())], [rate], step)
     graph = verify(Graph(updates={**solution.updates, **solution.slot_updates}))
     assert solution.updates["w"].type == type_
     assert any(isinstance(node.op, Cast) for node in graph.nodes())

@@ -1,0 +1,75 @@
+"""`ema` of a solver: an average follows the weights, and stands for them wherever the net is not trained.
+
+Polyak and Juditsky 1992, "Acceleration of stochastic approximation by averaging"; Keras's `use_ema`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, PositiveInt
+
+from netspec.graph.ops.elementwise import Equal, Greater, Minimum, Where, cast, scalar
+from netspec.graph.types import DType
+from netspec.graph.value import Value
+from netspec.schema.spec import Spec
+
+AVERAGE = "average"
+"""Name of the slot."""
+
+
+class EMASpec(Spec):
+    """A moving average of the weights: average ← d · average + (1 - d) · w after each update, with d = `decay`.
+
+    Until the update `start_step`, and after the first one, the average is the weights themselves, as in Keras and in
+    PyTorch's AveragedModel.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "momentum": "here it is `decay`",
+        "ema_momentum": "here it is `decay`",
+        "overwrite_frequency": "here it is `overwrite_every`",
+        "ema_overwrite_frequency": "here it is `overwrite_every`",
+        "num_updates": "here it is `warmup: true`",
+        "update_after_step": "here it is `start_step`",
+    }
+
+    decay: float = Field(default=0.999, ge=0, lt=1)
+    """share of the past in the average: Keras's `ema_momentum` (where 0.99 is the default)"""
+    start_step: int = Field(default=0, ge=0)
+    """up to this update the average is the weights themselves"""
+    warmup: bool = False
+    """begin with a smaller decay: min(decay, (1 + n) / (10 + n)) at the n-th update after `start_step`, as in
+    TensorFlow's ExponentialMovingAverage with `num_updates`"""
+    overwrite_every: PositiveInt | None = None
+    """after every this many updates the weights become their average: Keras's `ema_overwrite_frequency`"""
+
+
+def _decay(value: Any) -> Any:
+    """A bare number as the decay; what may be a mapping as it is."""
+    return {"decay": value} if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+EMA = Annotated[EMASpec, BeforeValidator(_decay, json_schema_input_type=EMASpec | float)]
+"""An average of weights, or a number for its decay."""
+
+
+def follow(ema: EMASpec, average: Value, weight: Value, count: Value) -> tuple[Value, Value]:
+    """The next average of a parameter that was moved to `weight` by update number `count`, and the weight itself."""
+    dtype = weight.dtype
+    decay = cast(_decay_at(ema, count), dtype)
+    average = decay * average + (1.0 - decay) * weight
+    if ema.overwrite_every is None:
+        return average, weight
+    periods = cast(cast(count / float(ema.overwrite_every), DType.INT64), count.dtype)
+    due = Equal()(periods * float(ema.overwrite_every), count)
+    return average, Where()(due, average, weight)
+
+
+def _decay_at(ema: EMASpec, count: Value) -> Value:
+    """The decay of an update, a scalar of the count's type; 0 while the average is the weights."""
+    after = count - float(ema.start_step)
+    decay = scalar(ema.decay, count.dtype)
+    if ema.warmup:
+        decay = Minimum()(decay, (after + 1.0) / (after + 10.0))
+    return decay * cast(Greater()(count, scalar(float(max(ema.start_step, 1)), count.dtype)), count.dtype)

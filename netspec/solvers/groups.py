@@ -1,0 +1,97 @@
+"""`groups` of a solver: parameters, by patterns of their names, that have a rate, a decay or a rule of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from netspec.errors import Problem, SpecError, did_you_mean, listing
+from netspec.schema.kinds import AnySolver
+from netspec.schema.named import Names
+from netspec.schema.patterns import Pattern
+from netspec.schema.spec import Spec, problem
+from netspec.solvers.schedules.constant import Schedule
+
+OF_THE_WHOLE = ("groups", "ema")
+"""Fields of a solver that one within a group cannot have."""
+
+
+class GroupSpec(Spec):
+    """Parameters of which something else is said than of the others."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "params": "`params` is PyTorch's name: here it is `match`, with names or patterns such as `*/bias`",
+        "lr": "here it is `learning_rate`",
+        "lr_mult": "`lr_mult` is Caffe's name: here it is `learning_rate_multiplier`",
+        "decay_mult": "here it is `weight_decay`: the number itself, not a factor",
+        "optimizer": "here it is `solver`",
+        "type": "a rule of the group's own is its `solver: {type: …}`",
+        "trainable": "a layer says `trainable: false`, or `init_from` names it under `freeze`",
+    }
+
+    match: Names
+    """which parameters: names as `netspec plan` lists them, or patterns such as `*/bias`, where `*` stands for any
+    characters; of the groups that fit a parameter the first counts"""
+    learning_rate: Schedule | None = None
+    """their learning rate: a number or a schedule; default: the solver's"""
+    learning_rate_multiplier: float = Field(default=1.0, gt=0)
+    """factor of their learning rate, beside that of their layer"""
+    weight_decay: Annotated[float, Field(ge=0)] | None = None
+    """their weight decay; default: the solver's"""
+    solver: AnySolver | None = None
+    """a solver of their own, with a learning rate, weight decay and clipping of its own; default: this one"""
+
+    @model_validator(mode="after")
+    def _says_it_once(self) -> Self:
+        if self.solver is None:
+            return self
+        for name in ("learning_rate", "weight_decay"):
+            if getattr(self, name) is not None:
+                raise problem(
+                    f"a group with a solver of its own has the `{name}` of that",
+                    field=name,
+                    expected=f"`{name}` inside of `solver`",
+                    got="both",
+                )
+        for name in OF_THE_WHOLE:
+            if name in self.solver.model_fields_set:
+                raise problem(
+                    f"`{name}` inside of a group",
+                    field="solver",
+                    expected=f"`{name}` of the solver that the group belongs to",
+                    got=f"`{name}` of its own",
+                )
+        return self
+
+    def takes(self, name: str) -> bool:
+        """Whether a parameter is named by the patterns."""
+        return any(name in Pattern(text) for text in self.match)
+
+
+def group_of(groups: Sequence[GroupSpec], name: str) -> int | None:
+    """The group of a parameter, by its number; None for one that is in none."""
+    return next((index for index, group in enumerate(groups) if group.takes(name)), None)
+
+
+def check_groups(groups: Sequence[GroupSpec], names: Sequence[str]) -> None:
+    """Raise `SpecError` with every pattern that adds no parameter to its group, of those with these names."""
+    problems: list[Problem] = []
+    left = list(names)
+    for index, group in enumerate(groups):
+        path = f"solver.groups.{index}.match"
+        for number, text in enumerate(group.match):
+            place = group.where("match", number) if len(group.match) > 1 else group.where("match")
+            pattern = Pattern(text)
+            if not any(name in pattern for name in names):
+                expected, hint = f"one of {listing(names)}", did_you_mean(text, names)
+                message = f"`{text}` fits no parameter of the net"
+                problems.append(Problem(message, place, path, expected=expected, hint=hint))
+            elif not any(name in pattern for name in left):
+                hint = "the first group that fits a parameter counts: put this one before"
+                message = f"all parameters that `{text}` fits are in groups before this one"
+                problems.append(Problem(message, place, path, hint=hint))
+        left = [name for name in left if not group.takes(name)]
+    if problems:
+        raise SpecError(problems)

@@ -1,0 +1,62 @@
+"""Averages of weights: `ema` against its formula, and that it leaves the training as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.schema.kinds import SOLVERS
+from netspec.solvers.averaging import EMASpec
+from netspec.solvers.base import SolverSpec
+from tests.solvers.problem import SHAPES, training
+
+RATES = [0.1] * 7
+
+
+def solver(**fields: Any) -> SolverSpec:
+    made = SOLVERS.parse({"type": "SGD", "momentum": 0.9, **fields})
+    assert isinstance(made, SolverSpec)
+    return made
+
+
+def averages(weights: list[Any], ema: dict[str, Any]) -> list[Any]:
+    """The average after each update, by the formula."""
+    found: list[Any] = []
+    for t, w in enumerate(weights, start=1):
+        n = t - ema.get("start_step", 0)
+        decay = min(ema["decay"], (1 + n) / (10 + n)) if ema.get("warmup") else ema["decay"]
+        found.append(w if n <= 0 or t == 1 else decay * found[-1] + (1 - decay) * w)
+    return found
+
+
+@pytest.mark.parametrize(
+    "ema", [{"decay": 0.9}, {"decay": 0.5, "start_step": 3}, {"decay": 0.9, "warmup": True, "start_step": 1}], ids=str
+)
+@pytest.mark.parametrize("groups", [[], [{"match": "fc/*", "solver": {"type": "Adam"}}]], ids=["one", "groups"])
+def test_the_average_follows_the_weights_and_nothing_else_changes(ema, groups) -> None:
+    built = training(solver(ema=ema, groups=groups))
+    found, plain = list(built.steps(RATES)), list(training(solver(groups=groups)).steps(RATES))
+    assert built.solution.evaluated == {name: f"solver/{name}/average" for name in SHAPES}
+    for name in SHAPES:
+        expected = averages([states[name] for states in plain], ema)
+        for states, usual, average in zip(found, plain, expected, strict=True):
+            np.testing.assert_array_equal(states[name], usual[name])
+            np.testing.assert_allclose(states[f"solver/{name}/average"], average, rtol=1e-13, atol=1e-15)
+
+
+def test_the_weights_become_their_average_as_often_as_is_asked_for() -> None:
+    built = training(solver(momentum=0.0, ema={"decay": 0.8, "overwrite_every": 3}))
+    quadratic, weights, average = built.quadratic, dict(built.quadratic.start), dict(built.quadratic.start)
+    for t, states in enumerate(built.steps(RATES), start=1):
+        for name, w in weights.items():
+            w = w - 0.1 * quadratic.gradient(name, w)
+            average[name] = w if t == 1 else 0.8 * average[name] + 0.2 * w
+            weights[name] = average[name] if t % 3 == 0 else w
+            np.testing.assert_allclose(states[name], weights[name], rtol=1e-13)
+            np.testing.assert_allclose(states[f"solver/{name}/average"], average[name], rtol=1e-13)
+
+
+def test_a_number_is_the_decay() -> None:
+    assert solver(ema=0.99).ema == EMASpec(decay=0.99)
