@@ -248,18 +248,23 @@ _SOLVERS = {
 _SCHEDULES = {
     "Caffe": """
         fixed: Constant
-        step, multistep: PiecewiseConstantDecay, StepDecay
+        step: StepDecay
+        multistep: MultiStepDecay
         exp: ExponentialDecay
         inv: InverseTimeDecay
         poly: PolynomialDecay
-        sigmoid: CosineDecay
+        sigmoid: SigmoidDecay
     """,
     "PyTorch": """
-        StepLR, MultiStepLR: StepDecay, PiecewiseConstantDecay
+        StepLR: StepDecay
+        MultiStepLR: MultiStepDecay
         ExponentialLR: ExponentialDecay
         CosineAnnealingLR: CosineDecay
         PolynomialLR: PolynomialDecay
         LinearLR: Warmup
+        CosineAnnealingWarmRestarts: CosineDecayRestarts
+        OneCycleLR: OneCycle
+        SequentialLR: Sequence
         ConstantLR: Constant
     """,
 }

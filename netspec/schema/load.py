@@ -201,7 +201,9 @@ class _Loading:
             self.problems += freeze(tree, net) if not links else []
         elif "net" not in tree or not self._failed(tree.value_at["net"]):
             self._undeclared(changes, declared)
-        return self._validated(TrainSpec, tree, links)
+        made = self._validated(TrainSpec, tree, links)
+        self.problems += made.clashes() if made is not None else ()
+        return made
 
     def _net_of(self, tree: Map, scope: Scope) -> Map | None:
         """The document of the training's net, put in place of its path; None where it is none."""

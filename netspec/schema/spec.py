@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-from netspec.errors import InputError, Location, listing, nearest
+from netspec.errors import InputError, Location, Problem, listing, nearest
 from netspec.schema.foreign import meant_by, meant_by_number
 from netspec.schema.members import declared
 from netspec.schema.plugins import Plugin, clash, plugins
@@ -76,6 +76,21 @@ class Spec(BaseModel):  # noqa: PLW1641  # pydantic makes the hash of a frozen m
     def where(self, *path: str | int, key: bool = False) -> Location | None:
         """Where this spec, or the value at `path` in it, was written; None for one made in Python."""
         return locate(self._tree, path, key=key)[0] if self._tree is not None else None
+
+    def conflicts(self, training: Any) -> Iterator[Problem]:
+        """What can't be done so in a training (a `TrainSpec`) that this is a part of; their paths begin at this."""
+        yield from ()
+
+
+def parts_of(spec: Spec) -> Iterator[tuple[str, Spec]]:
+    """A spec, and every spec in its fields, each with its dotted path."""
+    yield "", spec
+    for name in type(spec).model_fields:
+        value = getattr(spec, name)
+        items = enumerate(value) if isinstance(value, (list, tuple)) else [("", value)]
+        for index, one in items:
+            for path, part in parts_of(one) if isinstance(one, Spec) else ():
+                yield ".".join(filter(None, (name, str(index), path))), part
 
 
 SpecT = TypeVar("SpecT", bound=Spec)

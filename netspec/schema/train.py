@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
+from netspec.errors import Problem
 from netspec.schema.blocks import Include
 from netspec.schema.data import DataSpec
 from netspec.schema.expect import TrainExpectation
 from netspec.schema.kinds import AnySolver
 from netspec.schema.named import Name
 from netspec.schema.net import NetSpec, Scalar
-from netspec.schema.spec import Spec, describe, problem
+from netspec.schema.spec import Spec, describe, parts_of, problem
 from netspec.schema.transfer import InitFromSpec
 
 Count = Annotated[int, Field(ge=0)]
@@ -177,3 +180,10 @@ class TrainSpec(Spec):
     """what `netspec check --run` is to find: the first loss, a few samples that are learned"""
     compile: CompileSpec = Field(default_factory=CompileSpec)
     """how the net is compiled for the machine"""
+
+    def clashes(self) -> Iterator[Problem]:
+        """What of the solver and the loop does not go together with the rest of the training."""
+        for name in ("solver", "train"):
+            for path, part in parts_of(getattr(self, name)):
+                for found in part.conflicts(self):
+                    yield replace(found, path=".".join(filter(None, (name, path, found.path))))

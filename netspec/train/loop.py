@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from netspec.backends.program import NonFiniteLoss
-from netspec.compile import STEP, Compiler, Purpose, rate_inputs
+from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose, rate_inputs
 from netspec.data.loader import Batch, Loader
 from netspec.errors import InputError, NetspecError, Problem, RunError
 from netspec.exchange.hdf5 import read_weights, write_checkpoint
@@ -48,6 +48,8 @@ class Progress:
     loss_sum: float = 0.0
     """Sum of the losses since the last log line, and how many they are."""
     loss_count: int = 0
+    seen: dict[str, Any] = field(default_factory=dict)
+    """What the schedules remember of evaluations, by the inputs that they feed."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Progress:
@@ -72,8 +74,8 @@ class Loop:
         assert isinstance(spec.solver, SolverSpec)
         self.spec, self.compiler, self.loader, self.test_loader = spec, compiler, loader, test
         self.folder, self.listeners, self.signals, self.progress = folder, listeners, signals, progress
-        self.schedule = spec.solver.learning_rate
         self.schedules = rate_inputs(spec.solver)
+        progress.seen = {name: progress.seen.get(name, one.start()) for name, one in self.schedules.items()}
         timing = spec.train
         epoch = loader.steps_per_epoch
         self.total = timing.max_steps or (timing.max_epochs or 0) * epoch
@@ -131,12 +133,12 @@ class Loop:
 
     def _step(self, batch: Batch) -> None:
         step = self.progress.step
-        rate = self.schedule.value(step, self.total)
+        rates = self._rates()
         program = self.compiler.program(Purpose.TRAIN, len(batch))
         program.write(
             {
                 **batch.inputs,
-                **{name: np.array(one.value(step, self.total)) for name, one in self.schedules.items()},
+                **{name: np.array(rate) for name, rate in rates.items()},
                 STEP: np.array(step + 1.0),
                 RNG_INPUT: np.array([self.spec.train.seed, step, 0]),
             }
@@ -149,7 +151,12 @@ class Loop:
         self.progress.loss_sum += program.guard
         self.progress.loss_count += 1
         self._samples += len(batch)
-        self._after(batch, rate)
+        self._after(batch, rates[LEARNING_RATE])
+
+    def _rates(self) -> dict[str, float]:
+        """The learning rates of the next step, by the inputs of the program."""
+        step, seen = self.progress.step, self.progress.seen
+        return {name: one.rate(step, self.total, seen[name]) for name, one in self.schedules.items()}
 
     def _after(self, batch: Batch, rate: float) -> None:
         """What is due after a step."""
@@ -189,6 +196,10 @@ class Loop:
         progress.last_test, progress.tested_step = found.scalars(), progress.step
         seconds = round(time.perf_counter() - began, 3)
         tell(self.listeners, "test", step=progress.step, **found.scalars(), seconds=seconds)
+        if self._is_due(self.test_every):  # the evaluation at the end is one too many for a run that goes on
+            figures = {**found.metrics, **({} if found.loss is None else {"loss": found.loss})}
+            seen = progress.seen
+            progress.seen = {name: one.observed(seen[name], figures) for name, one in self.schedules.items()}
         if found.non_finite:
             message = f"not finite (nan or infinite) on the test data: {', '.join(found.non_finite)}"
             tell(self.listeners, "warning", message=message, step=progress.step)
@@ -230,7 +241,7 @@ class Loop:
         return RunError(
             Problem(
                 f"the loss is not finite at step {step + 1}: {what}", place,
-                got=f"learning rate {self.schedule.value(step, self.total):.6g}",
+                got=f"learning rate {self._rates()[LEARNING_RATE]:.6g}",
                 hint="lower the learning rate, add `global_clipnorm`, or look at the data of this step",
                 notes=(f"the weights before this step are in {self.folder.checkpoint(step)}",),
             )

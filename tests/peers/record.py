@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from tests.peers.fitting import fitted
+from tests.peers.scheduling import scheduled
 from tests.registry.cases import WEIGHT, Case, built, cases
 
 ANSWERS = Path(__file__).parent / "answers"
@@ -330,12 +331,16 @@ def main() -> None:
     """Write one `.npz` for each class."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=ANSWERS)
-    parser.add_argument("classes", nargs="*", help="names of layers, losses and metrics, `fitting`; default: all")
+    parser.add_argument(
+        "classes", nargs="*", help="names of layers, losses and metrics, `fitting`, `scheduling`; default: all"
+    )
     arguments = parser.parse_args()
     output: Path = arguments.output
     output.mkdir(parents=True, exist_ok=True)
     if not arguments.classes or "fitting" in arguments.classes:
         np.savez_compressed(output / "fitting.npz", **fitted(keras()))  # type: ignore[arg-type]  # names are no parameters of it
+    if not arguments.classes or "scheduling" in arguments.classes:
+        np.savez_compressed(output / "scheduling.npz", **scheduled(keras(), import_module("torch")))  # type: ignore[arg-type]  # names are no parameters of it
     for name, content in answers(*arguments.classes):
         np.savez_compressed(output / f"{name}.npz", **content)  # type: ignore[arg-type]  # names are no parameters of it
 

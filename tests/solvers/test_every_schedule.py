@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from math import cos, floor, isfinite, pi
+from math import cos, exp, floor, isfinite, pi, sqrt
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from netspec.schema.annotations import fields_by_name
 from netspec.schema.docs import field_docs
 from netspec.schema.kinds import SCHEDULES
 from netspec.solvers.schedules.base import ScheduleSpec
+from netspec.solvers.sgd import SGD
 from tests.solvers.problem import samples
 
 TOTAL = 12
@@ -61,13 +62,65 @@ def cosine(t: int, total: int, *, initial: float, decay_steps: int = 0, alpha: f
     return initial * ((1 - alpha) * 0.5 * (1 + cos(pi * min(t, period) / period)) + alpha)
 
 
+def formula(t: int, total: int, fields: Any) -> float:
+    """The rate of any schedule, by its closed form."""
+    if isinstance(fields, float):
+        return fields
+    reference = REFERENCES[fields["type"]]
+    return reference(t, total, **{name: value for name, value in fields.items() if name != "type"})
+
+
 def warmup(t: int, total: int, *, steps: int, then: Any, initial: float = 0.0) -> float:
-    after: dict[str, Any] = {"type": "Constant", "initial": then} if isinstance(then, float) else then
-    rest = {name: value for name, value in after.items() if name != "type"}
-    formula = REFERENCES[after["type"]]
     if t >= steps:
-        return formula(t - steps, total - steps, **rest)
-    return initial + (formula(0, total - steps, **rest) - initial) * t / steps
+        return formula(t - steps, total - steps, then)
+    return initial + (formula(0, total - steps, then) - initial) * t / steps
+
+
+def restarts(
+    t: int, total: int, *, initial: float, first_decay_steps: int, t_mul: float = 2.0, m_mul: float = 1.0, alpha: float = 0
+) -> float:
+    falls, since, period = 0, float(t), float(first_decay_steps)
+    while since >= period:
+        falls, since, period = falls + 1, since - period, period * t_mul
+    return initial * ((1 - alpha) * m_mul**falls * 0.5 * (1 + cos(pi * since / period)) + alpha)
+
+
+def one_cycle(
+    t: int, total: int, *, peak: float, decay_steps: int = 0, pct_start: float = 0.3, anneal_strategy: str = "cos",
+    div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
+) -> float:  # fmt: skip
+    length, low = decay_steps or total, peak / div_factor
+    ends = [(0.0, low), (pct_start * length - 1, peak)]
+    if three_phase:
+        ends.append((2 * pct_start * length - 2, low))
+    ends.append((length - 1, low / final_div_factor))
+    for (start, first), (end, second) in pairwise(ends):
+        if t <= end:
+            share = (t - start) / (end - start)
+            share = share if anneal_strategy == "linear" else (1 - cos(pi * share)) / 2
+            return first + (second - first) * share
+    return ends[-1][1]
+
+
+def stable(
+    t: int, total: int, *, peak: float, warmup_steps: int = 0, decay_steps: int = 0, shape: str = "linear", end: float = 0
+) -> float:
+    if t < warmup_steps:
+        return peak * t / warmup_steps
+    fall = decay_steps or total // 5
+    s = min(max(t - total + fall, 0) / fall, 1)
+    left = {"linear": 1 - s, "cosine": 0.5 + cos(pi * s) / 2, "sqrt": 1 - sqrt(s)}[shape]
+    return peak * end + peak * (1 - end) * left
+
+
+def sequence(t: int, total: int, *, parts: list[dict[str, Any]]) -> float:
+    start = 0
+    for part in parts:
+        length = part.get("steps") or round(part.get("share", 0) * total) or total - start
+        if t < start + length or part is parts[-1]:
+            return formula(t - start, length, part["schedule"])
+        start += length
+    raise AssertionError
 
 
 REFERENCES: dict[str, Callable[..., float]] = {
@@ -78,6 +131,16 @@ REFERENCES: dict[str, Callable[..., float]] = {
     "InverseTimeDecay": inverse_time,
     "PolynomialDecay": polynomial,
     "CosineDecay": cosine,
+    "CosineDecayRestarts": restarts,
+    "MultiStepDecay": lambda t, total, *, initial, milestones, gamma=0.1: (
+        initial * gamma ** sum(one <= t for one in milestones)
+    ),
+    "InverseSqrtDecay": lambda t, total, *, initial, decay_steps: initial / sqrt(1 + t / decay_steps),
+    "SigmoidDecay": lambda t, total, *, initial, gamma, step_size: initial / (1 + exp(-gamma * (t - step_size))),
+    "OneCycle": one_cycle,
+    "WarmupStableDecay": stable,
+    "Sequence": sequence,
+    "ReduceLROnPlateau": lambda t, total, *, schedule, **_: formula(t, total, schedule),  # before any reduction
     "Warmup": warmup,
 }
 SAMPLES = samples(SCHEDULES)
@@ -193,6 +256,29 @@ def test_a_warm_up_meets_what_follows(fields, steps, start, more) -> None:
     stride = (peak - start) / steps
     assert [b - a for a, b in pairwise(values)] == pytest.approx([stride] * steps, abs=1e-9)
     assert [made.value(steps + t, total) for t in range(5)] == [then.value(t, more) for t in range(5)]
+
+
+@given(st.lists(st.floats(-5, 5) | st.just(float("nan")), max_size=30), st.integers(1, 4), st.integers(0, 3))
+def test_a_plateau_only_lowers_the_rate_and_never_below_its_least(figures, patience, cooldown) -> None:
+    made = schedule(type="ReduceLROnPlateau", schedule=0.1, patience=patience, cooldown=cooldown, min=0.003)
+    seen, before = made.start(), 0.1
+    for figure in figures:
+        seen = made.observed(seen, {"loss": figure})
+        rate = made.rate(0, 1, seen)
+        assert 0.003 <= rate <= before
+        before = rate
+    assert seen["reductions"] <= len(figures) // patience
+
+
+def test_a_plateau_leaves_a_scheduled_rate_below_its_least_alone() -> None:
+    made = schedule(type="ReduceLROnPlateau", schedule={"type": "Warmup", "steps": 10, "then": 0.1}, min=0.05)
+    assert made.rate(1, 20, {**made.start(), "reductions": 3}) == pytest.approx(0.01)
+
+
+def test_a_list_is_a_sequence() -> None:
+    short = SGD.model_validate({"type": "SGD", "learning_rate": [{"steps": 2, "schedule": 0.1}, {"schedule": 0.2}]})
+    assert [short.learning_rate.value(step, 9) for step in range(4)] == [0.1, 0.1, 0.2, 0.2]
+    assert SGD.model_validate(short.model_dump(by_alias=True)) == short
 
 
 def test_a_training_shorter_than_its_warm_up_has_a_rate() -> None:

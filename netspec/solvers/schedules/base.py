@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import Field
 
@@ -10,6 +11,8 @@ from netspec.schema.spec import Spec
 
 Rate = Annotated[float, Field(gt=0)]
 Steps = Annotated[int, Field(gt=0)]
+Seen: TypeAlias = dict[str, Any]
+"""What a schedule that watches the training remembers of it: plain JSON data."""
 
 
 class ScheduleSpec(Spec):
@@ -26,11 +29,19 @@ class ScheduleSpec(Spec):
         "start_lr": "here it is `initial`",
         "end_learning_rate": "here it is `end`",
         "stepsize": "`stepsize` is Caffe's name: here it is `step_size`",
-        "stepvalue": "`stepvalue` is Caffe's name: here it is PiecewiseConstantDecay with `boundaries` and `values`",
-        "milestones": "`milestones` is PyTorch's name: here it is PiecewiseConstantDecay with `boundaries`",
+        "stepvalue": "`stepvalue` is Caffe's name: here it is `milestones`, a list, of MultiStepDecay",
+        "boundaries": "`milestones` are the first steps of the next rates; PiecewiseConstantDecay has `boundaries`, "
+        "the last steps of those before",
         "max_iter": "`max_iter` is Caffe's name: here it is `decay_steps`",
         "T_max": "`T_max` is PyTorch's name: here it is `decay_steps`",
         "eta_min": "`eta_min` is PyTorch's name: here it is `alpha`, as a share of `initial`",
+        "T_0": "`T_0` is PyTorch's name: here it is `first_decay_steps`",
+        "T_mult": "`T_mult` is PyTorch's name: here it is `t_mul`",
+        "max_lr": "`max_lr` is PyTorch's name: here it is `peak`",
+        "total_steps": "here it is `decay_steps`; default: the length of the training",
+        "schedules": "here they are `parts`: `[{steps: …, schedule: …}, …]`",
+        "min_delta": "`min_delta` is Keras's name: here it is `threshold`",
+        "min_lr": "here it is `min`",
         "warmup_steps": "warm up with `{type: Warmup, steps: …, then: <this schedule>}`",
         "warmup_target": "warm up with `{type: Warmup, steps: …, then: <this schedule>}`",
         "warmup_epochs": "warm up with `{type: Warmup, steps: …, then: <this schedule>}`",
@@ -42,6 +53,23 @@ class ScheduleSpec(Spec):
     def value(self, step: int, total_steps: int) -> float:
         """The learning rate of step `step`, counted from 0, of a training of `total_steps` steps. Finite and ≥ 0."""
         raise NotImplementedError
+
+    @property
+    def watches(self) -> str | None:
+        """Name of the figure of an evaluation that the rate depends on too; None: the rate is known beforehand."""
+        return None
+
+    def start(self) -> Seen:
+        """What is remembered before the first evaluation."""
+        return {}
+
+    def observed(self, seen: Seen, figures: Mapping[str, float]) -> Seen:
+        """What is remembered after an evaluation with these figures."""
+        return seen
+
+    def rate(self, step: int, total_steps: int, seen: Seen) -> float:
+        """The learning rate of a step, with what was remembered before it."""
+        return self.value(step, total_steps)
 
 
 class InitialSchedule(ScheduleSpec):

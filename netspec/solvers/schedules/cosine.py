@@ -1,4 +1,4 @@
-"""The schedule that falls along half a cosine wave."""
+"""The schedules that fall along half a cosine wave: once, or again and again."""
 
 from __future__ import annotations
 
@@ -30,3 +30,38 @@ class CosineDecay(InitialSchedule):
         period = self.decay_steps or total_steps
         wave = (1 + cos(pi * min(step, period) / period)) / 2
         return self.initial * ((1 - self.alpha) * wave + self.alpha)
+
+
+@SCHEDULES.register
+class CosineDecayRestarts(InitialSchedule):
+    """lr(t) = initial · ((1 - alpha) · m_mul^n · (1 + cos(π · s / T)) / 2 + alpha), s steps after n falls
+
+    T is `first_decay_steps` · t_mul^n: each fall is longer than the one before by this factor. Loshchilov and Hutter
+    2017, "SGDR", arXiv:1608.03983; Keras's CosineDecayRestarts. PyTorch's CosineAnnealingWarmRestarts has no `m_mul`,
+    its default of `T_mult` is 1, and it says the least rate itself: `eta_min` = initial · alpha.
+    """
+
+    type: Literal["CosineDecayRestarts"] = "CosineDecayRestarts"
+    first_decay_steps: Steps
+    """steps of the first fall"""
+    t_mul: float = Field(default=2.0, ge=1)
+    """factor on the length, from one fall to the next"""
+    m_mul: float = Field(default=1.0, gt=0)
+    """factor on the height, from one fall to the next"""
+    alpha: float = Field(default=0.0, ge=0, le=1)
+    """the least rate as a share of `initial`"""
+    samples: ClassVar = (
+        {"initial": 0.1, "first_decay_steps": 3},
+        {"initial": 0.1, "first_decay_steps": 4, "t_mul": 1.0, "m_mul": 0.5, "alpha": 0.1},
+        {"initial": 0.1, "first_decay_steps": 2, "t_mul": 1.5, "m_mul": 0.9},
+    )
+
+    def value(self, step: int, total_steps: int) -> float:
+        period, start, falls = float(self.first_decay_steps), 0.0, 0
+        if self.t_mul == 1:
+            falls, start = step // self.first_decay_steps, float(step - step % self.first_decay_steps)
+        else:  # logarithms would say the first step of a fall with an error of rounding
+            while step >= start + period:
+                start, period, falls = start + period, period * self.t_mul, falls + 1
+        wave = (1 + cos(pi * (step - start) / period)) / 2
+        return self.initial * ((1 - self.alpha) * self.m_mul**falls * wave + self.alpha)

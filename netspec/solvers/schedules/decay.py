@@ -1,4 +1,4 @@
-"""Schedules that fall without end: exponentially, or as a power of the time."""
+"""Schedules that fall along a smooth curve: exponentially, as a power of the time, as a sigmoid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from netspec.schema.kinds import SCHEDULES
-from netspec.solvers.schedules.base import InitialSchedule, Steps, elapsed
+from netspec.solvers.schedules.base import InitialSchedule, Rate, Steps, elapsed
 
 
 @SCHEDULES.register
@@ -93,3 +93,43 @@ class PolynomialDecay(InitialSchedule):
             period *= max(1, -(-step // period))
         left = 1 - min(step, period) / period
         return (self.initial - self.end) * math.pow(left, self.power) + self.end
+
+
+@SCHEDULES.register
+class InverseSqrtDecay(InitialSchedule):
+    """lr(t) = initial · √(T / (T + t)), with T = decay_steps
+
+    Behind a Warmup of T steps this is fairseq's `inverse_sqrt`, and Vaswani et al. 2017, "Attention is all you need",
+    arXiv:1706.03762, section 5.3, with `initial` = (d_model · T)^-½; their first step is number 1 there, 0 here.
+    """
+
+    type: Literal["InverseSqrtDecay"] = "InverseSqrtDecay"
+    decay_steps: Steps
+    """the unit of time, in steps: those of the warm-up before"""
+    samples: ClassVar = ({"initial": 0.1, "decay_steps": 1}, {"initial": 0.1, "decay_steps": 4})
+
+    def value(self, step: int, total_steps: int) -> float:
+        return self.initial * math.sqrt(self.decay_steps / (self.decay_steps + step))
+
+
+@SCHEDULES.register
+class SigmoidDecay(InitialSchedule):
+    """lr(t) = initial / (1 + exp(-gamma · (t - step_size)))
+
+    Caffe's policy `sigmoid`: it falls from `initial` where gamma is below 0, and rises to it where it is above.
+    """
+
+    type: Literal["SigmoidDecay"] = "SigmoidDecay"
+    initial: Rate
+    """the learning rate far before the middle of the fall, or far after that of the rise"""
+    gamma: float
+    """how steep: below 0 the rate falls"""
+    step_size: Steps
+    """the step in the middle, which has half the rate"""
+    samples: ClassVar = (
+        {"initial": 0.1, "gamma": -0.5, "step_size": 5},
+        {"initial": 0.1, "gamma": 2.0, "step_size": 3},
+    )
+
+    def value(self, step: int, total_steps: int) -> float:
+        return self.initial * (1 + math.tanh(self.gamma * (step - self.step_size) / 2)) / 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -32,10 +32,44 @@ class StepDecay(InitialSchedule):
 
 
 @SCHEDULES.register
+class MultiStepDecay(InitialSchedule):
+    """lr(t) = initial · gamma^n, where n of the milestones are at t or before
+
+    PyTorch's MultiStepLR, Caffe's policy `multistep` (its `stepvalue`): the step called a milestone has the next rate.
+    Keras's PiecewiseConstantDecay falls one step later.
+    """
+
+    type: Literal["MultiStepDecay"] = "MultiStepDecay"
+    milestones: Annotated[tuple[Steps, ...], Field(strict=False, min_length=1)]
+    """the first step of each next rate, rising"""
+    gamma: float = Field(default=0.1, gt=0, le=1)
+    """factor at each milestone"""
+    samples: ClassVar = (
+        {"initial": 0.1, "milestones": [3]},
+        {"initial": 0.1, "milestones": [1, 4, 5], "gamma": 0.5},
+    )
+
+    @model_validator(mode="after")
+    def _rise(self) -> Self:
+        _check_rise("milestones", self.milestones)
+        return self
+
+    def value(self, step: int, total_steps: int) -> float:
+        return self.initial * self.gamma ** bisect_right(self.milestones, step)
+
+
+def _check_rise(name: str, steps: tuple[int, ...]) -> None:
+    if any(first >= second for first, second in pairwise(steps)):
+        expected, got = "steps, each after the one before", str(list(steps))
+        raise problem(f"the {name} do not rise", field=name, expected=expected, got=got)
+
+
+@SCHEDULES.register
 class PiecewiseConstantDecay(ScheduleSpec):
     """lr(t) = values[i] for boundaries[i-1] < t ≤ boundaries[i]
 
-    Keras's PiecewiseConstantDecay. Caffe's policy `multistep` falls one step earlier, at its `stepvalue` itself.
+    Keras's PiecewiseConstantDecay: the step called a boundary still has the rate before it. Caffe and PyTorch fall at
+    the boundary itself: MultiStepDecay.
     """
 
     type: Literal["PiecewiseConstantDecay"] = "PiecewiseConstantDecay"
@@ -50,13 +84,7 @@ class PiecewiseConstantDecay(ScheduleSpec):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if any(first >= second for first, second in pairwise(self.boundaries)):
-            raise problem(
-                "the boundaries do not rise",
-                field="boundaries",
-                expected="steps, each after the one before",
-                got=str(list(self.boundaries)),
-            )
+        _check_rise("boundaries", self.boundaries)
         if len(self.values) != len(self.boundaries) + 1:
             raise problem(
                 "`values` and `boundaries` do not fit together",

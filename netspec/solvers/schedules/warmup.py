@@ -8,7 +8,7 @@ from pydantic import Field
 
 from netspec.schema.kinds import SCHEDULES
 from netspec.solvers.schedules.base import ScheduleSpec, Steps
-from netspec.solvers.schedules.constant import Schedule
+from netspec.solvers.schedules.constant import InnerSchedule
 
 
 @SCHEDULES.register
@@ -24,7 +24,7 @@ class Warmup(ScheduleSpec):
     """steps of the rise"""
     initial: float = Field(default=0.0, ge=0)
     """learning rate of the first step"""
-    then: Schedule
+    then: InnerSchedule
     """what follows: a schedule, or a number; the rise ends where it starts"""
     samples: ClassVar = (
         {"steps": 4, "then": 0.1},

@@ -1,0 +1,92 @@
+"""Schedules one after the other."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from netspec.schema.kinds import SCHEDULES
+from netspec.schema.spec import Spec, problem
+from netspec.solvers.schedules.base import ScheduleSpec, Steps
+from netspec.solvers.schedules.constant import InnerSchedule
+
+
+class SchedulePart(Spec):
+    """A schedule, and for how long it is followed."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "length": "here it is `steps`, or `share` for a share of the training",
+        "epochs": "here it is `steps`, or `share` for a share of the training",
+        "learning_rate": "here it is `schedule`",
+    }
+
+    steps: Steps | None = None
+    """how many steps; or else `share`"""
+    share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """which share of the training, 0.1 for a tenth. The last part may leave out both: it takes what is left"""
+    schedule: InnerSchedule
+    """the schedule, or a number; its clock starts with the part, and its training is as long as the part"""
+
+    def length(self, total_steps: int) -> int | None:
+        """How many steps of a training; None for all that are left."""
+        return round(self.share * total_steps) if self.share is not None else self.steps
+
+
+@SCHEDULES.register
+class Sequence(ScheduleSpec):
+    """lr(t) = the rate of the part that t is in, on its own clock
+
+    A list in place of a schedule means this one: `[{steps: 500, schedule: 0.1}, {schedule: {type: CosineDecay, initial:
+    0.1}}]`. The last part goes on for as long as the training does. PyTorch's SequentialLR.
+    """
+
+    type: Literal["Sequence"] = "Sequence"
+    parts: Annotated[tuple[SchedulePart, ...], Field(strict=False, min_length=1)]
+    """the schedules in their order, each with its length: `{steps: 500, schedule: …}`, `{share: 0.2, schedule: …}`"""
+    samples: ClassVar = (
+        {
+            "parts": [
+                {"steps": 3, "schedule": {"type": "Warmup", "steps": 3, "then": 0.1}},
+                {"share": 0.25, "schedule": 0.1},
+                {"schedule": {"type": "CosineDecay", "initial": 0.1}},
+            ]
+        },
+        {
+            "parts": [
+                {"steps": 2, "schedule": 0.1},
+                {"steps": 4, "schedule": {"type": "PolynomialDecay", "initial": 0.1}},
+            ]
+        },
+    )
+
+    @model_validator(mode="after")
+    def _lengths(self) -> Self:
+        for index, part in enumerate(self.parts):
+            place = f"parts.{index}"
+            if part.steps is not None and part.share is not None:
+                raise problem(
+                    "the length of a part is said twice", field=f"{place}.share",
+                    expected="one of `steps` and `share`", got="both",
+                )  # fmt: skip
+            if part.steps is None and part.share is None and part is not self.parts[-1]:
+                raise problem(
+                    "the length of a part is not said", field=place,
+                    expected="`steps` or `share`: only the last part takes what is left", got="neither",
+                )  # fmt: skip
+        shares = sum(part.share or 0.0 for part in self.parts)
+        if shares > 1 + 1e-9:
+            raise problem(
+                "the parts are longer than the training", field="parts",
+                expected="shares of 1 in all, or less", got=f"{shares:g}",
+            )  # fmt: skip
+        return self
+
+    def value(self, step: int, total_steps: int) -> float:
+        start, last = 0, self.parts[-1]
+        for part in self.parts[:-1]:
+            length = part.length(total_steps) or 0
+            if step < start + length:
+                return part.schedule.value(step - start, length)
+            start += length
+        return last.schedule.value(step - start, max(1, last.length(total_steps) or total_steps - start))
