@@ -77,7 +77,14 @@ def warmup(t: int, total: int, *, steps: int, then: Any, initial: float = 0.0) -
 
 
 def restarts(
-    t: int, total: int, *, initial: float, first_decay_steps: int, t_mul: float = 2.0, m_mul: float = 1.0, alpha: float = 0
+    t: int,
+    total: int,
+    *,
+    initial: float,
+    first_decay_steps: int,
+    t_mul: float = 2.0,
+    m_mul: float = 1.0,
+    alpha: float = 0,
 ) -> float:
     falls, since, period = 0, float(t), float(first_decay_steps)
     while since >= period:
@@ -103,7 +110,14 @@ def one_cycle(
 
 
 def stable(
-    t: int, total: int, *, peak: float, warmup_steps: int = 0, decay_steps: int = 0, shape: str = "linear", end: float = 0
+    t: int,
+    total: int,
+    *,
+    peak: float,
+    warmup_steps: int = 0,
+    decay_steps: int = 0,
+    shape: str = "linear",
+    end: float = 0,
 ) -> float:
     if t < warmup_steps:
         return peak * t / warmup_steps
