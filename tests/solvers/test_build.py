@@ -98,9 +98,10 @@ def test_a_number_is_a_constant_rate() -> None:
     assert spec.learning_rate.value(999, 1000) == 1.0
 
 
-def test_the_json_schema_of_a_rate_takes_both_forms() -> None:
+def test_the_json_schema_of_a_rate_takes_all_forms() -> None:
     forms = SGD.model_json_schema()["properties"]["learning_rate"]["anyOf"]
-    assert forms == [{"type": "number", "exclusiveMinimum": 0}, {"x-netspec-registry": "schedule"}]
+    parts = {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["schedule"]}}
+    assert forms == [{"type": "number", "exclusiveMinimum": 0}, parts, {"x-netspec-registry": "schedule"}]
 
 
 def test_defaults_are_keras_s() -> None:
