@@ -15,7 +15,9 @@ from netspec.schema.kinds import REGISTRIES
 CLASSES = [(kind, name) for kind, registry in REGISTRIES.items() for name in registry.names()]
 LENET = zoo_root() / "lenet_mnist" / "net.yaml"
 TRAINING = {
-    "data": "data: {train: {source: mnist, split: train, batch_size: 64}}",
+    "data": """data:
+  train: {source: mnist, split: train, batch_size: 64}
+  test: {source: mnist, split: test, batch_size: 100}""",
     "solver": "solver: SGD",
     "train": "train: {max_epochs: 1}",
 }
