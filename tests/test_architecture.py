@@ -50,6 +50,7 @@ FENCED: dict[str, str | None] = {
     "mpi4py": "parallel",
     "ml_dtypes": "backends",
     "numba": "backends/numba",
+    "tokenizers": "data/readers",
     "torch": None,
     "tensorflow": None,
     "keras": None,
@@ -62,7 +63,19 @@ FENCED: dict[str, str | None] = {
 }
 NO_NUMPY = {"errors", "schema"}
 # Too slow for what must answer at once: never loaded by importing netspec, its schema or its command line.
-HEAVY = {"numpy", "h5py", "onnx", "onnxruntime", "PIL", "threadpoolctl", "ml_dtypes", "numba", "cupy", "google"}
+HEAVY = {
+    "numpy",
+    "h5py",
+    "onnx",
+    "onnxruntime",
+    "PIL",
+    "threadpoolctl",
+    "ml_dtypes",
+    "numba",
+    "cupy",
+    "google",
+    "tokenizers",
+}
 EXECUTES = {"eval", "exec", "__import__"}
 UNSAFE_YAML = {"load", "load_all", "full_load", "full_load_all", "unsafe_load", "unsafe_load_all"}
 

@@ -15,6 +15,7 @@ from netspec.schema.spec import Member, Registry, Spec, describe, problem
 
 TRANSFORMS: Registry[Spec] = Registry("transform")
 AnyTransform = Annotated[Spec, Member(TRANSFORMS)]
+TOKENIZERS: Registry[Spec] = Registry("tokenizer")
 
 
 class ShuffleWindow(Spec):

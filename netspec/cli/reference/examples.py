@@ -155,6 +155,12 @@ def _transform(cls: type[Any]) -> str:
     return f"data:\n  train: {flow({**SPLIT, 'transforms': [transform]})}\n"
 
 
+def _tokenizer(cls: type[Any]) -> str:
+    tokenizer = {"type": cls.model_fields["type"].default, **_first_fields(cls)}
+    split = {"source": "text", "path": "input.txt", "length": 64, "tokenizer": tokenizer}
+    return f"data:\n  train: {flow({**split, 'batch_size': SPLIT['batch_size']})}\n"
+
+
 _EXAMPLES: Mapping[str, Callable[[type[Any]], str]] = {
     "layer": _judged,
     "loss": _judged,
@@ -163,6 +169,7 @@ _EXAMPLES: Mapping[str, Callable[[type[Any]], str]] = {
     "schedule": _schedule,
     "data source": _source,
     "transform": _transform,
+    "tokenizer": _tokenizer,
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from netspec.cli.reference.examples import Case, cases_of, example, onnx_operators
 from netspec.cli.reference.fields import Link, inherited, inner_tables, row, table
 from netspec.data.base import Source, Transform
+from netspec.data.tokenizers.base import TokenizerSpec
 from netspec.graph.types import DType, TensorType
 from netspec.layers.base import LayerSpec
 from netspec.layers.judging import LossSpec, MetricSpec
@@ -37,6 +38,7 @@ BASES: Mapping[str, type[Spec]] = {
     "schedule": ScheduleSpec,
     "data source": Source,
     "transform": Transform,
+    "tokenizer": TokenizerSpec,
 }
 """What the members of a kind have in common, which is told once."""
 FILES: Mapping[str, type[Spec]] = {"net": NetSpec, "train": TrainSpec}

@@ -10,7 +10,10 @@ import pytest
 from netspec.cli.preflight import preflight
 from netspec.cli.reference.examples import example
 from netspec.data.bundled import zoo_root
+from netspec.schema.data import SOURCES
+from netspec.schema.flow import flow
 from netspec.schema.kinds import REGISTRIES
+from netspec.schema.reader import parse_yaml
 
 CLASSES = [(kind, name) for kind, registry in REGISTRIES.items() for name in registry.names()]
 LENET = zoo_root() / "lenet_mnist" / "net.yaml"
@@ -23,6 +26,20 @@ TRAINING = {
 }
 
 
+def reader_of(text: str) -> Any:
+    """A net that reads the first field of the split in `text`; LeNet where the data alone says what its fields are."""
+    split: Any = SOURCES.parse(parse_yaml(text, "example.yaml")["data"]["train"])
+    fields = dict(split.known_fields() or {})
+    if not fields or "image" in fields:
+        return LENET
+    name, (shape, dtype) = next(iter(fields.items()))
+    layers = [{"type": "Cast", "dtype": "float32"}, {"type": "Flatten"}, {"type": "Dense", "units": 1, "name": "y"}]
+    inputs = {name: {"shape": [8 if size is None else size for size in shape], "dtype": dtype}}
+    return flow(
+        {"netspec": 1, "inputs": inputs, "layers": layers, "losses": [{"type": "MeanSquaredError", "from": ["y", "y"]}]}
+    )
+
+
 @pytest.mark.parametrize(("kind", "name"), CLASSES)
 def test_the_example_of_every_class_is_right(kind: str, name: str, tmp_path: Path):
     registry: Any = REGISTRIES[kind]
@@ -31,8 +48,9 @@ def test_the_example_of_every_class_is_right(kind: str, name: str, tmp_path: Pat
     assert name in text
     if not text.startswith("netspec:"):
         shown = text.partition(":")[0]
+        net = reader_of(text) if kind in ("data source", "tokenizer") else LENET
         rest = [line for section, line in TRAINING.items() if section != shown]
-        text = "\n".join(["netspec: 1", f"net: {LENET}", *rest, text])
+        text = "\n".join(["netspec: 1", f"net: {net}", *rest, text])
     file = tmp_path / "example.yaml"
     file.write_text(text, encoding="utf-8")
     preflight(file)

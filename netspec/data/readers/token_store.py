@@ -1,0 +1,112 @@
+"""All tokens of a corpus as one array: in memory where there are few, else in a file of the cache folder, mapped.
+
+The file goes by a fingerprint of what it was made of, so a second run finds it. It appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+import numpy as np
+
+from netspec.data.cache import cache_folder, make_folder
+from netspec.errors import InputError
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+IN_MEMORY = 2**26
+"""Bytes of tokens up to which no file is written."""
+_FOLDER = "tokens"
+
+
+class TokenStore(NamedTuple):
+    """The tokens of several texts, one after another; text `i` is `tokens[bounds[i]:bounds[i + 1]]`."""
+
+    tokens: Array
+    bounds: Array
+
+
+class _File(NamedTuple):
+    """A file that is being written."""
+
+    stream: BinaryIO
+    path: Path
+
+
+def token_store(texts: Sequence[Iterator[Array]], size: int, key: str) -> TokenStore:
+    """The tokens of all texts, each an iterator of its parts, whose numbers are below `size`.
+
+    `key` is a fingerprint of what the tokens follow from. Raises InputError where the cache folder takes no file.
+    """
+    dtype = np.dtype(np.uint8 if size <= 2**8 else np.uint16 if size <= 2**16 else np.int32)
+    name = f"{key}-{dtype.name}-{len(texts)}"
+    found = _mapped(cache_folder(_FOLDER) / name, dtype, len(texts))
+    if found is not None:
+        return found
+    with contextlib.ExitStack() as stack:
+        parts: list[Array] = []
+        bounds, held, written = [0], 0, 0
+        file: _File | None = None
+        for text in texts:
+            for part in text:
+                small = part.astype(dtype)
+                parts.append(small)
+                held += small.nbytes
+                written += len(small)
+                if held > IN_MEMORY:
+                    file = file or _begun(stack)
+                    _put(file, parts)
+                    parts, held = [], 0
+            bounds.append(written)
+        if file is None:
+            return TokenStore(np.concatenate([np.zeros(0, dtype), *parts]), np.array(bounds))
+        _put(file, [*parts, np.array(bounds, np.int64).view(np.uint8)])
+        return _kept(file, name, dtype, len(texts))
+
+
+def _begun(stack: contextlib.ExitStack) -> _File:
+    descriptor, path = tempfile.mkstemp(prefix=".making-", dir=make_folder(cache_folder(_FOLDER)))
+    stack.callback(Path(path).unlink, missing_ok=True)  # where it did not get its name
+    return _File(stack.enter_context(os.fdopen(descriptor, "wb")), Path(path))
+
+
+def _put(file: _File, parts: Sequence[Array]) -> None:
+    try:
+        for part in parts:
+            file.stream.write(part.data)
+        file.stream.flush()
+    except OSError as error:
+        raise InputError(
+            f"cannot keep the tokens of a text in {file.path.parent}",
+            got=error.strerror or str(error),
+            hint="XDG_CACHE_HOME=FOLDER names another place for the cache folder",
+        ) from None
+
+
+def _kept(file: _File, name: str, dtype: np.dtype[np.generic], texts: int) -> TokenStore:
+    """The finished file under its name, mapped."""
+    os.fsync(file.stream.fileno())
+    target = file.path.replace(file.path.with_name(name))
+    found = _mapped(target, dtype, texts)
+    assert found is not None
+    return found
+
+
+def _mapped(path: Path, dtype: np.dtype[np.generic], texts: int) -> TokenStore | None:
+    """The store in a file: the tokens, then where each text ends, as int64. None where there is none."""
+    tail = 8 * (texts + 1)
+    try:
+        size = path.stat().st_size - tail
+        with path.open("rb") as file:
+            file.seek(size)
+            bounds = np.frombuffer(file.read(tail), np.int64)
+        tokens = np.memmap(path, dtype, "r", shape=(size // dtype.itemsize,))
+    except (OSError, ValueError):
+        return None
+    return TokenStore(tokens.view(np.ndarray), bounds) if bounds[-1] == len(tokens) else None

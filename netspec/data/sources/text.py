@@ -1,0 +1,87 @@
+"""`{source: text}`: windows of running text, to learn what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, PositiveInt
+
+from netspec.data.base import Dataset, FieldType, Source, blamed_on
+from netspec.data.tokenizers.base import AnyTokenizer
+from netspec.schema.data import SOURCES
+from netspec.schema.paths import FilePath, resolve_path
+from netspec.schema.spec import describe, problem
+
+
+def _as_part(value: Any) -> Any:
+    ends = list(value) if isinstance(value, (list, tuple)) else []
+    numbers = all(isinstance(end, (int, float)) and not isinstance(end, bool) for end in ends)
+    if len(ends) != 2 or not numbers or not 0 <= ends[0] < ends[1] <= 1:
+        raise problem("not a part of a file", expected="[from, to] with 0 ≤ from < to ≤ 1", got=describe(value))
+    return tuple(float(end) for end in ends)
+
+
+FilePart = Annotated[tuple[float, float], BeforeValidator(_as_part, json_schema_input_type=list[float])]
+
+
+@SOURCES.register
+class Text(Source):
+    """Running text in UTF-8, cut into windows, to learn which token comes next.
+
+    Fields: `text` `[length]` of int32; `target` `[length]` of int32, which is `text` one token later. Windows follow
+    each other file by file, `stride` tokens apart, and none spans two files; tokens in the end that fill no window are
+    left out. The vocabulary is that of the training split; it is saved with the weights. Text is read by blocks; where
+    there is much, its tokens lie in a file in the cache folder.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "sequence_length": "here it is `length`",
+        "seq_len": "here it is `length`",
+        "block_size": "here it is `length`",
+        "context_length": "here it is `length`",
+    }
+
+    source: Literal["text"] = "text"
+    path: FilePath | Annotated[list[FilePath], Field(min_length=1)]
+    """path of the file, relative to this file; of a folder (all `.txt` below it, sorted); or a list of these"""
+    tokenizer: AnyTokenizer
+    """what makes numbers of the text"""
+    length: PositiveInt
+    """tokens in a window"""
+    stride: PositiveInt | None = None
+    """tokens from the beginning of one window to that of the next; default: `length`, so that none is in two"""
+    part: FilePart = (0.0, 1.0)
+    """the part of each file that is read, `[from, to]`: `[0, 0.9]` are the first nine tenths of its bytes"""
+
+    samples: ClassVar = ({"path": "input.txt", "tokenizer": "characters", "length": 64, "part": [0, 0.9]},)
+
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
+        """The windows; all text is read once, and in the training split once more before to learn the vocabulary."""
+        from netspec.data.readers.textfiles import part_of
+        from netspec.data.readers.windows import TextWindows
+
+        with blamed_on(self, "path"):
+            parts = [part_of(file, *self.part) for file in text_files(self, self.path)]
+            return TextWindows(
+                parts, self.tokenizer, length=self.length, stride=self.stride or self.length, learned=learned
+            )
+
+    def known_fields(self) -> Mapping[str, FieldType]:
+        """Both windows."""
+        kind = FieldType((self.length,), "int32")
+        return {"text": kind, "target": kind}
+
+
+def text_files(source: Source, written: FilePath | list[FilePath]) -> Iterator[Path]:
+    """The files that the field `path` of a source means: as listed, and all `.txt` below folders, sorted."""
+    from netspec.data.readers.textfiles import text_files_below
+
+    several = isinstance(written, list)
+    places = [resolve_path(source, "path", at) for at in range(len(written))] if several else []
+    for place in places or [resolve_path(source, "path")]:
+        if place.is_dir():
+            yield from text_files_below(place)
+        else:
+            yield place

@@ -1,0 +1,193 @@
+"""Tokenizers: what is a token, which number it has, and what happens to text that has none."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+import netspec.data  # noqa: F401  # the tokenizers are found through it
+from netspec.data.readers.tokens import Tokenizer, UnknownText
+from netspec.data.tokenizers.base import TokenizerSpec, learned_tokenizer, opened_tokenizer
+from netspec.errors import InputError
+from netspec.schema.data import TOKENIZERS
+from tests.data.conftest import located, problems_of
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60)
+
+
+def spec_of(_type: str, **fields: Any) -> TokenizerSpec:
+    made = TOKENIZERS.parse(located({"type": _type, **fields}, "train.yaml"))
+    assert isinstance(made, TokenizerSpec)
+    return made
+
+
+def trained(_type: str, *texts: str, **fields: Any) -> Tokenizer:
+    """The tokenizer that the texts lead to, after its vocabulary went through JSON as it does in a weights file."""
+    spec = spec_of(_type, **fields)
+    learned = learned_tokenizer(spec, texts)[1]
+    return opened_tokenizer(spec, json.loads(json.dumps(learned)))
+
+
+def test_characters_are_numbered_by_code_point():
+    own = trained("characters", "héllo\n", "wörld")
+    assert own.size == len(set("héllo\nwörld"))
+    assert own.encode("\nhé").tolist() == [0, sorted(set("héllo\nwörld")).index("h"), sorted("\ndhlorwéö").index("é")]
+    assert own.encode("").tolist() == []
+    assert own.encode("ö").dtype == np.int32
+
+
+@given(text=TEXT.filter(bool))
+def test_characters_come_back(text):
+    own = trained("characters", text, padding=True)
+    assert own.decode(own.encode(text)) == text
+    assert own.encode(text).min() == 1
+
+
+def test_padding_and_unknown_have_the_first_numbers():
+    own = trained("characters", "abc", padding=True, unknown=True)
+    assert (own.padding, own.unknown, own.size) == (0, 1, 5)
+    assert own.encode("a?c").tolist() == [2, 1, 4]
+    assert own.decode([2, 1, 0, 0]) == "a�"
+    own = trained("words", "b a b", unknown=True)
+    assert (own.padding, own.unknown) == (None, 0)
+    assert own.encode("a b c").tolist() == [2, 1, 0]
+
+
+@pytest.mark.parametrize("kind", ["characters", "words"])
+def test_what_was_not_seen_is_told_with_its_place(kind):
+    own = trained(kind, "a b\n")
+    with pytest.raises(UnknownText) as error:
+        own.encode("a b c a")
+    assert (error.value.token, error.value.offset) == ("c", 4)
+    assert error.value.problem().message == f"the {kind[:-1]} 'c' is not in the vocabulary"
+    with pytest.raises(UnknownText) as error:
+        own.encode("a\na  c")
+    assert (error.value.line, error.value.column) == (1, 3)
+
+
+def test_the_most_frequent_words_come_first_and_the_rarest_are_unknown():
+    own = trained("words", "to be, or not to be: to", "not", size=5, unknown=True)
+    assert own.decode(range(1, 5)) == "to be not ,"
+    assert own.encode("to or , :").tolist() == [1, 0, 4, 0]
+    own = trained("words", "to be, or not to be: to", "not", min_count=2, unknown=True)
+    assert own.decode(range(own.size)) == "� to be not"
+
+
+@pytest.mark.parametrize(
+    ("punctuation", "words"),
+    [("apart", "Don't stop , it's 3 . 5"), ("drop", "Don't stop it's 3 5"), ("keep", "Don't stop, it's 3.5")],
+)
+def test_what_is_a_word(punctuation, words):
+    own = trained("words", "Don't stop,  it's\n3.5", punctuation=punctuation)
+    assert own.decode(own.encode("Don't stop, it's 3.5")) == words
+
+
+def test_text_is_brought_into_one_form_first():
+    own = trained("characters", "Ée", normalize="NFC", lowercase=True)
+    assert own.size == 2
+    assert own.encode("E\u0301").tolist() == own.encode("é").tolist()
+    assert trained("characters", "é", normalize="NFD").size == 2
+
+
+def test_a_vocabulary_that_does_not_fit_is_told_with_the_rarest():
+    with pytest.raises(InputError) as error:
+        trained("characters", "aab" * 9 + "xyz", size=3)
+    assert error.value.render() == (
+        "train.yaml:2:7: error: the vocabulary is too large: the training split holds 5 characters\n"
+        "  at: tokenizer.size\n"
+        "  expected: at most 3, or `unknown: true`, which gives one number to the rarest ones\n"
+        "  got: among the rarest: 'x', 'y', 'z', 'b', 'a'"
+    )
+    with pytest.raises(InputError, match="holds no words to learn"):
+        trained("words", " \n ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"type": "characters", "size": 2, "padding": True, "unknown": True}, "no room for a vocabulary"),
+        ({"type": "words", "min_count": 3}, "rare words have no number to go to"),
+        ({"type": "byte_pairs", "size": 256}, "greater than 256"),
+    ],
+)
+def test_fields_that_contradict_each_other(fields, message):
+    with pytest.raises(ValidationError, match=message):
+        TOKENIZERS[fields["type"]].model_validate(fields)
+
+
+def test_another_split_must_have_the_same_tokenizer():
+    spec = spec_of("words", lowercase=True)
+    learned = learned_tokenizer(spec, ["a b"])[1]
+    with pytest.raises(InputError) as error:
+        opened_tokenizer(spec_of("words", unknown=True), learned)
+    assert error.value.render() == (
+        "train.yaml:1:1: error: the training split makes other numbers of text\n"
+        "  at: tokenizer\n"
+        "  expected: the same tokenizer as in training: a number must mean the same text in every split\n"
+        "  got: another `lowercase`, `unknown`"
+    )
+
+
+# Byte pairs: the library is an extra.
+
+SENTENCES = ["the cat sat on the mat\n", "the dog sat on the log\n"] * 5
+
+
+def test_byte_pairs_are_learned_the_same_each_time_and_give_any_text_back():
+    own = trained("byte_pairs", *SENTENCES, size=300)
+    assert 256 < own.size <= 300
+    assert len(own.encode("the cat")) < len("the cat")
+    assert own.decode(own.encode_long("the cat\n" * 9999)) == "the cat\n" * 9999
+    assert (
+        own.encode("the dog sat").tolist() == trained("byte_pairs", *SENTENCES, size=300).encode("the dog sat").tolist()
+    )
+
+
+@given(text=TEXT)
+def test_byte_pairs_come_back(text):
+    own = trained("byte_pairs", *SENTENCES, size=300, padding=True)
+    assert own.decode(own.encode(text)) == text
+    assert 0 not in own.encode(text)
+
+
+def test_a_tokenizer_json_is_what_it_was_written_as(tmp_path):
+    library = pytest.importorskip("tokenizers")
+    own = library.Tokenizer(library.models.WordLevel({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
+    own.pre_tokenizer = library.pre_tokenizers.Whitespace()
+    own.enable_padding(length=9)
+    own.save(str(tmp_path / "tokenizer.json"))
+    found = trained("tokenizer_json", path=str(tmp_path / "tokenizer.json"))
+    assert found.encode("b a c").tolist() == [2, 1, 0]
+    assert found.size == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not JSON"),
+        (b"{", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b"[]", "holds no tokenizer"),
+        (b'{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}', "leaves out characters"),
+    ],
+)
+def test_a_file_that_is_no_tokenizer(tmp_path, content, message):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message) as error:
+        trained("tokenizer_json", path=str(path))
+    assert "./tokenizer.json" in problems_of(error, tmp_path)
+
+
+def test_without_the_library_there_is_a_word_on_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(InputError) as error:
+        trained("byte_pairs", "a", size=300)
+    assert error.value.problems[0].hint == "pip install 'netspec[text]'"
