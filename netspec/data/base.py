@@ -185,6 +185,9 @@ class Transform(Spec):
         """The types of all fields afterwards, of a transform that mixes."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it makes of the fields")
 
+    def check_fields(self, batch: Mapping[str, Samples], describe: Callable[[int], str]) -> None:
+        """Raises DamagedSamples with the rows that must not be mixed with others; `describe(row)` names a sample."""
+
     def apply_fields(self, batch: Mapping[str, Samples], keys: SampleKeys) -> dict[str, Samples]:
         """All fields of a whole batch afterwards, of a transform that mixes; `batch` is left as it is."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it does")

@@ -43,19 +43,29 @@ class ValueRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Feed:
-    """One input of the net: the field it is read from, its element type, and the values it may have."""
+    """One input of the net: the field it is read from, its type, and the values it may have."""
 
     name: str
     field: str
+    shape: tuple[int, ...]
     dtype: str
     exact: bool
     """Whether the element type holds every value that the field may have; if not, each value is checked."""
     range: ValueRange | None = None
 
-    def convert(self, values: Array, indices: Array, describe: Callable[[int], str]) -> Array:
-        """The values (N, …) as the net takes them. Raises DamagedSamples with those that it cannot take."""
+    def convert(
+        self, values: Array, indices: Array, describe: Callable[[int], str], into: Array | None = None
+    ) -> Array:
+        """The values (N, …) as the net takes them, contiguous; written `into` an array where one is given.
+
+        Raises DamagedSamples with those that the net cannot take.
+        """
         with np.errstate(over="ignore"):  # infinite then, and told below
-            converted = values.astype(self.dtype, copy=False)
+            if into is None:
+                converted = np.asarray(values, self.dtype, order="C")
+            else:
+                np.copyto(into, values, casting="unsafe")  # as `asarray` does
+                converted = into
         if not self.exact:
             low, high = _exact_range(np.dtype(self.dtype))
             self._check((values >= low) & (values <= high), values, indices, describe, self._inexact)
@@ -143,8 +153,9 @@ def match_feeds(
         if problem is not None:
             problems.append(problem)
         else:
+            shape = tuple(size for size in target.shape if size is not None)  # all of them: the net's are known
             exact = _holds_all(np.dtype(fields[field].dtype), np.dtype(target.dtype))
-            feeds.append(Feed(name, field, target.dtype, exact, (ranges or {}).get(name)))
+            feeds.append(Feed(name, field, shape, target.dtype, exact, (ranges or {}).get(name)))
     if problems:
         raise InputError(problems)
     return tuple(feeds)

@@ -60,6 +60,14 @@ def existing(path: Path, *, folder: bool = False) -> Path:
     raise InputError(f"there is no {kind} {path}", hint=near_path(path, folders=folder))
 
 
+def fingerprint_of(size: int, pieces: Iterable[bytes]) -> str:
+    """The `fingerprint` of one part of so many bytes that comes piece by piece."""
+    digest = sha256(size.to_bytes(8, "little"))
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
 def fingerprint(*parts: bytes | str) -> str:
     """A digest of the parts and of where each ends."""
     digest = sha256()

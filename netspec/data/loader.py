@@ -7,55 +7,20 @@ running generator, so resuming, prefetching and evaluating in between change not
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
-from netspec.data.base import Dataset, FieldType, Source, Transform, blamed_on
+from netspec.data.base import Dataset, FieldType, Source, Transform
+from netspec.data.batches import Batch, BatchMaker, Cursor
 from netspec.data.feeds import ValueRange, match_feeds
-from netspec.data.order import epoch_order, order_digest
+from netspec.data.order import Order, Shuffled, Straight, Windowed, order_digest
 from netspec.data.pipeline import Learned, Pipeline
 from netspec.data.prefetch import Prefetcher
+from netspec.data.workers import Workers, processors
 from netspec.errors import InputError, Problem
-from netspec.schema.data import SplitFields
+from netspec.schema.data import ShuffleWindow, SplitFields
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from netspec.data.base import Array, Samples
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Samples for one step. The arrays belong to the reader, who may keep them."""
-
-    inputs: dict[str, Array]
-    """One array for each input of the net, (N, *shape)."""
-    indices: Array
-    """Which samples of the dataset these are, (N,)."""
-    epoch: int
-    """The pass over the data that the batch belongs to, counted from 0."""
-    position: int
-    """How many samples of this epoch came before."""
-    step: int
-    """How many batches came before, over all epochs."""
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cursor:
-    """The place of the next batch."""
-
-    epoch: int = 0
-    position: int = 0
-    step: int = 0
-
-    def after(self, batch: Batch, samples: int) -> _Cursor:
-        end = batch.position + len(batch)
-        return _Cursor(batch.epoch + (end >= samples), 0 if end >= samples else end, batch.step + 1)
 
 
 class Loader:
@@ -90,9 +55,12 @@ class Loader:
         self._split = split
         self._data_digest = dataset.digest
         self._seed = seed
-        self._shuffle = split.shuffle
+        self._stream = dataset.window is not None
+        self._window = _window_of(dataset, split)
+        self._maker = BatchMaker(self._pipeline, self._feeds, split, stream=self._stream)
         self._prefetch = split.prefetch if prefetch is None else prefetch
-        self._cursor = _Cursor()
+        self._workers = split.workers or processors()
+        self._cursor = Cursor()
         self._open: list[Prefetcher[Batch]] = []
         self._training: Prefetcher[Batch] | None = None
         self.batch_size = split.batch_size
@@ -100,15 +68,20 @@ class Loader:
         """How many samples an epoch has."""
         self.learned: Learned = self._pipeline.learned
         """What was learned from this split, if it is that of training; else what was given."""
+        self.skipped_at_opening: int = dataset.skipped
+        """How many damaged samples the source left out when it was opened, as `on_error: skip` asks for."""
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many batches an epoch has, the smaller last one included."""
+        """How many batches an epoch has, the smaller last one included; fewer, where damaged samples are left out."""
         return -(-self.samples // self.batch_size)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The sizes that batches have: that of most, then that of the last one if it is smaller."""
+        """The sizes that batches have: that of most, then that of the last one if it is smaller.
+
+        Where damaged samples are left out, the last one may be smaller still.
+        """
         full, rest = divmod(self.samples, self.batch_size)
         return (self.batch_size,) * bool(full) + (rest,) * bool(rest)
 
@@ -128,10 +101,13 @@ class Loader:
 
     def one_pass(self) -> Iterator[Batch]:
         """Every sample once, in the order of the source; the cursor stays where it is."""
-        return self._ahead(_Cursor(), training=False)
+        return self._ahead(Cursor(), training=False)
 
-    def _ahead(self, start: _Cursor, *, training: bool) -> Iterator[Batch]:
-        with Prefetcher(self._batches(start, training=training), self._prefetch) as ahead:
+    def _ahead(self, start: Cursor, *, training: bool) -> Iterator[Batch]:
+        workers = Workers(self._workers) if self._prefetch and self._workers > 1 else None
+        order = self._order_of if training else lambda _: Straight()
+        batches = self._maker.batches(start, order, endless=training, workers=workers)
+        with Prefetcher(batches, self._prefetch, workers) as ahead:
             self._open.append(ahead)
             if training:
                 self._training = ahead
@@ -140,29 +116,22 @@ class Loader:
             finally:
                 self._open.remove(ahead)
 
-    def _batches(self, cursor: _Cursor, *, training: bool) -> Iterator[Batch]:
-        """May run in the prefetching thread: it touches nothing that the consumer changes."""
-        epoch, order = -1, np.zeros(0, np.int64)
-        while training or cursor.epoch == 0:
-            if cursor.epoch != epoch:
-                epoch = cursor.epoch
-                order = self._order_of(epoch) if training else np.arange(self.samples)
-            indices = order[cursor.position : cursor.position + self.batch_size]
-            batch = Batch(self._inputs(indices, epoch), indices, epoch, cursor.position, cursor.step)
-            yield batch
-            cursor = cursor.after(batch, self.samples)
+    def _order_of(self, epoch: int) -> Order:
+        if not self._split.shuffle:
+            return Straight()
+        if self._window is not None:
+            return Windowed(self.samples, self._seed, epoch, self._window, stream=self._stream)
+        return Shuffled(self.samples, self._seed, epoch)
 
-    def _inputs(self, indices: Array, epoch: int) -> dict[str, Array]:
-        fields = self._pipeline.read(indices, epoch)
-        with blamed_on(self._split, "source"):
-            return self._fed(fields, indices)
+    @property
+    def epoch(self) -> int:
+        """The pass over the data that the next batch belongs to, counted from 0."""
+        return self._cursor.epoch
 
-    def _fed(self, fields: dict[str, Samples], indices: Array) -> dict[str, Array]:
-        describe = self._pipeline.describe
-        return {feed.name: feed.convert(np.asarray(fields[feed.field]), indices, describe) for feed in self._feeds}
-
-    def _order_of(self, epoch: int) -> Array:
-        return epoch_order(self.samples, self._seed, epoch) if self._shuffle else np.arange(self.samples)
+    @property
+    def between_epochs(self) -> bool:
+        """Whether the next batch is the first one of an epoch."""
+        return self._cursor.position == 0
 
     def state(self) -> dict[str, int | str]:
         """The cursor, after the batch last given out, and what the rest of the training depends on: plain JSON data."""
@@ -171,7 +140,7 @@ class Loader:
             "position": self._cursor.position,
             "step": self._cursor.step,
             "samples": self.samples,
-            "order": order_digest(self._order_of(self._cursor.epoch)),
+            "order": order_digest(self._order_of(self._cursor.epoch), self.samples),
             "data": self._data_digest,
         }
 
@@ -185,7 +154,7 @@ class Loader:
             raise InputError(
                 "the checkpoint's place in the data is damaged", expected="whole numbers", got=str(numbers)
             )
-        cursor = _Cursor(*(int(number) for number in numbers if number is not None))
+        cursor = Cursor(*(int(number) for number in numbers if number is not None))
         found = state.get("data")
         if found != self._data_digest:
             raise InputError(
@@ -201,12 +170,12 @@ class Loader:
             self._training.close()
         self._cursor = cursor
 
-    def _other_order(self, state: Mapping[str, Any], cursor: _Cursor) -> Problem | None:
+    def _other_order(self, state: Mapping[str, Any], cursor: Cursor) -> Problem | None:
         hint = "give the checkpoint's settings, or start a new training from the weights"
         if state.get("samples") != self.samples:
             expected, got = f"{state.get('samples')} samples", f"{self.samples} samples"
             return Problem("`limit` changed since the checkpoint", expected=expected, got=got, hint=hint)
-        if state.get("order") != order_digest(self._order_of(cursor.epoch)):
+        if state.get("order") != order_digest(self._order_of(cursor.epoch), self.samples):
             expected = f"the order of epoch {cursor.epoch} in the checkpoint"
             return Problem(
                 "`seed` or `shuffle` changed since the checkpoint", expected=expected, got="another order", hint=hint
@@ -228,6 +197,21 @@ class Loader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _window_of(dataset: Dataset, split: SplitFields) -> int | None:
+    """How many samples are mixed with each other; None: all. Raises InputError where a stream cannot hold as many."""
+    asked = split.shuffle.window if isinstance(split.shuffle, ShuffleWindow) else None
+    if dataset.window is None or asked is None:
+        return asked or dataset.window
+    if asked > dataset.window:
+        raise InputError(
+            Problem(
+                "the stream cannot hold as many samples as are to be shuffled", split.where("shuffle", "window"),
+                "shuffle.window", expected=f"at most {dataset.window:,}", got=f"{asked:,}",
+            )
+        )  # fmt: skip
+    return asked
 
 
 def open_loader(

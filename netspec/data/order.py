@@ -8,17 +8,80 @@ not for `permutation` (NEP 19).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from netspec.data.files import fingerprint
+from netspec.data.files import fingerprint_of
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
 
-_ORDER, _SAMPLE, _UNIFORM = 1, 2, 3  # second half of the key: what the numbers are for
+_ORDER, _SAMPLE, _UNIFORM, _BLOCKS, _WINDOW = 1, 2, 3, 4, 5  # second half of the key: what the numbers are for
+BLOCKS = 16
+"""Blocks of neighbours that a window is made of: reading stays near in a file, and windows differ from each other."""
 _WORD = 2**64
+
+
+class Order(Protocol):
+    """The order of the samples of an epoch, asked for piece by piece."""
+
+    def take(self, start: int, stop: int) -> Array:
+        """The samples at these places of the order, (stop - start,) of int64."""
+        ...
+
+
+class Straight:
+    """As they come."""
+
+    def take(self, start: int, stop: int) -> Array:
+        """The places themselves."""
+        return np.arange(start, stop)
+
+
+class Shuffled:
+    """All samples, mixed with each other."""
+
+    def __init__(self, samples: int, seed: int, epoch: int) -> None:
+        self._order = epoch_order(samples, seed, epoch)
+
+    def take(self, start: int, stop: int) -> Array:
+        """A piece of the permutation."""
+        return self._order[start:stop]
+
+
+class Windowed:
+    """Blocks of neighbours in random order, and these mixed within windows of `window` samples.
+
+    Only a window's samples need to be known at a time. Of a `stream`, whose samples come in their order alone, the
+    blocks stay where they are.
+    """
+
+    def __init__(self, samples: int, seed: int, epoch: int, window: int, *, stream: bool = False) -> None:
+        self._samples, self._seed, self._epoch, self._window = samples, seed, epoch, window
+        self._size = max(1, window // BLOCKS)
+        blocks = -(-samples // self._size)
+        self._blocks = np.arange(blocks) if stream else _permutation(blocks, [seed, _BLOCKS], [0, epoch, 0, 0])
+        sizes = np.minimum(self._size, samples - self._blocks * self._size)
+        self._starts = np.concatenate([[0], np.cumsum(sizes)])
+        self._last: tuple[int, Array] = (-1, np.zeros(0, np.int64))
+
+    def take(self, start: int, stop: int) -> Array:
+        """A piece of the order, from the windows that it lies in."""
+        first, last = start // self._window, -(-stop // self._window)
+        pieces = [self._of(number) for number in range(first, last)] or [np.zeros(0, np.int64)]
+        offset = first * self._window
+        return np.concatenate(pieces)[start - offset : stop - offset]
+
+    def _of(self, number: int) -> Array:
+        """The order of one window. The last one found is kept: the next piece is most often of the same."""
+        if self._last[0] != number:
+            places = np.arange(number * self._window, min((number + 1) * self._window, self._samples))
+            block = np.searchsorted(self._starts, places, side="right") - 1
+            samples = self._blocks[block] * self._size + places - self._starts[block]
+            mixed = _permutation(len(samples), [self._seed, _WINDOW], [0, self._epoch, number, 0])
+            self._last = number, samples[mixed]
+        return self._last[1]
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Array:
@@ -26,13 +89,20 @@ def epoch_order(samples: int, seed: int, epoch: int) -> Array:
 
     Every sample draws 64 bits; the order is that of the draws, equal draws staying in order.
     """
-    bits = _philox([seed, _ORDER], [0, epoch, 0, 0])
-    return np.argsort(bits.random_raw(samples), kind="stable")
+    return _permutation(samples, [seed, _ORDER], [0, epoch, 0, 0])
 
 
-def order_digest(order: Array) -> str:
-    """A fingerprint of an order of samples."""
-    return fingerprint(order.astype("<i8").tobytes())
+def _permutation(count: int, key: list[int], counter: list[int]) -> Array:
+    return np.argsort(_philox(key, counter).random_raw(count), kind="stable")
+
+
+def order_digest(order: Order, samples: int) -> str:
+    """A fingerprint of an order of so many samples."""
+    pieces = (order.take(start, min(start + _PIECE, samples)) for start in range(0, samples, _PIECE))
+    return fingerprint_of(samples * 8, (piece.astype("<i8").tobytes() for piece in pieces))
+
+
+_PIECE = 2**20
 
 
 def sample_generator(seed: int, epoch: int, index: int, stage: int) -> np.random.Generator:

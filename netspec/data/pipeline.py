@@ -152,7 +152,7 @@ class Pipeline:
         """How many samples at a time: of images as large as a screen, few."""
         return max(1, min(CHUNK, CHUNK_VALUES // max(1, prod(size or 1024 for size in self.fields[name].shape))))
 
-    def _usable(self, indices: Array) -> Iterator[dict[str, Samples]]:
+    def _usable(self, indices: Array) -> Iterator[Mapping[str, Samples]]:
         """The samples, without those that are damaged where these are to be left out."""
         while len(indices):
             try:
@@ -173,19 +173,21 @@ class Pipeline:
         """Whether samples of a batch are mixed with each other, so that only whole batches can be finished."""
         return bool(self._mixed)
 
-    def read(self, indices: Array, epoch: int) -> dict[str, Samples]:
+    def read(self, indices: Array, epoch: int) -> Mapping[str, Samples]:
         """The samples at `indices` (N,) as they are in `epoch`, as a batch of their own.
 
         Raises DamagedSamples, placed at the split, with every sample that turns out to be damaged.
         """
-        return self.finished(self.changed(self.raw(indices), indices, epoch), indices, epoch)
+        changed = self.changed(self.raw(indices), indices, epoch)
+        self.check_mixed(changed, indices)
+        return self.finished(changed, indices, epoch)
 
     def raw(self, indices: Array) -> Mapping[str, Samples]:
         """The samples at `indices` as the source gives them."""
         with blamed_on(self._split, "source"):
             return self._dataset.read(indices)
 
-    def changed(self, batch: Mapping[str, Samples], indices: Array, epoch: int) -> dict[str, Samples]:
+    def changed(self, batch: Mapping[str, Samples], indices: Array, epoch: int) -> Mapping[str, Samples]:
         """What becomes of samples one by one, whatever else is in the batch: all but what `finished` does."""
         batch = dict(batch)
         for step in self._steps:
@@ -194,7 +196,13 @@ class Pipeline:
                 batch[step.name] = step.transform.apply(batch[step.name], keys)
         return batch
 
-    def finished(self, batch: dict[str, Samples], indices: Array, epoch: int) -> dict[str, Samples]:
+    def check_mixed(self, batch: Mapping[str, Samples], indices: Array) -> None:
+        """Raise DamagedSamples with the samples that would spoil those that they are mixed with."""
+        for step in self._mixed[:1]:
+            with blamed_on(self._split, "transforms", step.stage):
+                step.transform.check_fields(batch, lambda row: self.describe(int(indices[row])))
+
+    def finished(self, batch: Mapping[str, Samples], indices: Array, epoch: int) -> Mapping[str, Samples]:
         """The transforms from the first one on that mixes samples, on a whole batch."""
         for step in self._mixed:
             keys = SampleKeys(self._seed, epoch, indices, step.stage)

@@ -9,6 +9,8 @@ from time import perf_counter
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from netspec.data.workers import Workers
+
 T = TypeVar("T")
 
 
@@ -20,19 +22,32 @@ MNIST's batches (0.2 ms) made in a thread, a step of LeNet took 7.3 ms on two co
 """
 
 
+class Pace:
+    """Whether making things has turned out to be slow."""
+
+    def __init__(self) -> None:
+        self._slow = 0
+
+    def is_slow(self, seconds: float) -> bool:
+        """Note how long one took; whether so many in a row took long."""
+        self._slow = self._slow + 1 if seconds > SLOW else 0
+        return self._slow >= IN_A_ROW
+
+
 class Prefetcher(Generic[T]):
     """The items of an iterator, up to `depth` of them made ahead in a thread; with depth 0, made when asked for.
 
     The thread starts once making items turns out to be slow: what is there at once need not be made ahead. What the
     iterator raises is raised to the consumer, after the items made before it. `close` stops the thread and waits for
-    the item that it is at.
+    the item that it is at. `workers`: the threads, if any, that the items are made with; they are closed too.
     """
 
-    def __init__(self, items: Iterator[T], depth: int) -> None:
+    def __init__(self, items: Iterator[T], depth: int, workers: Workers | None = None) -> None:
         self._shared = _Shared[T](depth)
         self._items = items
         self._depth = depth
-        self._slow = 0
+        self._workers = workers
+        self._pace = Pace()
         self._thread: Thread | None = None
 
     def __iter__(self) -> Self:
@@ -45,8 +60,7 @@ class Prefetcher(Generic[T]):
             raise StopIteration
         began = perf_counter()
         item = next(self._items)
-        self._slow = self._slow + 1 if perf_counter() - began > SLOW else 0
-        if self._depth and self._slow == IN_A_ROW:
+        if self._pace.is_slow(perf_counter() - began) and self._depth:
             # A daemon: an interpreter that is told to stop must not wait for a disk.
             self._thread = Thread(target=_fill, args=(self._shared, self._items), name="netspec-prefetch", daemon=True)
             self._thread.start()
@@ -55,8 +69,12 @@ class Prefetcher(Generic[T]):
     def close(self) -> None:
         """Stop; nothing more is made or given out."""
         self._shared.stop()
+        if self._workers is not None:
+            self._workers.stop()
         if self._thread is not None:
             self._thread.join()
+        if self._workers is not None:
+            self._workers.close()
 
     def __enter__(self) -> Self:
         return self

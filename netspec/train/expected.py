@@ -9,7 +9,7 @@ import numpy as np
 
 from netspec.backends.program import NonFiniteLoss
 from netspec.compile import STEP, Compiler, Purpose, rate_inputs
-from netspec.data.loader import Batch
+from netspec.data.batches import Batch
 from netspec.errors import Problem
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.train import TrainSpec

@@ -13,7 +13,8 @@ import numpy as np
 
 from netspec.backends.program import NonFiniteLoss
 from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose, rate_inputs
-from netspec.data.loader import Batch, Loader
+from netspec.data.batches import Batch
+from netspec.data.loader import Loader
 from netspec.errors import InputError, NetspecError, Problem, RunError
 from netspec.exchange.hdf5 import read_weights, write_checkpoint
 from netspec.graph.ops.random import RNG_INPUT

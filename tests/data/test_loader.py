@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from netspec.data import prefetch as prefetching
 from netspec.data.base import FieldType, SampleKeys
+from netspec.data.batches import Batch
 from netspec.data.feeds import ValueRange
-from netspec.data.loader import Batch, Loader, open_loader
+from netspec.data.loader import Loader, open_loader
 from netspec.data.order import epoch_order, sample_generator
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.errors import InputError
