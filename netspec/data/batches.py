@@ -38,6 +38,10 @@ class Skipped:
     index: int
     problems: tuple[Problem, ...]
 
+    def __str__(self) -> str:
+        """What is wrong with it: "image a.jpg cannot be read: image file is truncated"."""
+        return "; ".join(f"{one.message}: {one.got}" if one.got else one.message for one in self.problems)
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

@@ -21,6 +21,7 @@ from netspec.graph.types import DType
 from netspec.layers.judging import Row
 from netspec.schema.load import Overrides, Source, load_spec
 from netspec.schema.train import TrainSpec
+from netspec.train.events import MOST_EXAMPLES
 from netspec.train.inputs import ranges
 from netspec.train.model import load_weights
 from netspec.train.preparation import Preparation
@@ -38,6 +39,10 @@ class Evaluation:
     """Each metric that is one number, by its name."""
     tables: dict[str, Row | Mapping[str, Row]] = field(default_factory=dict)
     """Each other metric by its name: numbers by their names, or a table, rows and columns by their names."""
+    skipped: int = 0
+    """How many damaged samples were left out, as `on_error: skip` asks for."""
+    damaged: tuple[str, ...] = ()
+    """What is wrong with the first of them."""
 
     @property
     def non_finite(self) -> list[str]:
@@ -49,7 +54,8 @@ class Evaluation:
         """What is one number, as plain data; `non_finite` is there where something is, for which JSON has null."""
         bad = self.non_finite
         data = {"samples": self.samples, "loss": self.loss, "metrics": dict(self.metrics)}
-        return {**data, **({"non_finite": bad} if bad else {})}
+        skipped = {"skipped": self.skipped} if self.skipped else {}
+        return {**data, **skipped, **({"non_finite": bad} if bad else {})}
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain data; `tables` is there where there are some."""
@@ -60,7 +66,8 @@ class Evaluation:
         """The inverse of `as_json`, also of one that went through JSON."""
         bad, metrics, tables = data.get("non_finite", ()), data["metrics"], data.get("tables", {})
         loss = nan if data["loss"] is None and "loss" in bad else data["loss"]
-        return cls(data["samples"], loss, {name: nan if one is None else one for name, one in metrics.items()}, tables)
+        numbers = {name: nan if one is None else one for name, one in metrics.items()}
+        return cls(data["samples"], loss, numbers, tables, data.get("skipped", 0))
 
 
 def evaluate(compiler: Compiler, loader: Loader) -> Evaluation:
@@ -68,16 +75,19 @@ def evaluate(compiler: Compiler, loader: Loader) -> Evaluation:
 
     The loss is the mean over samples: batches count by their size. Sums are kept in float64.
     """
-    loss, samples = 0.0, 0
+    loss, samples, skipped, damaged = 0.0, 0, loader.skipped_at_opening, list[str]()
     totals: dict[str, np.ndarray[Any, Any]] = {}
     for batch in loader.one_pass():
         results = compiler.program(Purpose.TEST, len(batch))(batch.inputs)
         loss += float(results.get(LOSS, 0.0)) * len(batch)
         samples += len(batch)
+        skipped += len(batch.skipped)
+        damaged += [str(one) for one in batch.skipped[: MOST_EXAMPLES - len(damaged)]]
         for name, value in results.items():
             if name != LOSS and not name.startswith(f"{LOSS}/"):
                 totals[name] = totals.get(name, 0.0) + value.astype(np.float64)
-    found = Evaluation(samples, loss / samples if compiler.spec.losses else None)
+    mean = loss / samples if compiler.spec.losses else None
+    found = Evaluation(samples, mean, skipped=skipped, damaged=tuple(damaged))
     for name, metric in compiler.metrics.items():
         own = [totals[key] for key in sorted((key for key in totals if key.rpartition("/")[0] == name), key=_number)]
         figure = metric.result(*own)

@@ -5,7 +5,7 @@ The log files, the progress display and `--json` all listen to the same stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -16,8 +16,13 @@ from netspec.schema.plainjson import json_text
 
 Event: TypeAlias = dict[str, Any]
 """`start`, `progress` (several times a second, not logged), `log`, `test`, `checkpoint`, `init_from`, `warning`,
-`note`, `done`."""
+`note`, `skipped`, `done`."""
 Listener: TypeAlias = Callable[[Event], None]
+
+
+MOST_EXAMPLES = 3
+"""So many of the damaged samples that were left out are named; the others are counted."""
+SPLITS = {"train": "training", "test": "test"}
 
 
 class LogFiles:
@@ -65,6 +70,14 @@ def tell(listeners: Iterable[Listener], event: str, **facts: Any) -> None:
         listener(made)
 
 
+def tell_skipped(
+    listeners: Iterable[Listener], split: str, samples: int, examples: Sequence[str], *, epoch: int | None = None
+) -> None:
+    """Tell how many damaged samples of `train` or `test` were left out: in an epoch, an evaluation, or at opening."""
+    when = {} if epoch is None else {"epoch": epoch}
+    tell(listeners, "skipped", split=split, **when, samples=samples, examples=list(examples[:MOST_EXAMPLES]))
+
+
 def as_text(event: Event) -> str:
     """One line for a person."""
     match event["event"]:
@@ -89,9 +102,15 @@ def as_text(event: Event) -> str:
             return f"weights from {event['file']}:\n{event['table']}"
         case "warning" | "note" as kind:
             return f"{kind}: {event['message']}"
+        case "skipped":
+            when = f" in epoch {event['epoch']:,}" if "epoch" in event else ""
+            which = f" ({'; '.join(event['examples'])})" if event["examples"] else ""
+            left_out = f"{counted(event['samples'], 'damaged sample')} of the {SPLITS[event['split']]} data left out"
+            return f"skipped: {left_out}{when}{which}"
         case "done":
             test = f", test {figures(event['test'])}" if event["test"] else ""
-            return f"done: {counted(event['steps'], 'step')} in {event['seconds']:.1f} s{test}"
+            skipped = f", {counted(event['skipped'], 'damaged sample')} left out" if event.get("skipped") else ""
+            return f"done: {counted(event['steps'], 'step')} in {event['seconds']:.1f} s{test}{skipped}"
     return json_text(event)
 
 
@@ -100,4 +119,5 @@ def figures(test: Event) -> str:
     loss = [] if test["loss"] is None else [f"loss {test['loss']:.5f}"]
     metrics = [f"{name} {value:.5f}" for name, value in test["metrics"].items()]
     samples = f"over {counted(test['samples'], 'sample')}"
-    return " ".join([*loss, *metrics, samples]) + (" (not finite)" if test.get("non_finite") else "")
+    skipped = f", {test['skipped']:,} left out" if test.get("skipped") else ""
+    return " ".join([*loss, *metrics, samples]) + skipped + (" (not finite)" if test.get("non_finite") else "")

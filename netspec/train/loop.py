@@ -23,7 +23,7 @@ from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.train.environment import threads
 from netspec.train.evaluation import Evaluation, evaluate
-from netspec.train.events import Listener, tell
+from netspec.train.events import MOST_EXAMPLES, Listener, tell, tell_skipped
 from netspec.train.interrupt import Signals
 from netspec.train.model import save_weights
 from netspec.train.preparation import Preparation
@@ -51,6 +51,9 @@ class Progress:
     loss_count: int = 0
     seen: dict[str, Any] = field(default_factory=dict)
     """What the schedules remember of evaluations, by the inputs that they feed."""
+    skipped: int = 0
+    """Damaged samples left out in this epoch so far, and in those before."""
+    skipped_before: int = 0
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Progress:
@@ -80,11 +83,10 @@ class Loop:
         timing = spec.train
         epoch = loader.steps_per_epoch
         self.total = timing.max_steps or (timing.max_epochs or 0) * epoch
-        self.test_every = epoch if timing.test_every is None else timing.test_every
-        self.checkpoint_every = epoch if timing.checkpoint_every is None else timing.checkpoint_every
         self.preparation = Preparation.of(test or loader)
         """What is done to the samples that the net is evaluated on."""
         self._saved: Progress | None = None
+        self._damaged: list[str] = []
         self._samples, self._since, self._shown = 0, time.perf_counter(), 0.0
 
     def run(self) -> None:
@@ -102,20 +104,24 @@ class Loop:
             raise
 
     def _train(self) -> None:
-        if self._is_due(self.test_every):  # the run ended between the checkpoint and the evaluation after it
+        if self._is_due(self.spec.train.test_every):  # the run ended between the checkpoint and the evaluation after it
             self._test()
-        if self.progress.step < self.total:
-            for batch in self.loader:
-                self._step(batch)
-                if self.progress.step >= self.total or self.signals.stop is not None:
-                    break
-        stopped = self.progress.step < self.total
-        if not stopped:
+        for batch in () if self.finished else self.loader:
+            self._step(batch)
+            if self.finished or self.signals.stop is not None:
+                break
+        if self.finished:
             self._test()
         if self._saved != self.progress:
             self._save()
-        if not stopped:
+        if self.finished:
             save_weights(self.compiler, self.folder.weights, self.preparation, step=self.progress.step)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done, or all epochs, which may have fewer steps where damaged samples are left out."""
+        epochs = self.spec.train.max_epochs
+        return self.progress.step >= self.total or (epochs is not None and self.loader.epoch >= epochs)
 
     @property
     def last_test(self) -> Evaluation | None:
@@ -125,7 +131,7 @@ class Loop:
     def nothing_left(self) -> bool:
         """Whether a resumed run had come to its end: its weights are those of its last step, and were evaluated."""
         untested = self.test_loader is not None and self.progress.tested_step != self.progress.step
-        if self.progress.step < self.total or untested:
+        if not self.finished or untested:
             return False
         try:
             return read_weights(self.folder.weights).meta.get("step") == self.progress.step
@@ -162,13 +168,14 @@ class Loop:
     def _after(self, batch: Batch, rate: float) -> None:
         """What is due after a step."""
         step, timing = self.progress.step, self.spec.train
+        self._note_skipped(batch)
         now = time.perf_counter()
-        due = step == 1 or step % timing.log_every == 0 or step == self.total  # a short run shows its loss too
+        due = step == 1 or step % timing.log_every == 0 or self.finished  # a short run shows its loss too
         if due or now - self._shown > PROGRESS_EVERY:
             self._shown = now
             mean = self.progress.loss_sum / self.progress.loss_count
             speed = self._samples / max(now - self._since, 1e-9)
-            epoch = batch.epoch + (batch.position + len(batch)) / self.loader.samples
+            epoch = batch.epoch + batch.end / self.loader.samples
             facts = {"step": step, "epoch": round(epoch, 4), "loss": mean, "learning_rate": rate}
             name = "log" if due else "progress"
             tell(self.listeners, name, **facts, steps=self.total, samples_per_second=round(speed, 1))
@@ -176,16 +183,29 @@ class Loop:
             self.progress.loss_sum, self.progress.loss_count = 0.0, 0
             self._samples, self._since = 0, now
         pause = time.perf_counter()
-        last = step == self.total  # what is due then waits for the last evaluation, which it is to hold
-        if self.signals.snapshot or (self._is_due(self.checkpoint_every) and not last):  # first: evaluating may fail
+        last = self.finished  # what is due then waits for the last evaluation, which it is to hold
+        if self.signals.snapshot or (self._is_due(timing.checkpoint_every) and not last):  # first: evaluating may fail
             self.signals.snapshot = False
             self._save()
-        if self._is_due(self.test_every) and not last:
+        if self._is_due(timing.test_every) and not last:
             self._test()
         self._since += time.perf_counter() - pause
 
-    def _is_due(self, every: int) -> bool:
-        return bool(every and self.progress.step) and self.progress.step % every == 0
+    def _is_due(self, every: int | None) -> bool:
+        """Whether something is due that is done every so many steps; None: after every epoch."""
+        if not self.progress.step or every == 0:
+            return False
+        return self.loader.between_epochs if every is None else self.progress.step % every == 0
+
+    def _note_skipped(self, batch: Batch) -> None:
+        """Count the damaged samples that were left out, and tell how many they are at the end of an epoch."""
+        progress = self.progress
+        progress.skipped += len(batch.skipped)
+        self._damaged += [str(one) for one in batch.skipped[: MOST_EXAMPLES - len(self._damaged)]]
+        if self.loader.between_epochs and progress.skipped:
+            tell_skipped(self.listeners, "train", progress.skipped, self._damaged, epoch=batch.epoch + 1)
+            progress.skipped_before, progress.skipped = progress.skipped_before + progress.skipped, 0
+            self._damaged = []
 
     def _test(self) -> None:
         """Evaluate, unless there is nothing to evaluate on, or it was done after this very step."""
@@ -197,10 +217,12 @@ class Loop:
         progress.last_test, progress.tested_step = found.scalars(), progress.step
         seconds = round(time.perf_counter() - began, 3)
         tell(self.listeners, "test", step=progress.step, **found.scalars(), seconds=seconds)
-        if self._is_due(self.test_every):  # the evaluation at the end is one too many for a run that goes on
+        if self._is_due(self.spec.train.test_every):  # the evaluation at the end is one too many for a run that goes on
             figures = {**found.metrics, **({} if found.loss is None else {"loss": found.loss})}
             seen = progress.seen
             progress.seen = {name: one.observed(seen[name], figures) for name, one in self.schedules.items()}
+        if found.skipped:
+            tell_skipped(self.listeners, "test", found.skipped, found.damaged)
         if found.non_finite:
             message = f"not finite (nan or infinite) on the test data: {', '.join(found.non_finite)}"
             tell(self.listeners, "warning", message=message, step=progress.step)

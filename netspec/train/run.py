@@ -22,7 +22,7 @@ from netspec.train.adapting import adapt
 from netspec.train.arguments import device_of
 from netspec.train.environment import threads, versions
 from netspec.train.evaluation import Evaluation, open_test_loader, wanted_inputs
-from netspec.train.events import Event, Listener, LogFiles, tell
+from netspec.train.events import Event, Listener, LogFiles, tell, tell_skipped
 from netspec.train.inputs import ranges
 from netspec.train.interrupt import Signals
 from netspec.train.loop import Loop, Progress
@@ -108,6 +108,8 @@ def run(
         if adapted:
             tell(everyone, "note", message=f"found in the training data: {', '.join(adapted)}")
         tell(everyone, "start", **_facts(spec, compiler, loader, folder, loop))
+        if loader.skipped_at_opening:
+            tell_skipped(everyone, "train", loader.skipped_at_opening, [])
         try:
             if resume and not begun.other_test and loop.nothing_left():
                 tell(everyone, "note", message=f"nothing was left to do: the run has done its {progress.step:,} steps")
@@ -117,11 +119,12 @@ def run(
             raise Interrupted(folder.folder, folder.newest_step(), at_once=True) from None
         seconds = time.perf_counter() - began
         found = loop.last_test
-        if signals.stop is not None and progress.step < loop.total:
+        if signals.stop is not None and not loop.finished:
             raise Interrupted(folder.folder, progress.step)
         tell(
             everyone, "done", run_dir=str(folder.folder), steps=progress.step, seconds=round(seconds, 3),
             test=found.as_json() if found else None, weights=str(folder.weights), log=str(folder.log),
+            **({"skipped": left_out} if (left_out := progress.skipped_before + progress.skipped) else {}),
         )  # fmt: skip
     return Run(folder.folder, progress.step, seconds, found, folder.weights, folder.log)
 

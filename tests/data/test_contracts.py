@@ -1,0 +1,109 @@
+"""What sources, transforms and the loader agree on: samples that differ in size, what is learned, files that change."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pytest
+
+from netspec.data.base import Dataset, FieldType, SampleKeys, Transform
+from netspec.data.files import Watched
+from netspec.data.loader import Loader
+from netspec.data.pipeline import Learned
+from netspec.data.readers.arrays import ArrayDataset
+from netspec.errors import InputError
+from tests.data.conftest import split_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from netspec.data.base import Samples
+
+
+class Lengths(Dataset):
+    """Samples of length index + 1."""
+
+    digest = "lengths"
+
+    def __init__(self, samples: int) -> None:
+        self.fields = {"x": FieldType((None,), "float32")}
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def read(self, indices: np.ndarray) -> dict[str, Any]:
+        return {"x": [np.full(index + 1, index, np.float32) for index in indices]}
+
+
+class First(Transform):
+    """Keeps the first number of each sample; only for these tests."""
+
+    type: Literal["First"] = "First"
+
+    def infer(self, field: FieldType) -> FieldType:
+        return FieldType((1,), field.dtype)
+
+    def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
+        assert isinstance(batch, list)
+        return np.stack([sample[:1] for sample in batch])
+
+
+def test_samples_of_different_sizes_need_a_transform_that_gives_them_one():
+    with pytest.raises(InputError) as error:
+        Loader(Lengths(5), split_of(source="npz", path="x"), seed=1, wanted={"x": FieldType((1,), "float32")})
+    (problem,) = error.value.problems
+    assert problem.message == "the samples of `x` differ in size"
+    assert problem.got == "[?] of float32 from the source"
+    assert "Resizing" in str(problem.hint)
+    split = split_of(source="npz", path="x").model_copy(update={"transforms": [First()]})
+    found = [batch.inputs["x"].tolist() for batch in Loader(Lengths(5), split, seed=1).one_pass()]
+    assert found == [[[0], [1], [2], [3]], [[4]]]
+
+
+def test_shape_keeping_transforms_take_samples_of_different_sizes():
+    scaled = {"type": "Rescaling", "scale": 2}
+    normal = {"type": "Normalization", "adapt": True, "apply_to": "x"}
+    split = split_of(source="npz", path="x", transforms=[scaled, normal], batch_size=5)
+    loader = Loader(Lengths(5), split.model_copy(update={"transforms": [*split.transforms, First()]}), seed=1)
+    values = np.concatenate([np.full(index + 1, 2.0 * index) for index in range(5)])
+    (batch,) = loader.one_pass()
+    expected = (2 * np.arange(5) - values.mean()) / values.std()
+    # Four roundings of values below 3.
+    np.testing.assert_allclose(batch.inputs["x"][:, 0], expected, atol=4 * 3 * 2**-24)
+
+
+def test_what_the_source_learned_is_saved_and_given_to_other_splits(monkeypatch: pytest.MonkeyPatch):
+    split = split_of(source="npz", path="x")
+    data = ArrayDataset({"x": np.zeros((3, 1))}, digest="", describe=str, learned={"words": ["a", "b"]})
+    learned = Learned.from_json(Loader(data, split, seed=1).learned.as_json())
+    assert learned.source == {"words": ["a", "b"]}
+    given: list[Any] = []
+    monkeypatch.setattr(type(split), "open", lambda self, *, seed, learned: given.append(learned) or data)
+    from netspec.data.loader import open_loader
+
+    open_loader(split, seed=1)
+    open_loader(split, seed=1, learned=learned)
+    assert given == [None, {"words": ["a", "b"]}]
+    assert Learned.from_json({"classes": {}, "values": {}}).source == {}  # of older files
+
+
+def test_a_file_that_changes_is_found_out(tmp_path: Path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    for path in (one, other):
+        path.write_bytes(b"123")
+    watched = Watched([one, other])
+    watched.check()
+    other.write_bytes(b"1234")
+    watched.check(one)
+    with pytest.raises(InputError, match="other changed while it is read") as error:
+        watched.check()
+    assert error.value.problems[0].got == "4 bytes; its size is another"
+    os.utime(one, ns=(0, 0))
+    with pytest.raises(InputError, match="its time of change is another"):
+        watched.check(one)
+    one.unlink()
+    with pytest.raises(InputError, match="one is gone while it is read"):
+        watched.check(one)

@@ -1,0 +1,209 @@
+"""Damaged samples: an error, or left out, whoever prepares the batches and wherever a training resumes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.data import prefetch as prefetching
+from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.batches import Batch
+from netspec.data.feeds import ValueRange
+from netspec.data.loader import Loader
+from netspec.data.workers import Workers
+from netspec.errors import InputError, Problem
+from tests.data.conftest import split_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+
+class Torn(Dataset):
+    """`x` (2,), which tells the index of its sample; some samples cannot be read."""
+
+    digest = "torn"
+
+    def __init__(self, samples: int, damaged: Collection[int] = (), *, error: Exception | None = None) -> None:
+        self.fields = {"x": FieldType((2,), "float64")}
+        self._samples, self._damaged, self._error = samples, set(damaged), error
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def read(self, indices: np.ndarray) -> dict[str, Any]:
+        torn = {
+            row: [Problem(f"sample {index} is torn")] for row, index in enumerate(indices) if index in self._damaged
+        }
+        if torn and self._error is not None:
+            raise self._error
+        if torn:
+            raise DamagedSamples(torn)
+        return {"x": np.stack([indices, -indices], axis=1).astype(float)}
+
+    def describe(self, index: int) -> str:
+        return f"torn, sample {index}"
+
+
+def loader_of(data: Dataset, *, prefetch: int = 0, **fields: Any) -> Loader:
+    split = split_of(source="npz", path="unused", **{"on_error": "skip", "shuffle": True, "workers": 3, **fields})
+    return Loader(data, split, seed=1, wanted={"x": FieldType((2,), "float32")}, prefetch=prefetch)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch counts as slow to make, so that those behind the first three are made in parts by threads."""
+    monkeypatch.setattr(prefetching, "SLOW", -1.0)
+
+
+def told(batch: Batch) -> tuple[Any, ...]:
+    skipped = [(one.index, str(one)) for one in batch.skipped]
+    place = (batch.epoch, batch.position, batch.step, batch.end)
+    return place, batch.indices.tolist(), batch.inputs["x"].tolist(), skipped
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("netspec-")]
+
+
+samples_and_damage = st.integers(1, 30).flatmap(
+    lambda samples: st.tuples(st.just(samples), st.sets(st.integers(0, samples - 1), max_size=samples - 1))
+)
+
+
+@given(data=samples_and_damage, size=st.integers(1, 12))
+def test_each_sound_sample_comes_once_an_epoch_in_full_batches(data, size):
+    samples, damaged = data
+    loader, plain = (loader_of(Torn(samples, torn), batch_size=size, workers=1) for torn in (damaged, ()))
+    sound = samples - len(damaged)
+    found = list(islice(loader, 2 * -(-sound // size)))
+    order = list(islice(plain, 2 * plain.steps_per_epoch))
+    for epoch in (0, 1):
+        mine = [batch for batch in found if batch.epoch == epoch]
+        whole = [index for batch in order if batch.epoch == epoch for index in batch.indices.tolist()]
+        indices = [index for batch in mine for index in batch.indices.tolist()]
+        assert indices == [index for index in whole if index not in damaged]
+        assert [len(batch) for batch in mine[:-1]] == [size] * (len(mine) - 1)
+        assert sorted(one.index for batch in mine for one in batch.skipped) == sorted(damaged)
+        assert [batch.position for batch in mine[1:]] == [batch.end for batch in mine[:-1]]
+        assert mine[-1].end == samples
+    assert loader.epoch == 2
+    assert loader.between_epochs
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("size", [1, 7, 20, 64])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_threads_and_resuming_change_nothing(size, workers):
+    damaged = [0, 3, 4, 5, 6, 19, 38, 39]
+    steps = 14
+    straight = [told(batch) for batch in islice(loader_of(Torn(40, damaged), batch_size=size), steps)]
+    with loader_of(Torn(40, damaged), batch_size=size, prefetch=2, workers=workers) as loader:
+        states, found = [loader.state()], []
+        for batch in islice(loader, steps):
+            found.append(told(batch))
+            states.append(loader.state())
+    assert found == straight
+    for stopped in range(0, steps, 3):
+        with loader_of(Torn(40, damaged), batch_size=size, prefetch=2, workers=workers) as loader:
+            loader.restore(states[stopped])
+            assert [told(batch) for batch in islice(loader, steps - stopped)] == straight[stopped:]
+    assert threads() == []
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_values_that_the_net_cannot_take_are_left_out_too(prefetch):
+    data = Torn(50, [7])
+    split = split_of(source="npz", path="unused", batch_size=4, on_error="skip", workers=2)
+    ranges = {"x": ValueRange(-20, 45, "so it is")}
+    with Loader(
+        data, split, seed=1, wanted={"x": FieldType((2,), "float32")}, ranges=ranges, prefetch=prefetch
+    ) as loader:
+        found = list(loader.one_pass())
+    assert [index for batch in found for index in batch.indices.tolist()] == [*range(7), *range(8, 21)]
+    skipped = [one for batch in found for one in batch.skipped]
+    assert [one.index for one in skipped] == [7, *range(21, 50)]
+    assert str(skipped[1]) == "`x` is -21.0, out of range: -21.0 in torn, sample 21"
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_without_skipping_damage_ends_the_iteration_with_all_that_is_wrong_in_the_batch(prefetch):
+    with loader_of(Torn(90, [70, 71, 85]), batch_size=20, prefetch=prefetch, on_error="error", shuffle=False) as loader:
+        batches = loader.one_pass()
+        assert [next(batches).indices[0] for _ in range(3)] == [0, 20, 40]
+        with pytest.raises(InputError) as error:
+            next(batches)
+    assert [problem.message for problem in error.value.problems] == ["sample 70 is torn", "sample 71 is torn"]
+    assert threads() == []
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_an_epoch_without_a_sound_sample_is_an_error(prefetch):
+    with loader_of(Torn(6, range(6)), batch_size=4, prefetch=prefetch) as loader, pytest.raises(InputError) as error:
+        next(iter(loader))
+    assert error.value.problems[0].message == "none of 6 samples can be used"
+    assert len(error.value.problems) == 6
+
+
+@pytest.mark.usefixtures("slow")
+def test_an_error_of_a_thread_comes_after_the_batches_before_it():
+    data = Torn(90, [70], error=OSError("the disk is gone"))
+    with loader_of(data, batch_size=20, prefetch=2, on_error="error", shuffle=False) as loader:
+        batches = loader.one_pass()
+        assert [next(batches).indices[0] for _ in range(3)] == [0, 20, 40]
+        with pytest.raises(OSError, match="the disk is gone"):
+            next(batches)
+    assert threads() == []
+
+
+class Slow(Torn):
+    """Reading takes a while."""
+
+    def read(self, indices: np.ndarray) -> dict[str, Any]:
+        time.sleep(0.005)
+        return super().read(indices)
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("steps", [3, 5])
+def test_stopping_half_way_ends_the_threads(steps):
+    def consume() -> None:
+        for batch in loader_of(Slow(10_000), batch_size=64, prefetch=2):
+            if batch.step == steps:
+                assert "netspec-prefetch" in threads()
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        consume()
+    assert threads() == []
+
+
+def test_workers_keep_the_order_and_stop_at_once():
+    def slowest_first(item: int) -> int:
+        time.sleep(0.002 * (5 - item % 5))
+        if item == 23:
+            raise ValueError("23")
+        return item
+
+    def items() -> Iterator[int]:
+        yield from range(23)
+        yield 23
+
+    with Workers(4) as workers:
+        found = workers.in_order(slowest_first, items(), 8)
+        assert list(islice(found, 23)) == list(range(23))
+        with pytest.raises(ValueError, match="23"):
+            next(found)
+        blocked = workers.in_order(lambda _: time.sleep(0.05), iter(range(100)), 50)
+        next(blocked)
+        began = time.perf_counter()
+    assert time.perf_counter() - began < 1  # those begun are waited for, 50 of 0.05 s by 4 threads are not
+    assert threads() == []
