@@ -10,7 +10,7 @@ import pytest
 
 from netspec.data.base import Dataset, FieldType, SampleKeys, Transform
 from netspec.data.files import Watched
-from netspec.data.loader import Loader
+from netspec.data.loader import Loader, open_loader
 from netspec.data.pipeline import Learned
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.errors import InputError
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 
 class Lengths(Dataset):
-    """Samples of length index + 1."""
+    """Samples (1, index + 1) of the index."""
 
     digest = "lengths"
 
     def __init__(self, samples: int) -> None:
-        self.fields = {"x": FieldType((None,), "float32")}
+        self.fields = {"x": FieldType((1, None), "float32")}
         self._samples = samples
 
     def __len__(self) -> int:
         return self._samples
 
     def read(self, indices: np.ndarray) -> dict[str, Any]:
-        return {"x": [np.full(index + 1, index, np.float32) for index in indices]}
+        return {"x": [np.full((1, index + 1), index, np.float32) for index in indices]}
 
 
 class First(Transform):
@@ -44,23 +44,23 @@ class First(Transform):
     type: Literal["First"] = "First"
 
     def infer(self, field: FieldType) -> FieldType:
-        return FieldType((1,), field.dtype)
+        return FieldType((1, 1), field.dtype)
 
     def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
         assert isinstance(batch, list)
-        return np.stack([sample[:1] for sample in batch])
+        return np.stack([sample[:, :1] for sample in batch])
 
 
 def test_samples_of_different_sizes_need_a_transform_that_gives_them_one():
     with pytest.raises(InputError) as error:
-        Loader(Lengths(5), split_of(source="npz", path="x"), seed=1, wanted={"x": FieldType((1,), "float32")})
+        Loader(Lengths(5), split_of(source="npz", path="x"), seed=1, wanted={"x": FieldType((1, 1), "float32")})
     (problem,) = error.value.problems
     assert problem.message == "the samples of `x` differ in size"
-    assert problem.got == "[?] of float32 from the source"
+    assert problem.got == "[1, ?] of float32 from the source"
     assert "Resizing" in str(problem.hint)
     split = split_of(source="npz", path="x").model_copy(update={"transforms": [First()]})
     found = [batch.inputs["x"].tolist() for batch in Loader(Lengths(5), split, seed=1).one_pass()]
-    assert found == [[[0], [1], [2], [3]], [[4]]]
+    assert found == [[[[0]], [[1]], [[2]], [[3]]], [[[4]]]]
 
 
 def test_shape_keeping_transforms_take_samples_of_different_sizes():
@@ -72,7 +72,7 @@ def test_shape_keeping_transforms_take_samples_of_different_sizes():
     (batch,) = loader.one_pass()
     expected = (2 * np.arange(5) - values.mean()) / values.std()
     # Four roundings of values below 3.
-    np.testing.assert_allclose(batch.inputs["x"][:, 0], expected, atol=4 * 3 * 2**-24)
+    np.testing.assert_allclose(batch.inputs["x"][:, 0, 0], expected, atol=4 * 3 * 2**-24)
 
 
 def test_what_the_source_learned_is_saved_and_given_to_other_splits(monkeypatch: pytest.MonkeyPatch):
@@ -81,9 +81,12 @@ def test_what_the_source_learned_is_saved_and_given_to_other_splits(monkeypatch:
     learned = Learned.from_json(Loader(data, split, seed=1).learned.as_json())
     assert learned.source == {"words": ["a", "b"]}
     given: list[Any] = []
-    monkeypatch.setattr(type(split), "open", lambda self, *, seed, learned: given.append(learned) or data)
-    from netspec.data.loader import open_loader
 
+    def opened(self: object, *, seed: int, learned: Any) -> Dataset:
+        given.append(learned)
+        return data
+
+    monkeypatch.setattr(type(split), "open", opened)
     open_loader(split, seed=1)
     open_loader(split, seed=1, learned=learned)
     assert given == [None, {"words": ["a", "b"]}]
