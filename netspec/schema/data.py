@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, ValidationError
 from pydantic_core import PydanticCustomError
 
 from netspec.schema.spec import Member, Registry, Spec, describe, problem
+from netspec.schema.wording import truth_hint
 
 TRANSFORMS: Registry[Spec] = Registry("transform")
 AnyTransform = Annotated[Spec, Member(TRANSFORMS)]
@@ -29,7 +30,10 @@ def _as_shuffle(value: Any) -> Any:
     if isinstance(value, (bool, ShuffleWindow)):
         return value
     if not isinstance(value, dict):
-        raise problem("not a way to shuffle", expected="true, false, or `{window: 10000}`", got=describe(value))
+        raise problem(
+            "not a way to shuffle", expected="true, false, or `{window: 10000}`", got=describe(value),
+            hint=truth_hint(value),
+        )  # fmt: skip
     try:
         return ShuffleWindow.model_validate(value)
     except ValidationError as error:

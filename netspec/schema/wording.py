@@ -120,6 +120,14 @@ def _tuple_words(error: ErrorDetails) -> str | None:
     return f"a list of {count}{words.pop() if len(words) == 1 else 'values'}"
 
 
+def truth_hint(value: Any) -> str | None:
+    """How to write the truth value that was probably meant."""
+    if value in (0, 1):
+        return f"write {'true' if value else 'false'}"
+    meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(str(value).lower())
+    return f"in YAML 1.2 `{value}` is text: write {meant}" if meant else _unquote(value, bool)
+
+
 def _type_hint(kind: str, value: Any) -> str | None:
     """How to write what was probably meant."""
     if value is None:
@@ -131,10 +139,7 @@ def _type_hint(kind: str, value: Any) -> str | None:
             else None
         )
     if kind == "bool_type":
-        if value in (0, 1):
-            return f"write {'true' if value else 'false'}"
-        meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(str(value).lower())
-        return f"in YAML 1.2 `{value}` is text: write {meant}" if meant else _unquote(value, bool)
+        return truth_hint(value)
     if kind == "int_type" and isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return f"write {int(value)}"
     if kind in ("int_type", "float_type"):
