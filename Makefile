@@ -46,6 +46,7 @@ test-peers: $(DEV) ## layers, losses and metrics against Keras on PyTorch, compu
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	@.venv-peers/bin/python -m pip --disable-pip-version-check --no-input install --quiet -r tests/peers/requirements.txt
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record --output build/peers
+	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_images --output build/peers
 	NETSPEC_PEER_ANSWERS=$(CURDIR)/build/peers $(PYTEST) tests/peers $(ARGS)
 
 lint: $(DEV) ## ruff: rules and formatting

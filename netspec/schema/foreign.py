@@ -277,10 +277,21 @@ _SOURCES = {
     "PyTorch": "ImageFolder: image_folder\nMNIST: mnist",
 }
 _TRANSFORMS = {
+    "Caffe": "mean_file: MeanImage\nmirror: RandomFlip | with `mode: horizontal`\ncrop_size: RandomCrop, CenterCrop",
     "PyTorch": """
         Normalize: Normalization
         ToTensor: Rescaling | with `scale: ${1/255}`
-        RandomHorizontalFlip, RandomVerticalFlip: RandomFlip
+        RandomHorizontalFlip: RandomFlip | with `mode: horizontal`
+        RandomVerticalFlip: RandomFlip | with `mode: vertical`
+        ColorJitter: RandomColorJitter
+        RandomAffine: RandomRotation, RandomTranslation, RandomZoom, RandomShear
+        RandomEqualize: Equalization
+        RandomAutocontrast: AutoContrast
+        RandomPosterize: RandomPosterization
+        RandomSolarize: Solarization
+        RandomAdjustSharpness: RandomSharpness
+        GaussianBlur: RandomGaussianBlur
+        Pad: RandomCrop | with `padding`
         CenterCrop: CenterCrop
         Resize: Resizing
     """,

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from netspec.compile import Built, build
+from netspec.data.base import FieldType
 from netspec.errors import InputError
 from netspec.graph.graph import Graph
 from netspec.graph.types import TensorType
@@ -24,7 +25,10 @@ LAYER = "example"
 WEIGHT = "importance"
 """The input that samples are weighted by, where the sample of a loss or metric has weights."""
 SPLIT = {"source": "mnist", "split": "train", "batch_size": 64}
-"""The split that a transform is shown in."""
+"""The split that a transform is shown in …"""
+DIGIT = FieldType((1, 28, 28), "uint8")
+PHOTOS = {"source": "image_folder", "path": "photos/train", "batch_size": SPLIT["batch_size"]}
+"""… and one that does not take digits."""
 
 _CARRIERS: Sequence[tuple[list[int], dict[str, Any]]] = (
     ([4], {"type": "Dense", "units": 4}),
@@ -152,7 +156,14 @@ def _source(cls: type[Any]) -> str:
 
 def _transform(cls: type[Any]) -> str:
     transform = {"type": cls.model_fields["type"].default, **_first_fields(cls)}
-    return f"data:\n  train: {flow({**SPLIT, 'transforms': [transform]})}\n"
+    made = cls.model_validate(transform) if "${" not in str(transform) else None
+    split = SPLIT
+    if made is not None and not made.needs_data:
+        try:
+            made.infer(DIGIT)
+        except InputError:
+            split = PHOTOS
+    return f"data:\n  train: {flow({**split, 'transforms': [transform]})}\n"
 
 
 def _tokenizer(cls: type[Any]) -> str:

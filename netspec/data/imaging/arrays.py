@@ -1,0 +1,66 @@
+"""Batches of images as (H, W, C) views, and back; images between NumPy and Pillow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from netspec.data.base import Array, Samples
+
+_MODES = {1: "L", 3: "RGB", 4: "CMYK"}  # Pillow multiplies the colours of RGBA by its fourth channel when it resizes
+
+
+def images_of(batch: Samples) -> list[Array]:
+    """The images of a batch, each (H, W, C), without a copy."""
+    if isinstance(batch, list):
+        return [image.transpose(1, 2, 0) for image in batch]
+    return list(batch.transpose(0, 2, 3, 1))
+
+
+def batched(images: Sequence[Array], *, ragged: bool) -> Samples:
+    """Images (H, W, C) as one batch (N, C, H, W), in the order in memory that they have; or as a list of (C, H, W)."""
+    if ragged:
+        return [image.transpose(2, 0, 1) for image in images]
+    first = images[0]
+    height, width, channels = first.shape
+    if abs(first.strides[2]) > abs(first.strides[1]):  # planes: reading and writing go in the same order
+        planes = np.empty((len(images), channels, height, width), first.dtype)
+        for row, image in enumerate(images):
+            planes[row] = image.transpose(2, 0, 1)
+        return planes
+    made = np.empty((len(images), *first.shape), first.dtype)
+    for row, image in enumerate(images):
+        made[row] = image
+    return made.transpose(0, 3, 1, 2)
+
+
+def through_pillow(image: Array, change: Callable[[Image.Image], Image.Image]) -> Array:
+    """What `change` makes of an image (H, W, C), whose bands it treats alike.
+
+    One of uint8 goes in one piece if it has 1, 3 or 4 channels; else channel by channel, floats as float32.
+    """
+    if image.dtype == np.uint8 and image.shape[2] in _MODES:
+        return from_pillow(change(to_pillow(image)))
+    planes = []
+    for channel in range(image.shape[2]):
+        plane = image[:, :, channel]
+        made = change(Image.fromarray(np.ascontiguousarray(plane if plane.dtype == np.uint8 else plane.astype("f4"))))
+        planes.append(np.asarray(made))
+    return np.stack(planes, axis=2).astype(image.dtype, copy=False)
+
+
+def to_pillow(image: Array) -> Image.Image:
+    """An image (H, W, C) of uint8 with 1, 3 or 4 channels."""
+    height, width, channels = image.shape
+    return Image.frombytes(_MODES[channels], (width, height), image.tobytes())
+
+
+def from_pillow(image: Image.Image) -> Array:
+    """(H, W, C) of uint8, not to be written to."""
+    width, height = image.size
+    return np.frombuffer(image.tobytes(), np.uint8).reshape(height, width, -1)

@@ -1,0 +1,157 @@
+"""`ImageTransform`: what all transforms of images have in common; no NumPy here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from netspec.data.base import FieldType, SampleKeys, Transform
+from netspec.data.imaging.fields import Values
+from netspec.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from netspec.data.base import Array, Samples
+
+BYTES = (0.0, 255.0)
+"""The values of an image of uint8."""
+
+
+@dataclass(slots=True)
+class Draw:
+    """The random numbers of one sample."""
+
+    numbers: Sequence[float]
+    """As many as the transform `draws`, in [0, 1)."""
+    keys: SampleKeys
+    row: int
+
+    def between(self, place: int, span: tuple[float, float]) -> float:
+        """The number at `place`, stretched to the range."""
+        return span[0] + (span[1] - span[0]) * self.numbers[place]
+
+    def happens(self, place: int, span: tuple[float, float]) -> bool:
+        """As Keras decides whether to act: a chance drawn from the range (number at `place`), then whether it comes."""
+        return self.numbers[place + 1] < self.between(place, span)
+
+    def part(self, start: int, count: int) -> Draw:
+        """`count` of the numbers, for a transform within another."""
+        return Draw(self.numbers[start : start + count], self.keys, self.row)
+
+    def generator(self) -> Generator:
+        """For whole arrays of noise."""
+        return self.keys.generator(self.row)
+
+
+class ImageShape(NamedTuple):
+    """What is known of the images of a field; None: they differ."""
+
+    channels: int
+    height: int | None
+    width: int | None
+
+    def __str__(self) -> str:
+        return f"[{self.channels}, {self.height or '?'}, {self.width or '?'}]"
+
+
+class ImageTransform(Transform):
+    """Changes images one by one: `change` gets an image as (H, W, C) and the numbers that it may depend on.
+
+    Images are `[channels, H, W]` of uint8 or floats, and keep that type; sizes may differ from sample to sample.
+    """
+
+    @property
+    def draws(self) -> int:
+        """How many random numbers a sample takes."""
+        return 0
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        """The changed image, (H, W, C) → (H', W', C'): a new array, a view, or `image` itself; never written to."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it makes of an image")
+
+    def result(self, shape: ImageShape) -> ImageShape:
+        """Channels and size of a changed image."""
+        return shape
+
+    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
+        """Why images of this shape and type cannot be changed so."""
+        yield from ()
+
+    def infer(self, field: FieldType) -> FieldType:
+        """(C, H, W) of uint8 or floats → the same type. Raises InputError for what is no image, or not one for this."""
+        shape = self._image(field)
+        if found := list(self.problems(shape, field.dtype)):
+            raise InputError(found)
+        return FieldType(tuple(self.result(shape)), field.dtype)
+
+    def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
+        """x: (N, C, H, W), or a list of (C, H, W) → the same of changed images; a list where their sizes differ."""
+        from netspec.data.imaging.arrays import batched, images_of
+
+        images = images_of(batch)
+        count = self.draws
+        numbers = keys.uniform(count).tolist() if count else [()] * len(images)
+        changed = [self.change(image, Draw(numbers[row], keys, row)) for row, image in enumerate(images)]
+        differ = isinstance(batch, list) and None in self.result(ImageShape(images[0].shape[2], None, None))
+        return batched(changed, ragged=differ)
+
+    def _image(self, field: FieldType) -> ImageShape:
+        fits = len(field.shape) == 3 and field.shape[0] is not None
+        if not fits or not (field.dtype == "uint8" or field.dtype.startswith("float")):
+            raise InputError(
+                f"{type(self).__name__} changes images",
+                location=self.where("type"),
+                path="type",
+                expected="[channels, height, width] of uint8 or floats",
+                got=str(field),
+            )
+        channels, height, width = field.shape
+        assert channels is not None
+        return ImageShape(channels, height, width)
+
+    def problem(
+        self, name: str, message: str, *, expected: str | None = None, got: str, hint: str | None = None
+    ) -> Any:
+        """A problem with the value of the field `name`."""
+        return Problem(message, self.where(name) or self.where("type"), name, expected=expected, got=got, hint=hint)
+
+
+class ColourTransform(ImageTransform):
+    """Changes the values of images, of which it must know the range."""
+
+    value_range: Values | None = None
+    """lowest and highest value of an image; needed where images hold floats. Those of uint8 have `[0, 255]`"""
+
+    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
+        """A range that is not known, or not that of the type."""
+        if dtype == "uint8" and self.value_range not in (None, BYTES):
+            expected, got = "[0, 255], or none: these images are of uint8", "[{:g}, {:g}]".format(*self.values)
+            yield self.problem("value_range", "not the range of the images", expected=expected, got=got)
+        if dtype != "uint8" and self.value_range is None:
+            yield Problem(
+                "the range of the images' values is not known",
+                self.where("type"),
+                "value_range",
+                expected="`value_range: [0, 1]`, or what else the transforms before leave",
+                got=f"images of {dtype}",
+                hint="or put this transform before those that make floats of uint8",
+            )
+
+    @property
+    def values(self) -> tuple[float, float]:
+        """The lowest and the highest value."""
+        return self.value_range or BYTES
+
+
+def colours_needed(transform: ImageTransform, shape: ImageShape, *also: int) -> Iterator[Problem]:
+    """A problem where images are not red, green and blue (or have another number of channels that is taken too)."""
+    if shape.channels not in (3, *also):
+        yield Problem(
+            f"{type(transform).__name__} needs colours",
+            transform.where("type"),
+            "type",
+            expected="images of 3 channels (red, green, blue)" + " or 1 (grey)" * (1 in also),
+            got=str(shape),
+        )

@@ -1,0 +1,186 @@
+"""What becomes of the values of an image (H, W, C), by Keras's formulas; results have the type of the image.
+
+Values are computed in float32 (in float64 for images of that) and rounded to the nearest for images of uint8.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+GREY = (0.2989, 0.587, 0.114)
+"""The weights of red, green and blue in grey, as in Keras and TensorFlow (ITU-R BT.601)."""
+
+
+def floats(image: Array) -> Array:
+    """The image in floats, always a new array in order (H, W, C)."""
+    return image.astype(np.result_type(image.dtype, np.float32), order="C")
+
+
+def like(image: Array, values: Array, span: tuple[float, float]) -> Array:
+    """Values cut off at the range, in the type of `image`; `values` may be written to."""
+    if image.dtype == np.uint8:
+        np.rint(values, out=values)
+    np.clip(values, *span, out=values)
+    return values.astype(image.dtype, copy=False)
+
+
+def brightened(image: Array, delta: float, span: tuple[float, float]) -> Array:
+    """x + delta, cut off at the range."""
+    values = floats(image)
+    values += values.dtype.type(delta)
+    return like(image, values, span)
+
+
+def contrasted(image: Array, factor: float, span: tuple[float, float]) -> Array:
+    """(x − mean) · factor + mean, with the mean of each channel, cut off at the range."""
+    height, width, channels = image.shape
+    values = floats(image).reshape(height, width * channels)  # a channel's numbers as long rows are quick to go through
+    means = values.sum(axis=0, dtype=np.float64).reshape(width, channels).sum(axis=0) / (height * width)
+    values *= values.dtype.type(factor)
+    values += np.tile((means * (1 - factor)).astype(values.dtype), width)
+    return like(image, values.reshape(image.shape), span)
+
+
+def blended(image: Array, other: Array, share: float, span: tuple[float, float]) -> Array:
+    """x + share · (other − x), cut off at the range; a share below 0 leads away from the other."""
+    values = floats(image)
+    values *= values.dtype.type(1 - share)
+    values += values.dtype.type(share) * other
+    return like(image, values, span)
+
+
+def grey(image: Array) -> Array:
+    """0.2989 red + 0.587 green + 0.114 blue, (H, W, 1) of floats."""
+    weights = np.array(GREY, np.result_type(image.dtype, np.float32))
+    if image.shape[2] == 1:
+        return image.astype(weights.dtype)
+    red, green, blue = (image[:, :, channel : channel + 1] for channel in range(3))
+    made: Array = red * weights[0]
+    made += green * weights[1]
+    made += blue * weights[2]
+    return made
+
+
+def saturated(image: Array, factor: float, span: tuple[float, float]) -> Array:
+    """The saturation of HSV multiplied by `factor`, at most 1; hue and value stay.
+
+    In HSV x = V · (1 − S · d) with d of the hue alone, and S = (V − min) / V: so V − x is what is multiplied.
+    """
+    values = floats(image)
+    values -= span[0]
+    highest = np.maximum(np.maximum(values[:, :, 0], values[:, :, 1]), values[:, :, 2])
+    spread = highest - np.minimum(np.minimum(values[:, :, 0], values[:, :, 1]), values[:, :, 2])
+    with np.errstate(divide="ignore", invalid="ignore"):  # a grey pixel has no spread, and keeps its values
+        times = np.minimum(values.dtype.type(factor), highest / spread)
+    times[spread <= 0] = 0
+    for channel in range(3):
+        plane = values[:, :, channel]
+        plane -= highest
+        plane *= times
+        plane += highest
+    values += span[0]
+    return like(image, values, span)
+
+
+def hue_turned(image: Array, turn: float, span: tuple[float, float]) -> Array:
+    """The hue of HSV turned by `turn` of a full circle; saturation and value stay."""
+    values = floats(image)
+    values -= span[0]
+    red, green, blue = (np.ascontiguousarray(values[:, :, channel]) for channel in range(3))
+    highest = np.maximum(np.maximum(red, green), blue)
+    spread = highest - np.minimum(np.minimum(red, green), blue)
+    sixth = 1 / np.where(spread > 0, spread, 1)
+    hue = np.where(highest == green, (blue - red) * sixth + 2, (red - green) * sixth + 4)
+    hue = np.where(highest == red, (green - blue) * sixth, hue)
+    hue += values.dtype.type(6 * turn)
+    hue %= 6  # in sixths of the circle
+    for channel, middle in enumerate((0, 2, 4)):  # how far a sixth is from red, green, blue: near ones keep the value
+        away = np.abs(hue - middle)
+        np.minimum(away, 6 - away, out=away)
+        away -= 1
+        np.clip(away, 0, 1, out=away)
+        away *= spread
+        np.subtract(highest, away, out=values[:, :, channel])
+    values += span[0]
+    return like(image, values, span)
+
+
+def inverted(image: Array, span: tuple[float, float]) -> Array:
+    """highest − x."""
+    highest = 255 if image.dtype == np.uint8 else image.dtype.type(span[1])
+    made: Array = highest - image
+    return made
+
+
+def posterized(image: Array, bits: int, span: tuple[float, float]) -> Array:
+    """Only the upper `bits` bits of what the values are in 0 … 255."""
+    mask = np.uint8(256 - (1 << (8 - bits)))
+    if image.dtype == np.uint8:
+        return image & mask
+    values = to_bytes(image, span).astype(np.uint8) & mask
+    return from_bytes(values, image, span)
+
+
+def solarized(image: Array, addition: float, threshold: float, span: tuple[float, float]) -> Array:
+    """x + addition, cut off, and inverted from the threshold on; both are in 0 … 255."""
+    values = to_bytes(image, span)
+    values += values.dtype.type(addition)
+    np.clip(values, 0, 255, out=values)
+    np.subtract(255, values, out=values, where=values >= threshold)
+    return like(image, values, span) if image.dtype == np.uint8 else from_bytes(values, image, span)
+
+
+def to_bytes(image: Array, span: tuple[float, float]) -> Array:
+    """The values stretched from the range to 0 … 255, in floats."""
+    values = floats(image)
+    if image.dtype != np.uint8:
+        values -= values.dtype.type(span[0])
+        values *= values.dtype.type(255 / (span[1] - span[0]))
+    return values
+
+
+def from_bytes(values: Array, image: Array, span: tuple[float, float]) -> Array:
+    """The inverse of `to_bytes`, in the type of `image`."""
+    made = values.astype(np.result_type(image.dtype, np.float32))
+    made *= made.dtype.type((span[1] - span[0]) / 255)
+    made += made.dtype.type(span[0])
+    return made.astype(image.dtype, copy=False)
+
+
+def stretched(image: Array, span: tuple[float, float]) -> Array:
+    """Each channel stretched so that its values fill the range; a channel of one value stays."""
+    height, width, channels = image.shape
+    rows = np.ascontiguousarray(image).reshape(height, width * channels)
+    low = rows.min(axis=0).reshape(width, channels).min(axis=0).astype(np.float64)
+    high = rows.max(axis=0).reshape(width, channels).max(axis=0).astype(np.float64)
+    flat = high <= low
+    scale = np.where(flat, 1.0, (span[1] - span[0]) / np.where(flat, 1.0, high - low))
+    offset = np.where(flat, 0.0, span[0] - low * scale)
+    values = floats(image).reshape(height, width * channels)
+    values *= np.tile(scale.astype(values.dtype), width)
+    values += np.tile(offset.astype(values.dtype), width)
+    return like(image, values.reshape(image.shape), span)
+
+
+def equalized(image: Array, bins: int, span: tuple[float, float]) -> Array:
+    """Each channel's values by the share of its pixels that are as low: its histogram becomes flat."""
+    made = np.empty(image.shape, image.dtype)
+    for channel in range(image.shape[2]):
+        plane = to_bytes(image[:, :, channel], span)
+        places = (plane * ((bins - 1) / 255)).astype(np.int32).clip(0, bins - 1)
+        counts = np.bincount(places.ravel(), minlength=bins)
+        if np.count_nonzero(counts) < 2:
+            made[:, :, channel] = image[:, :, channel]
+            continue
+        upto = counts.cumsum()
+        first = upto[np.flatnonzero(counts)[0]]
+        levels = np.rint((upto - first) * (255 / (upto[-1] - first))).clip(0, 255).astype(plane.dtype)
+        if image.dtype != np.uint8:
+            levels = levels * plane.dtype.type((span[1] - span[0]) / 255) + plane.dtype.type(span[0])
+        made[:, :, channel] = levels[places]
+    return made

@@ -1,0 +1,119 @@
+"""Fields of image transforms: ranges that factors are drawn from, as Keras writes them; no NumPy here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field
+
+from netspec.schema.spec import describe, problem
+
+Span: TypeAlias = tuple[float, float]
+
+Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
+FillMode: TypeAlias = Literal["reflect", "wrap", "constant", "nearest"]
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    return str(value)[:60] if isinstance(value, (list, tuple)) else describe(value)
+
+
+def _span(low: float, high: float, least: Callable[[float], float], *, ordered: bool = True) -> Callable[[Any], Span]:
+    """Reads `f`, which means from `least(f)` to |f|, or `[f, g]`; all within `low` … `high`."""
+
+    def read(value: Any) -> Span:
+        given = [value] if _number(value) else list(value) if isinstance(value, (list, tuple)) else []
+        expected = f"a number or [lowest, highest], from {low:g} to {high:g}"
+        if not all(map(_number, given)) or len(given) != (1 if _number(value) else 2):
+            raise problem("not a range", expected=expected, got=_shown(value))
+        if not all(low <= one <= high for one in given):
+            raise problem(f"not within {low:g} … {high:g}", expected=expected, got=f"{value}")
+        if len(given) == 1:
+            return least(float(given[0])), abs(float(given[0]))
+        if ordered and given[0] > given[1]:
+            raise problem("the lowest comes first", expected=f"[{given[1]:g}, {given[0]:g}]", got=f"{value}")
+        return float(given[0]), float(given[1])
+
+    return read
+
+
+def _zero(value: float) -> float:
+    return 0.0
+
+
+_Written: TypeAlias = float | Annotated[list[float], Field(min_length=2, max_length=2)]
+
+Fraction = Annotated[Span, BeforeValidator(_span(0, 1, _zero), json_schema_input_type=_Written)]
+"""`f` means 0 to f; within 0 … 1."""
+Signed = Annotated[Span, BeforeValidator(_span(-1, 1, lambda one: -abs(one)), json_schema_input_type=_Written)]
+"""`f` means −f to f; within −1 … 1."""
+Around = Annotated[Span, BeforeValidator(_span(0, 1, abs, ordered=False), json_schema_input_type=_Written)]
+"""`f` means [f, f]: how far below and above; within 0 … 1."""
+Width = Annotated[Span, BeforeValidator(_span(0, 1000, _zero), json_schema_input_type=_Written)]
+"""`f` means 0 to f; at least 0."""
+
+
+def _zoom(value: Any) -> Span:
+    read = _span(-1, 1, lambda one: -abs(one))(value)
+    if read[0] <= -1:
+        raise problem("not above -1", expected="more than -1: sizes are multiplied by 1 + factor", got=f"{value}")
+    return read
+
+
+Zoom = Annotated[Span, BeforeValidator(_zoom, json_schema_input_type=_Written)]
+"""`f` means −f to f; above −1, up to 1."""
+
+
+def _bits(value: Any) -> tuple[int, int]:
+    pair = [value, value] if isinstance(value, int) else list(value) if isinstance(value, (list, tuple)) else []
+    whole = len(pair) == 2 and all(isinstance(one, int) and not isinstance(one, bool) for one in pair)
+    if not whole or not 1 <= pair[0] <= pair[1] <= 8:
+        raise problem("not a number of bits", expected="1 to 8, or [fewest, most]", got=_shown(value))
+    return pair[0], pair[1]
+
+
+Bits = Annotated[tuple[int, int], BeforeValidator(_bits, json_schema_input_type=int | list[int])]
+"""`n` means [n, n]; within 1 … 8."""
+
+
+def _positive(high: float, most: str) -> Callable[[Any], Span]:
+    """Reads `[lowest, highest]`, both above 0."""
+
+    def read(value: Any) -> Span:
+        pair = list(value) if isinstance(value, (list, tuple)) else []
+        if len(pair) != 2 or not all(map(_number, pair)) or not 0 < pair[0] <= pair[1] <= high:
+            raise problem("not a range", expected=f"[lowest, highest], above 0{most}", got=_shown(value))
+        return float(pair[0]), float(pair[1])
+
+    return read
+
+
+Shares = Annotated[Span, BeforeValidator(_positive(1, " and up to 1"), json_schema_input_type=list[float])]
+"""`[lowest, highest]` share of something."""
+Ratios = Annotated[Span, BeforeValidator(_positive(float("inf"), ""), json_schema_input_type=list[float])]
+"""`[lowest, highest]` proportion."""
+
+
+def _values(value: Any) -> Span:
+    pair = list(value) if isinstance(value, (list, tuple)) else []
+    if len(pair) != 2 or not all(map(_number, pair)) or not pair[0] < pair[1]:
+        raise problem("not a range of values", expected="[lowest, highest]", got=_shown(value))
+    return float(pair[0]), float(pair[1])
+
+
+Values = Annotated[Span, BeforeValidator(_values, json_schema_input_type=list[float])]
+"""The lowest and the highest value of an image."""
+
+
+def _odd(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1 or value % 2 == 0:
+        raise problem("not an odd number", expected="1, 3, 5, …", got=describe(value))
+    return value
+
+
+Odd = Annotated[int, BeforeValidator(_odd, json_schema_input_type=int)]

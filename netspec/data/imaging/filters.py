@@ -1,0 +1,55 @@
+"""Means of neighbouring pixels of an image (H, W, C): blurring and sharpening."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from netspec.data.imaging.colour import blended, floats, like
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+
+def gaussian_weights(size: int, sigma: float) -> Array:
+    """exp(−½ (i / sigma)²) around the middle, of sum 1, (size,)."""
+    away = (np.arange(size) - (size - 1) / 2) / sigma
+    weights = np.exp(-0.5 * away**2)
+    made: Array = weights / weights.sum()
+    return made
+
+
+def blurred(image: Array, size: int, sigma: tuple[float, float], span: tuple[float, float]) -> Array:
+    """Weighted means of `size` × `size` pixels, `sigma` (down, across); at the edges the image is mirrored."""
+    half = size // 2
+    values = np.pad(floats(image), ((half, half), (half, half), (0, 0)), mode="reflect")
+    for axis, (length, one) in enumerate(zip(image.shape[:2], sigma, strict=True)):
+        weights = gaussian_weights(size, one).astype(values.dtype)
+        total = np.zeros((*values.shape[:axis], length, *values.shape[axis + 1 :]), values.dtype)
+        for place, weight in enumerate(weights):
+            part = values[place : place + length] if axis == 0 else values[:, place : place + length]
+            total += weight * part
+        values = total
+    return like(image, values, span)
+
+
+def smoothed(image: Array) -> Array:
+    """Means of 3 × 3 pixels, the middle one counting five times; pixels at the edges stay, as in Pillow. Floats."""
+    values = floats(image)
+    if min(image.shape[:2]) < 3:
+        return values
+    across = values[:, :-2] + values[:, 1:-1]
+    across += values[:, 2:]
+    total = across[:-2] + across[1:-1]
+    total += across[2:]
+    middle = values[1:-1, 1:-1]
+    total += 4 * middle
+    total *= values.dtype.type(1 / 13)
+    values[1:-1, 1:-1] = total
+    return values
+
+
+def sharpened(image: Array, factor: float, span: tuple[float, float]) -> Array:
+    """The image away from its smoothed self: 0 smooths, 1 changes nothing, 2 sharpens."""
+    return blended(image, smoothed(image), 1 - factor, span)

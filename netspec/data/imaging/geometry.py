@@ -1,0 +1,164 @@
+"""Where pixels come from: windows of images, resizing, affine and perspective maps; on (H, W, C) of any type.
+
+Maps are eight coefficients as Keras and TensorFlow have them: the result's pixel (x, y) is the image's at
+((a·x + b·y + c) / k, (d·x + e·y + f) / k) with k = g·x + h·y + 1, in pixels from the centre of the first.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil, floor
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+from netspec.data.imaging.arrays import through_pillow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from netspec.data.base import Array
+
+    Map = tuple[float, float, float, float, float, float, float, float]
+
+_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+    "box": Image.Resampling.BOX,
+}
+_REACH = {"nearest": 0, "bilinear": 1, "bicubic": 2}
+"""How many pixels beyond a place an interpolation reads."""
+
+
+@lru_cache(maxsize=4096)
+def _sources(start: int, count: int, size: int, fill_mode: str) -> Array:
+    """Which of `size` pixels stand at `start`, … in a line that goes on beyond them in this way."""
+    places = np.arange(start, start + count)
+    if fill_mode == "wrap":
+        return places % size
+    if fill_mode == "nearest":
+        return places.clip(0, size - 1)
+    places = places % (2 * size)  # reflect: d c b a | a b c d | d c b a
+    return np.where(places < size, places, 2 * size - 1 - places)
+
+
+def window(
+    image: Array, top: int, left: int, height: int, width: int, fill_mode: str = "constant", fill_value: float = 0.0
+) -> Array:
+    """The part of an image at (top, left), which may reach beyond it: (height, width, C)."""
+    rows, columns = image.shape[:2]
+    above, before = max(0, -top), max(0, -left)
+    end_row, end_column = min(rows, top + height), min(columns, left + width)
+    if above == before == 0 and end_row == top + height and end_column == left + width:
+        return image[top:end_row, left:end_column]
+    if fill_mode == "constant":
+        made = np.full((height, width, image.shape[2]), fill_value, image.dtype)
+        if end_row > max(0, top) and end_column > max(0, left):
+            inside = image[max(0, top) : end_row, max(0, left) : end_column]
+            made[above : above + inside.shape[0], before : before + inside.shape[1]] = inside
+        return made
+    taken = image.take(_sources(top, height, rows, fill_mode), axis=0)
+    across = _sources(left, width, columns, fill_mode)
+    after = max(before, end_column - left)
+    parts = (taken[:, across[:before]], taken[:, max(0, left) : end_column], taken[:, across[after:]])
+    return np.concatenate([part for part in parts if part.shape[1]], axis=1)
+
+
+def middle(image: Array, height: int, width: int) -> Array:
+    """The middle of an image, (height, width, C); of an odd remainder the larger half is cut off below and right."""
+    top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
+    return image[top : top + height, left : left + width]
+
+
+def cropped_to(image: Array, height: int, width: int) -> Array:
+    """The largest middle part of an image that has the proportions of `height` and `width`."""
+    rows, columns = image.shape[:2]
+    return middle(
+        image,
+        max(1, min(rows, columns * height // width)),
+        max(1, min(columns, rows * width // height)),
+    )
+
+
+def padded_to(image: Array, height: int, width: int, fill_value: float) -> Array:
+    """The smallest image of the proportions of `height` and `width` that has this one in its middle."""
+    rows, columns = image.shape[:2]
+    tall, wide = max(rows, columns * height // width), max(columns, rows * width // height)
+    return window(image, -((tall - rows) // 2), -((wide - columns) // 2), tall, wide, "constant", fill_value)
+
+
+def resized(image: Array, height: int, width: int, interpolation: str, *, antialias: bool = True) -> Array:
+    """(H, W, C) → (height, width, C). With `antialias` each pixel is a mean of all that it stands for."""
+    if image.shape[:2] == (height, width):
+        return image
+    resample = _FILTERS[interpolation]
+    if antialias or interpolation not in _REACH:
+        return through_pillow(image, lambda one: one.resize((width, height), resample))
+    rows, columns = image.shape[:2]
+    scale = (columns / width, 0.0, 0.0, 0.0, rows / height, 0.0)
+    return through_pillow(
+        image, lambda one: one.transform((width, height), Image.Transform.AFFINE, scale, resample=resample)
+    )
+
+
+def mapped(image: Array, by: Map, interpolation: str, fill_mode: str, fill_value: float = 0.0) -> Array:
+    """An image (H, W, C), each pixel taken from where the map says; beyond its edges it goes on as `fill_mode` says."""
+    height, width = image.shape[:2]
+    a, b, c, d, e, f, g, h = by
+    if fill_mode != "constant":
+        top, left, bottom, right = _reached(by, height, width, _REACH[interpolation])
+        if top < 0 or left < 0 or bottom > height or right > width:
+            top, left, bottom, right = min(top, 0), min(left, 0), max(bottom, height), max(right, width)
+            image = window(image, top, left, bottom - top, right - left, fill_mode)
+            # The same places, counted from the new first pixel: x·k is moved by left·k.
+            a, b, c = a - left * g, b - left * h, c - left
+            d, e, f = d - top * g, e - top * h, f - top
+    # Pillow puts the centre of the first pixel at ½, in what it reads and in what it makes.
+    k = 1 - (g + h) / 2
+    a, b, c = a + g / 2, b + h / 2, c - (a + b) / 2 + k / 2
+    d, e, f = d + g / 2, e + h / 2, f - (d + e) / 2 + k / 2
+    method, coefficients = Image.Transform.AFFINE, [a, b, c, d, e, f]
+    if g or h:
+        method, coefficients = Image.Transform.PERSPECTIVE, [one / k for one in (a, b, c, d, e, f, g, h)]
+    return through_pillow(
+        image,
+        lambda one: one.transform(
+            (width, height), method, coefficients, resample=_FILTERS[interpolation], fillcolor=_colour(one, fill_value)
+        ),
+    )
+
+
+def _colour(image: Image.Image, value: float) -> float | tuple[int, ...]:
+    if image.mode == "F":
+        return value
+    return (round(value),) * len(image.getbands()) if len(image.getbands()) > 1 else round(value)
+
+
+def _reached(by: Map, height: int, width: int, reach: int) -> tuple[int, int, int, int]:
+    """First row and column that the map reads, and those behind the last; by the corners, as lines stay lines."""
+    a, b, c, d, e, f, g, h = by
+    across, down = [], []
+    for x in (0, width - 1):
+        for y in (0, height - 1):
+            k = g * x + h * y + 1
+            across.append((a * x + b * y + c) / k)
+            down.append((d * x + e * y + f) / k)
+    return (
+        floor(min(down)) - reach,
+        floor(min(across)) - reach,
+        ceil(max(down)) + reach + 1,
+        ceil(max(across)) + reach + 1,
+    )
+
+
+def homography(sources: Sequence[tuple[float, float]], places: Sequence[tuple[float, float]]) -> Map:
+    """The map whose result has at four `places` (x, y) what the image has at four `sources`."""
+    rows, wanted = [], []
+    for (u, v), (x, y) in zip(sources, places, strict=True):
+        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
+        wanted += [u, v]
+    a, b, c, d, e, f, g, h = np.linalg.solve(np.array(rows, np.float64), np.array(wanted, np.float64)).tolist()
+    return a, b, c, d, e, f, g, h

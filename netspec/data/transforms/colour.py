@@ -1,0 +1,166 @@
+"""`RandomBrightness`, `RandomContrast`, `RandomSaturation`, `RandomHue`, `RandomColorJitter`: other light."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import PrivateAttr
+
+from netspec.data.imaging.base import ColourTransform, Draw, ImageShape, colours_needed
+from netspec.data.imaging.fields import Around, Fraction, Signed
+from netspec.errors import Problem
+from netspec.schema.data import TRANSFORMS
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+
+@TRANSFORMS.register
+class RandomBrightness(ColourTransform):
+    """y = x + d · (highest − lowest value), cut off at the range, with a random d for each image, as in Keras."""
+
+    type: Literal["RandomBrightness"] = "RandomBrightness"
+    factor: Signed
+    """d: `f` means −f to f, or `[lowest, highest]`"""
+
+    samples: ClassVar = ({"factor": 0.2}, {"factor": [-1, -0.5]})
+
+    @property
+    def draws(self) -> int:
+        return 1
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.colour import brightened
+
+        low, high = self.values
+        return brightened(image, draw.between(0, self.factor) * (high - low), self.values)
+
+
+@TRANSFORMS.register
+class RandomContrast(ColourTransform):
+    """y = (x − mean) · c + mean, cut off at the range, with a random c for each image and the mean of each channel.
+
+    As Keras says: c is from 1 − lower to 1 + upper. (Keras 3.15, given one number, takes 0 for the lower.)
+    """
+
+    type: Literal["RandomContrast"] = "RandomContrast"
+    factor: Around
+    """how far c may be below 1 and above it: one number for both, or `[lower, upper]`"""
+
+    samples: ClassVar = ({"factor": 0.5}, {"factor": [0.9, 0.1]})
+
+    @property
+    def draws(self) -> int:
+        return 1
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.colour import contrasted
+
+        lower, upper = self.factor
+        return contrasted(image, draw.between(0, (1 - lower, 1 + upper)), self.values)
+
+
+@TRANSFORMS.register
+class RandomSaturation(ColourTransform):
+    """The saturation (of HSV) of each image multiplied by f / (1 − f), at most 1, with a random f, as in Keras."""
+
+    type: Literal["RandomSaturation"] = "RandomSaturation"
+    factor: Fraction
+    """f: `g` means 0 to g, or `[lowest, highest]`; 0 makes images grey, 0.5 changes nothing, 1 gives pure colours"""
+
+    samples: ClassVar = ({"factor": [0.3, 0.7]}, {"factor": 1})
+
+    @property
+    def draws(self) -> int:
+        return 1
+
+    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
+        yield from super().problems(shape, dtype)
+        yield from colours_needed(self, shape)
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.colour import saturated
+
+        factor = draw.between(0, self.factor)
+        return saturated(image, factor / (1 - factor + 1e-7), self.values)
+
+
+@TRANSFORMS.register
+class RandomHue(ColourTransform):
+    """The hue (of HSV) of each image turned by a random angle in either direction, as in Keras."""
+
+    type: Literal["RandomHue"] = "RandomHue"
+    factor: Fraction
+    """the angle as a share of half a circle: `f` means 0 to f, or `[lowest, highest]`"""
+
+    samples: ClassVar = ({"factor": 0.2}, {"factor": [0.8, 1]})
+
+    @property
+    def draws(self) -> int:
+        return 2
+
+    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
+        yield from super().problems(shape, dtype)
+        yield from colours_needed(self, shape)
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.colour import hue_turned
+
+        sign = -0.5 if draw.numbers[0] > 0.5 else 0.5
+        return hue_turned(image, sign * draw.between(1, self.factor), self.values)
+
+
+@TRANSFORMS.register
+class RandomColorJitter(ColourTransform):
+    """RandomBrightness, RandomContrast, RandomSaturation and RandomHue, in this order: those whose factor is given."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        name: f"here it is `{name}_factor`" for name in ("brightness", "contrast", "saturation", "hue")
+    }
+
+    type: Literal["RandomColorJitter"] = "RandomColorJitter"
+    brightness_factor: Signed | None = None
+    """`factor` of RandomBrightness"""
+    contrast_factor: Around | None = None
+    """`factor` of RandomContrast"""
+    saturation_factor: Fraction | None = None
+    """`factor` of RandomSaturation: 0.5 changes nothing"""
+    hue_factor: Fraction | None = None
+    """`factor` of RandomHue"""
+
+    samples: ClassVar = (
+        {"brightness_factor": 0.2, "contrast_factor": 0.3},
+        {"saturation_factor": [0.3, 0.7], "hue_factor": 0.1},
+    )
+
+    _parts: tuple[ColourTransform, ...] = PrivateAttr(default=())
+
+    def model_post_init(self, context: Any) -> None:
+        """Make the transforms that it consists of."""
+        super().model_post_init(context)
+        given = (
+            (RandomBrightness, self.brightness_factor),
+            (RandomContrast, self.contrast_factor),
+            (RandomSaturation, self.saturation_factor),
+            (RandomHue, self.hue_factor),
+        )
+        self._parts = tuple(
+            cls(factor=factor, value_range=self.value_range) for cls, factor in given if factor is not None
+        )
+
+    @property
+    def draws(self) -> int:
+        return sum(part.draws for part in self._parts)
+
+    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
+        yield from super().problems(shape, dtype)
+        if self.saturation_factor is not None or self.hue_factor is not None:
+            yield from colours_needed(self, shape)
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        start = 0
+        for part in self._parts:
+            image = part.change(image, draw.part(start, part.draws))
+            start += part.draws
+        return image

@@ -1,0 +1,172 @@
+"""`CenterCrop`, `RandomCrop`, `RandomResizedCrop`: parts of images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import exp, log, sqrt
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import NonNegativeInt, PositiveInt
+
+from netspec.data.imaging.base import Draw, ImageShape, ImageTransform
+from netspec.data.imaging.fields import FillMode, Ratios, Shares
+from netspec.errors import Problem
+from netspec.schema.data import TRANSFORMS
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+_SIZE = {"size": "here they are `height` and `width`"}
+
+
+class _Crop(ImageTransform):
+    """A part of `[height, width]`."""
+
+    foreign_fields: ClassVar[dict[str, str]] = _SIZE
+
+    height: PositiveInt
+    """height of the part, in pixels"""
+    width: PositiveInt
+    """width of the part, in pixels"""
+
+    def result(self, shape: ImageShape) -> ImageShape:
+        return ImageShape(shape.channels, self.height, self.width)
+
+    def within(self, shape: ImageShape, around: int = 0) -> Iterator[Problem]:
+        """A problem for each side of the part that is longer than that of the images, `around` them included."""
+        for name, size in (("height", shape.height), ("width", shape.width)):
+            if size is not None and getattr(self, name) > size + 2 * around:
+                yield self.problem(
+                    name,
+                    f"a part of this {name} is larger than the images",
+                    expected=f"at most {size + 2 * around}" + f", {around} on both sides included" * bool(around),
+                    got=str(getattr(self, name)),
+                    hint="the transform Resizing makes images larger",
+                )
+
+
+@TRANSFORMS.register
+class CenterCrop(_Crop):
+    """The middle of each image, as in Keras. Of images that differ in size, smaller ones are resized.
+
+    Those are cropped to the proportions of `[height, width]` before.
+    """
+
+    type: Literal["CenterCrop"] = "CenterCrop"
+
+    samples: ClassVar = ({"height": 28, "width": 28}, {"height": 10, "width": 13})
+
+    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
+        yield from self.within(shape)
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.geometry import cropped_to, middle, resized
+
+        if image.shape[0] >= self.height and image.shape[1] >= self.width:
+            return middle(image, self.height, self.width)
+        return resized(cropped_to(image, self.height, self.width), self.height, self.width, "bilinear")
+
+
+@TRANSFORMS.register
+class RandomCrop(_Crop):
+    """A part of each image at a random place, which all have the same chance.
+
+    With `padding` that many pixels are put around the image before, as in torchvision. Of images that differ in size,
+    ones that are still too small are cropped to the proportions of `[height, width]` and resized, as in Keras.
+    """
+
+    type: Literal["RandomCrop"] = "RandomCrop"
+    padding: NonNegativeInt = 0
+    """pixels put around each image before"""
+    fill_mode: FillMode = "constant"
+    """what is put around: `fill_value`, the `nearest` pixel, the image mirrored (`reflect`) or repeated (`wrap`)"""
+    fill_value: float = 0.0
+    """the value put around by `constant`"""
+
+    samples: ClassVar = (
+        {"height": 28, "width": 28, "padding": 2},
+        {"height": 9, "width": 12},
+        {"height": 16, "width": 20, "padding": 4, "fill_mode": "reflect"},
+        {"height": 16, "width": 20, "padding": 4, "fill_value": 99},
+    )
+
+    @property
+    def draws(self) -> int:
+        return 2
+
+    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
+        yield from self.within(shape, self.padding)
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.geometry import cropped_to, resized, window
+
+        rows = image.shape[0] + 2 * self.padding - self.height + 1
+        columns = image.shape[1] + 2 * self.padding - self.width + 1
+        if rows < 1 or columns < 1:
+            return resized(cropped_to(image, self.height, self.width), self.height, self.width, "bilinear")
+        top, left = (int(one * many) - self.padding for one, many in zip(draw.numbers, (rows, columns), strict=True))
+        return window(image, top, left, self.height, self.width, self.fill_mode, self.fill_value)
+
+
+_ATTEMPTS = 10
+
+
+@TRANSFORMS.register
+class RandomResizedCrop(ImageTransform):
+    """A random part of random size and proportions, resized to `[height, width]`, as in torchvision.
+
+    Ten times an area and the logarithm of a ratio are drawn; the first part that fits into the image is taken at a
+    random place; where none does, the largest one in the middle whose proportions are allowed.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = _SIZE
+
+    type: Literal["RandomResizedCrop"] = "RandomResizedCrop"
+    height: PositiveInt
+    """height of the result, in pixels"""
+    width: PositiveInt
+    """width of the result, in pixels"""
+    scale: Shares = (0.08, 1.0)
+    """the smallest and the largest part, as a share of the image's area"""
+    ratio: Ratios = (3 / 4, 4 / 3)
+    """the smallest and the largest proportion of the part, width by height"""
+    interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos", "box"] = "bilinear"
+    """how values between pixels are found"""
+    antialias: bool = True
+    """make each pixel a mean of all that it stands for where a part becomes smaller"""
+
+    samples: ClassVar = (
+        {"height": 28, "width": 28},
+        {"height": 9, "width": 21, "scale": [0.5, 1], "ratio": [0.2, 8], "antialias": False},
+    )
+
+    @property
+    def draws(self) -> int:
+        return 2 * _ATTEMPTS + 2
+
+    def result(self, shape: ImageShape) -> ImageShape:
+        return ImageShape(shape.channels, self.height, self.width)
+
+    def part(self, rows: int, columns: int, draw: Draw) -> tuple[int, int, int, int]:
+        """Top, left, height and width of the part of an image."""
+        ratios = log(self.ratio[0]), log(self.ratio[1])
+        for place in range(_ATTEMPTS):
+            area = rows * columns * draw.between(2 * place, self.scale)
+            ratio = exp(draw.between(2 * place + 1, ratios))
+            height, width = round(sqrt(area / ratio)), round(sqrt(area * ratio))
+            if 0 < height <= rows and 0 < width <= columns:
+                down, across = draw.numbers[-2:]
+                return int(down * (rows - height + 1)), int(across * (columns - width + 1)), height, width
+        height, width = rows, columns
+        if columns / rows < self.ratio[0]:
+            height = round(columns / self.ratio[0])
+        elif columns / rows > self.ratio[1]:
+            width = round(rows * self.ratio[1])
+        return (rows - height) // 2, (columns - width) // 2, height, width
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.geometry import resized
+
+        top, left, height, width = self.part(image.shape[0], image.shape[1], draw)
+        part = image[top : top + height, left : left + width]
+        return resized(part, self.height, self.width, self.interpolation, antialias=self.antialias)

@@ -1,0 +1,37 @@
+"""`{type: RandomFlip}`: images mirrored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from netspec.data.imaging.base import Draw, ImageTransform
+from netspec.schema.data import TRANSFORMS
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+
+@TRANSFORMS.register
+class RandomFlip(ImageTransform):
+    """Each image mirrored with a chance of a half.
+
+    With `horizontal_and_vertical` the two are drawn apart (Keras 3 draws once for both, and turns images by 180°).
+    """
+
+    type: Literal["RandomFlip"] = "RandomFlip"
+    mode: Literal["horizontal", "vertical", "horizontal_and_vertical"] = "horizontal_and_vertical"
+    """`horizontal`: left and right change places; `vertical`: top and bottom; or both"""
+
+    samples: ClassVar = ({"mode": "horizontal"}, {"mode": "vertical"}, {})
+
+    @property
+    def draws(self) -> int:
+        return 2
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        across, down = (number < 0.5 for number in draw.numbers)
+        if across and self.mode != "vertical":
+            image = image[:, ::-1]
+        if down and self.mode != "horizontal":
+            image = image[::-1]
+        return image

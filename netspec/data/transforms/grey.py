@@ -1,0 +1,94 @@
+"""`Grayscale`, `RandomGrayscale`, `RandomColorDegeneration`: less colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.data.imaging.base import BYTES, ColourTransform, Draw, ImageShape, ImageTransform, colours_needed
+from netspec.data.imaging.fields import Fraction
+from netspec.errors import Problem
+from netspec.schema.data import TRANSFORMS
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+
+def _greyed(image: Array) -> Array:
+    """The image in grey, (H, W, 1), in its own type."""
+    from netspec.data.imaging.colour import grey, like
+
+    span = BYTES if image.dtype == "uint8" else (float("-inf"), float("inf"))
+    return like(image, grey(image), span)
+
+
+@TRANSFORMS.register
+class Grayscale(ImageTransform):
+    """Images in grey, as in torchvision: 0.2989 red + 0.587 green + 0.114 blue."""
+
+    type: Literal["Grayscale"] = "Grayscale"
+    num_output_channels: Literal[1, 3] = 1
+    """how many channels the result has; 3 are all the same"""
+
+    samples: ClassVar = ({"num_output_channels": 1}, {"num_output_channels": 3})
+
+    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
+        yield from colours_needed(self, shape, 1)
+
+    def result(self, shape: ImageShape) -> ImageShape:
+        return shape._replace(channels=self.num_output_channels)
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        made = image if image.shape[2] == 1 else _greyed(image)
+        return made if self.num_output_channels == 1 else made.repeat(3, axis=2)
+
+
+@TRANSFORMS.register
+class RandomGrayscale(ImageTransform):
+    """Some images in grey, as in Keras: 0.2989 red + 0.587 green + 0.114 blue in all three channels."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {"p": "here it is `factor`"}
+
+    type: Literal["RandomGrayscale"] = "RandomGrayscale"
+    factor: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """the chance that an image is changed"""
+
+    samples: ClassVar = ({"factor": 0.5}, {"factor": 1.0})
+
+    @property
+    def draws(self) -> int:
+        return 1
+
+    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
+        yield from colours_needed(self, shape)
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        return _greyed(image).repeat(3, axis=2) if draw.numbers[0] < self.factor else image
+
+
+@TRANSFORMS.register
+class RandomColorDegeneration(ColourTransform):
+    """y = x + d · (grey − x) with a random d for each image, as in Keras: 0 changes nothing, 1 makes it grey."""
+
+    type: Literal["RandomColorDegeneration"] = "RandomColorDegeneration"
+    factor: Fraction
+    """d: `f` means 0 to f, or `[lowest, highest]`"""
+
+    samples: ClassVar = ({"factor": 0.7},)
+
+    @property
+    def draws(self) -> int:
+        return 1
+
+    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
+        yield from super().problems(shape, dtype)
+        yield from colours_needed(self, shape, 1)
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.colour import blended, grey
+
+        if image.shape[2] == 1:
+            return image
+        return blended(image, grey(image), draw.between(0, self.factor), self.values)

@@ -1,0 +1,133 @@
+"""`{type: MeanImage}`: y = x − the mean of all images, place by place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import PrivateAttr, model_validator
+
+from netspec.data.base import FieldType, SampleKeys, Transform, blamed_on
+from netspec.errors import InputError
+from netspec.schema.data import TRANSFORMS
+from netspec.schema.paths import FilePath, resolve_path
+from netspec.schema.spec import problem
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array, Samples
+
+
+@TRANSFORMS.register
+class MeanImage(Transform):
+    """y = x − mean, with a mean of its own for each place and channel, as in Caffe. The result is float32.
+
+    `adapt: true` takes the mean over the training split; `file` names an .npy file, or an .npz file with one array, of
+    the shape of a sample. Either way the mean is kept with the weights, and all splits use that of the training split.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "mean_file": "here it is `file`",
+        "mean_value": "the transform Normalization takes one value for each channel",
+    }
+
+    type: Literal["MeanImage"] = "MeanImage"
+    adapt: bool = False
+    """take the mean of the training split"""
+    file: FilePath | None = None
+    """an .npy or .npz file that holds the mean, relative to this file"""
+    mean: list[Any] | None = None
+    """the mean itself, as nested lists of the shape of a sample: what `adapt` and `file` find"""
+
+    samples: ClassVar = ({"adapt": True}, {"file": "mean.npy"})
+
+    _values: Any = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        given = [name for name in ("adapt", "file", "mean") if getattr(self, name) not in (None, False)]
+        if len(given) != 1 and given not in (["adapt", "mean"], ["file", "mean"]):
+            raise problem(
+                "where the mean comes from is not said" if not given else "the mean comes from two places",
+                field=given[-1] if given else None,
+                expected="`adapt: true`, or `file`",
+                got=" and ".join(f"`{name}`" for name in given) or "neither",
+            )
+        return self
+
+    @property
+    def needs_data(self) -> bool:
+        """True as long as the mean is to be found."""
+        return self.mean is None
+
+    def learn(self, field: FieldType, chunks: Iterable[Samples]) -> dict[str, Any]:
+        """The mean over all samples, as float32 numbers; or what the file holds."""
+        import numpy as np
+
+        if self.file is not None:
+            return {"mean": self._read().tolist()}
+        self._check_size(field)
+        total: Any = 0.0
+        count = 0
+        for chunk in chunks:
+            assert not isinstance(chunk, list)  # the samples have one size
+            total = total + chunk.sum(axis=0, dtype="float64")
+            count += len(chunk)
+        return {"mean": np.asarray(total / count, np.float32).tolist()}
+
+    def infer(self, field: FieldType) -> FieldType:
+        """Any shape and type → the same shape of float32. Raises InputError where the mean has another shape."""
+        self._check_size(field)
+        shape = self._array().shape
+        if shape != field.shape:
+            name = "file" if self.file is not None else "type"
+            raise InputError(
+                "the mean has another shape than the samples",
+                location=self.where(name) or self.where("type"),
+                path=name,
+                expected=str(field),
+                got=str(list(shape)),
+            )
+        return FieldType(field.shape, "float32")
+
+    def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
+        """x: (N, …) → (N, …) of float32."""
+        import numpy as np
+
+        assert not isinstance(batch, list)  # `infer` takes samples of one size only
+        return np.subtract(batch, self._array(), dtype=np.float32, casting="same_kind")
+
+    def _array(self) -> Array:
+        """The mean as an array, made once."""
+        import numpy as np
+
+        if self._values is None:
+            try:
+                self._values = np.asarray(self.mean, np.float32)
+            except (ValueError, TypeError):
+                raise InputError(
+                    "`mean` is no image",
+                    location=self.where("mean"),
+                    path="mean",
+                    expected="nested lists of numbers, of the shape of a sample",
+                    got="lists of different lengths, or other values",
+                ) from None
+        made: Array = self._values
+        return made
+
+    def _check_size(self, field: FieldType) -> None:
+        if field.ragged:
+            raise InputError(
+                "samples that differ in size have no mean",
+                location=self.where("type"),
+                path="type",
+                expected="samples of one size",
+                got=str(field),
+                hint="put the transform Resizing before this one",
+            )
+
+    def _read(self) -> Array:
+        """The array in the file."""
+        from netspec.data.imaging.mean_file import read_mean
+
+        with blamed_on(self, "file"):
+            return read_mean(resolve_path(self, "file"))

@@ -1,0 +1,149 @@
+"""`RandAugment` and `AugMix`: transforms drawn for each image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveInt, PrivateAttr
+
+from netspec.data.imaging.base import ColourTransform, Draw, ImageShape, ImageTransform, colours_needed
+from netspec.data.imaging.fields import Fraction
+from netspec.data.transforms.colour import RandomBrightness, RandomContrast
+from netspec.data.transforms.filtering import RandomSharpness
+from netspec.data.transforms.grey import RandomColorDegeneration
+from netspec.data.transforms.tones import AutoContrast, Equalization, RandomPosterization, Solarization
+from netspec.data.transforms.warping import RandomRotation, RandomShear, RandomTranslation
+from netspec.errors import Problem
+from netspec.schema.data import TRANSFORMS
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+
+class _Drawn(ColourTransform):
+    """What both choose from: Keras's transforms, all with the same factor."""
+
+    interpolation: Literal["nearest", "bilinear"] = "bilinear"
+    """how values between pixels are found where the image is moved"""
+
+    _choices: tuple[ImageTransform, ...] = PrivateAttr(default=())
+
+    def shapes(self, factor: tuple[float, float]) -> tuple[ImageTransform, ...]:
+        """Those that move pixels, or count them."""
+        how: dict[str, Any] = {"interpolation": self.interpolation}
+        values: dict[str, Any] = {"value_range": self.value_range}
+        return (
+            RandomShear(x_factor=factor, y_factor=factor, **how),
+            RandomTranslation(height_factor=factor, width_factor=factor, **how),
+            RandomRotation(factor=factor, **how),
+            RandomPosterization(factor=(1, max(1, int(8 * factor[1]))), **values),
+            Solarization(addition_factor=factor, threshold_factor=factor, **values),
+            AutoContrast(**values),
+            Equalization(**values),
+        )
+
+    def colours(self, factor: tuple[float, float]) -> tuple[ImageTransform, ...]:
+        """Those that change colours."""
+        values: dict[str, Any] = {"factor": factor, "value_range": self.value_range}
+        contrast = {**values, "factor": factor[1]}
+        return (
+            RandomBrightness(**values),
+            RandomColorDegeneration(**values),
+            RandomContrast(**contrast),
+            RandomSharpness(**values),
+        )
+
+    @property
+    def most(self) -> int:
+        """The most random numbers that any of them takes."""
+        return max(choice.draws for choice in self._choices)
+
+    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
+        yield from super().problems(shape, dtype)
+        yield from colours_needed(self, shape, 1)
+
+    def chosen(self, image: Array, draw: Draw, start: int, choices: Sequence[ImageTransform | None]) -> Array:
+        """The image changed by the one that the number at `start` chooses, with the numbers behind it."""
+        choice = choices[int(draw.numbers[start] * len(choices))]
+        return image if choice is None else choice.change(image, draw.part(start + 1, choice.draws))
+
+
+@TRANSFORMS.register
+class RandAugment(_Drawn):
+    """A few transforms, drawn for each image out of eleven (Cubuk et al., "RandAugment", 2019), with Keras's strengths.
+
+    RandomShear, RandomTranslation, RandomRotation, RandomBrightness, RandomColorDegeneration, RandomContrast,
+    RandomSharpness, RandomPosterization, Solarization, AutoContrast, Equalization.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {"magnitude": "here it is `factor`, from 0 to 1"}
+
+    type: Literal["RandAugment"] = "RandAugment"
+    num_ops: PositiveInt = 2
+    """how many are applied, one after the other; the same one may come twice"""
+    factor: Fraction = (0.0, 0.5)
+    """`factor` of each: `f` means 0 to f, or `[lowest, highest]`"""
+
+    samples: ClassVar = ({"num_ops": 2, "factor": 0.3},)
+
+    def model_post_init(self, context: Any) -> None:
+        """Make the transforms that it chooses from."""
+        super().model_post_init(context)
+        self._choices = (*self.shapes(self.factor), *self.colours(self.factor))
+
+    @property
+    def draws(self) -> int:
+        return self.num_ops * (1 + self.most)
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        for number in range(self.num_ops):
+            image = self.chosen(image, draw, number * (1 + self.most), self._choices)
+        return image
+
+
+@TRANSFORMS.register
+class AugMix(_Drawn):
+    """Several chains of drawn transforms, mixed with each other and with the image (Hendrycks et al., 2019), by Keras.
+
+    y = w · x + (1 − w) · Σ mᵢ · chainᵢ(x), with m of a Dirichlet and w of a beta distribution.
+    """
+
+    type: Literal["AugMix"] = "AugMix"
+    num_chains: PositiveInt = 3
+    """how many chains are mixed"""
+    chain_depth: PositiveInt = 3
+    """how many transforms a chain has at most: in place of each there may be none"""
+    factor: Fraction = (0.0, 0.3)
+    """`factor` of each: `f` means 0 to f, or `[lowest, highest]`"""
+    alpha: Annotated[float, Field(gt=0)] = 1.0
+    """parameter of both distributions: a small one makes one share large, a large one makes all alike"""
+    all_ops: bool = True
+    """choose from all transforms that RandAugment has; else only from those that do not change colours"""
+
+    samples: ClassVar = ({"factor": 0.3}, {"num_chains": 2, "chain_depth": 1, "all_ops": False})
+
+    def model_post_init(self, context: Any) -> None:
+        """Make the transforms that it chooses from."""
+        super().model_post_init(context)
+        self._choices = (*self.shapes(self.factor), *(self.colours(self.factor) if self.all_ops else ()))
+
+    @property
+    def draws(self) -> int:
+        return self.num_chains * self.chain_depth * (1 + self.most)
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.colour import floats, like
+
+        generator = draw.generator()
+        shares = generator.dirichlet([self.alpha] * self.num_chains)
+        own = generator.beta(self.alpha, self.alpha)
+        mixed = floats(image) * own
+        choices = (*self._choices, None)
+        for chain, share in enumerate(shares.tolist()):
+            changed = image
+            for depth in range(self.chain_depth):
+                start = (chain * self.chain_depth + depth) * (1 + self.most)
+                changed = self.chosen(changed, draw, start, choices)
+            mixed += mixed.dtype.type((1 - own) * share) * changed
+        return like(image, mixed, self.values)

@@ -1,0 +1,111 @@
+"""`RandomInvert`, `RandomPosterization`, `Solarization`, `AutoContrast`, `Equalization`: other values for values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.data.imaging.base import ColourTransform, Draw
+from netspec.data.imaging.fields import Bits, Fraction
+from netspec.schema.data import TRANSFORMS
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+
+@TRANSFORMS.register
+class RandomInvert(ColourTransform):
+    """Some images as negatives, y = highest − x, as in Keras: meant for ranges that begin with 0."""
+
+    type: Literal["RandomInvert"] = "RandomInvert"
+    factor: Fraction = (0.0, 1.0)
+    """the chance that an image is changed, drawn for each: `p` means from 0 to p, `[p, p]` exactly p"""
+
+    samples: ClassVar = ({"factor": 0.5}, {"factor": [1, 1]})
+
+    @property
+    def draws(self) -> int:
+        return 2
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.colour import inverted
+
+        return inverted(image, self.values) if draw.happens(0, self.factor) else image
+
+
+@TRANSFORMS.register
+class RandomPosterization(ColourTransform):
+    """Only the upper bits of each value, of 8 that the range is divided into."""
+
+    type: Literal["RandomPosterization"] = "RandomPosterization"
+    factor: Bits
+    """how many bits: a number, or `[fewest, most]`, of which each has the same chance"""
+
+    samples: ClassVar = ({"factor": [2, 4]}, {"factor": 3})
+
+    @property
+    def draws(self) -> int:
+        return 1
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.colour import posterized
+
+        fewest, most = self.factor
+        return posterized(image, fewest + int(draw.numbers[0] * (most + 1 - fewest)), self.values)
+
+
+@TRANSFORMS.register
+class Solarization(ColourTransform):
+    """x + a, then inverted from a threshold on, with a random a and threshold for each image, as in Keras."""
+
+    type: Literal["Solarization"] = "Solarization"
+    addition_factor: Fraction = (0.0, 0.0)
+    """a as a share of the range: `f` means 0 to f, or `[lowest, highest]`"""
+    threshold_factor: Fraction = (0.0, 0.0)
+    """the threshold as a share of the range: `f` means 0 to f, or `[lowest, highest]`; 0 inverts all"""
+
+    samples: ClassVar = (
+        {"threshold_factor": [0.4, 0.6]},
+        {"addition_factor": 0.3, "threshold_factor": 1},
+    )
+
+    @property
+    def draws(self) -> int:
+        return 2
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.colour import solarized
+
+        addition, threshold = 255 * draw.between(0, self.addition_factor), 255 * draw.between(1, self.threshold_factor)
+        return solarized(image, addition, threshold, self.values)
+
+
+@TRANSFORMS.register
+class AutoContrast(ColourTransform):
+    """Each channel of each image stretched so that its values fill the range, as in Keras."""
+
+    type: Literal["AutoContrast"] = "AutoContrast"
+
+    samples: ClassVar = ({},)
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.colour import stretched
+
+        return stretched(image, self.values)
+
+
+@TRANSFORMS.register
+class Equalization(ColourTransform):
+    """Each channel's histogram made flat, as in Keras: a value becomes the share of pixels that have no higher one."""
+
+    type: Literal["Equalization"] = "Equalization"
+    bins: Annotated[int, Field(ge=2, le=65536)] = 256
+    """how many parts of the range are counted"""
+
+    samples: ClassVar = ({}, {"bins": 16})
+
+    def change(self, image: Array, draw: Draw) -> Array:
+        from netspec.data.imaging.colour import equalized
+
+        return equalized(image, self.bins, self.values)

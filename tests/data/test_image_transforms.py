@@ -1,0 +1,305 @@
+"""What single transforms of images draw, how often, and what else their words promise."""
+
+from __future__ import annotations
+
+from math import exp, log, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from netspec.data.base import FieldType, SampleKeys, Transform
+from netspec.data.imaging.base import Draw, ImageTransform
+from netspec.data.loader import Loader
+from netspec.data.pipeline import Learned
+from netspec.data.readers.arrays import ArrayDataset
+from netspec.data.transforms.cropping import RandomResizedCrop
+from netspec.data.transforms.rand_augment import RandAugment
+from netspec.errors import InputError
+from netspec.schema.data import TRANSFORMS
+from tests.data.conftest import located, problems_of, split_of
+
+MANY = 4000
+PLACES = np.arange(MANY)
+
+
+def made(name: str, **fields: Any) -> ImageTransform:
+    found = TRANSFORMS.parse({"type": name, **fields})
+    assert isinstance(found, ImageTransform)
+    return found
+
+
+def applied(transform: ImageTransform, image: np.ndarray, samples: int = MANY, epoch: int = 0) -> np.ndarray:
+    """What becomes of so many samples that are all this image (C, H, W)."""
+    batch = np.broadcast_to(image, (samples, *image.shape))
+    return np.asarray(transform.apply(batch, SampleKeys(1, epoch, np.arange(samples), 0)))
+
+
+def even(counts: np.ndarray) -> bool:
+    """Whether counts are those of outcomes of equal chance, as chi-square has it; wrongly denied once in a million."""
+    expected = counts.sum() / counts.size
+    degrees = counts.size - 1
+    away = ((counts - expected) ** 2 / expected).sum()
+    # Wilson and Hilferty's normal approximation of chi-square, five standard deviations.
+    return bool((away / degrees) ** (1 / 3) < 1 - 2 / (9 * degrees) + 5 * sqrt(2 / (9 * degrees)))
+
+
+def often(hits: int, chance: float) -> bool:
+    """Whether so many of `MANY` are what a chance gives: within five standard deviations."""
+    return abs(hits - MANY * chance) <= 5 * sqrt(MANY * chance * (1 - chance))
+
+
+def test_flips_are_drawn_apart_for_the_two_directions():
+    corner = np.zeros((1, 2, 2), np.uint8)
+    corner[0, 0, 0] = 1
+    found = applied(made("RandomFlip"), corner).reshape(MANY, 4).argmax(axis=1)
+    assert even(np.bincount(found, minlength=4))
+    across = applied(made("RandomFlip", mode="horizontal"), corner).reshape(MANY, 4).argmax(axis=1)
+    assert set(across.tolist()) == {0, 1}
+    assert often(int(across.sum()), 0.5)
+
+
+def test_crops_are_at_all_places_alike():
+    numbered = np.arange(7 * 6, dtype=np.uint8).reshape(1, 7, 6)
+    found = applied(made("RandomCrop", height=3, width=4), numbered)
+    assert even(np.bincount(found[:, 0, 0, 0], minlength=42).reshape(7, 6)[:5, :3])
+    assert np.array_equal(found[:, 0, 1, 2] - found[:, 0, 0, 0], np.full(MANY, 8))
+    padded = applied(made("RandomCrop", height=7, width=6, padding=1, fill_value=99), numbered)
+    middles = padded[:, 0, 3, 3]
+    assert even(
+        np.array([(middles == 3 * 6 + 3 + down * 6 + across).sum() for down in (-1, 0, 1) for across in (-1, 0, 1)])
+    )
+    assert (padded == 99).any()
+
+
+@pytest.mark.parametrize(
+    ("fill_mode", "row"),
+    [
+        ("constant", [9, 9, 9, 0, 1, 2, 3, 9, 9, 9]),
+        ("nearest", [0, 0, 0, 0, 1, 2, 3, 3, 3, 3]),
+        ("reflect", [2, 1, 0, 0, 1, 2, 3, 3, 2, 1]),
+        ("wrap", [1, 2, 3, 0, 1, 2, 3, 0, 1, 2]),
+    ],
+)
+def test_images_go_on_beyond_their_edges(fill_mode, row):
+    line = np.arange(4, dtype=np.uint8).reshape(1, 1, 4).repeat(2, axis=1)
+    whole = made("RandomCrop", height=8, width=10, padding=3, fill_mode=fill_mode, fill_value=9)
+    found = applied(whole, line, samples=1)[0, 0]
+    assert found[3].tolist() == row
+    far = made("RandomCrop", height=2, width=24, padding=10, fill_mode=fill_mode, fill_value=9)
+    assert (
+        applied(far, line, samples=1)[0, 0, 0].tolist()[7:17] == applied(far, line, samples=1)[0, 0, 1].tolist()[7:17]
+    )
+
+
+def test_parts_have_areas_and_proportions_of_the_ranges():
+    transform = TRANSFORMS.parse(
+        {"type": "RandomResizedCrop", "height": 8, "width": 8, "scale": [0.1, 0.35], "ratio": [0.5, 2]}
+    )
+    assert isinstance(transform, RandomResizedCrop)
+    keys = SampleKeys(1, 0, PLACES, 0)
+    numbers = keys.uniform(transform.draws).tolist()
+    parts = np.array([transform.part(300, 400, Draw(numbers[row], keys, row)) for row in range(MANY)])
+    top, left, height, width = parts.T
+    assert (top >= 0).all()
+    assert (left >= 0).all()
+    assert (top + height <= 300).all()
+    assert (left + width <= 400).all()
+    share = height * width / (300 * 400)
+    # Sides are rounded to whole pixels: half of one in 77 at least, both of them. None is too large and drawn anew.
+    assert share.min() > 0.1 * (1 - 1 / 70)
+    assert share.max() < 0.35 * (1 + 1 / 70)
+    assert even(np.histogram(share, bins=10, range=(0.1, 0.35))[0])
+    ratio = width / height
+    assert ratio.min() > 0.5 * (1 - 1 / 70)
+    assert ratio.max() < 2 * (1 + 1 / 70)
+    assert even(np.histogram(np.log2(ratio), bins=10, range=(-1, 1))[0])
+
+
+def test_where_no_part_fits_the_largest_allowed_is_taken():
+    transform = TRANSFORMS.parse(
+        {"type": "RandomResizedCrop", "height": 8, "width": 8, "scale": [1, 1], "ratio": [0.9, 1.1]}
+    )
+    assert isinstance(transform, RandomResizedCrop)
+    keys = SampleKeys(1, 0, PLACES[:1], 0)
+    draw = Draw(keys.uniform(transform.draws).tolist()[0], keys, 0)
+    assert transform.part(10, 100, draw) == (0, 44, 10, 11)
+    assert transform.part(100, 9, draw) == (45, 0, 10, 9)
+
+
+def test_a_resized_part_is_what_pillow_makes_of_it():
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (3, 40, 50)).astype(np.uint8)
+    transform = TRANSFORMS.parse({"type": "RandomResizedCrop", "height": 16, "width": 12})
+    assert isinstance(transform, RandomResizedCrop)
+    keys = SampleKeys(3, 1, np.array([8, 5]), 2)
+    found = transform.apply(np.stack([image, image]), keys)
+    numbers = keys.uniform(transform.draws).tolist()
+    for row in range(2):
+        top, left, height, width = transform.part(40, 50, Draw(numbers[row], keys, row))
+        # torchvision's own order: round(…), log-uniform ratio, then the place.
+        area = 40 * 50 * (0.08 + 0.92 * numbers[row][0])
+        ratio = exp(log(3 / 4) + (log(4 / 3) - log(3 / 4)) * numbers[row][1])
+        assert (height, width) == (round(sqrt(area / ratio)), round(sqrt(area * ratio)))
+        part = Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0)[top : top + height, left : left + width]))
+        expected = np.asarray(part.resize((12, 16), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+        assert np.array_equal(found[row], expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "chance"),
+    [
+        ("RandomInvert", {"factor": 0.6}, 0.3),  # one number: a chance of 0 to 0.6
+        ("RandomInvert", {"factor": [0.6, 0.6]}, 0.6),
+        ("RandomErasing", {"factor": [0.25, 0.25], "scale": [1, 1], "fill_value": 0}, 0.25),
+        ("RandomPerspective", {"factor": [0.4, 0.4]}, 0.4),
+        ("RandomGaussianBlur", {"factor": [0.4, 0.4], "sigma": [1, 1]}, 0.4),
+        ("RandomGrayscale", {"factor": 0.7}, 0.7),
+    ],
+)
+def test_chances_are_as_they_say(name, fields, chance):
+    image = np.random.default_rng(2).integers(1, 120, (3, 5, 6)).astype(np.uint8)
+    found = applied(made(name, **fields), image)
+    assert often(int((found != image).any(axis=(1, 2, 3)).sum()), chance)
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "low", "high"),
+    [
+        ("RandomBrightness", 0.2, 127.5 - 51, 127.5 + 51),
+        ("RandomBrightness", [0.1, 0.3], 127.5 + 25.5, 127.5 + 76.5),
+        ("RandomContrast", 0.5, 50, 150),
+        ("RandomContrast", [0.2, 0.6], 80, 160),
+        ("RandomSaturation", [0, 0.5], 0, 100),
+    ],
+)
+def test_factors_are_spread_evenly_over_their_range(name, factor, low, high):
+    if name == "RandomBrightness":
+        image = np.full((3, 1, 1), 127.5, np.float32)
+    else:  # the difference of two values, which are multiplied
+        image = np.tile(np.array([50, 150], np.float32), (3, 1, 1))
+    if name == "RandomSaturation":
+        image = np.array([200, 100, 100], np.float32).reshape(3, 1, 1)
+    found = applied(made(name, factor=factor, value_range=[0, 255]), image)
+    values = found[:, 0, 0, 0] if name == "RandomBrightness" else found[:, 0, 0, -1] - found[:, 0, 0, 0]
+    if name == "RandomSaturation":
+        share = (found[:, 0, 0, 0] - found[:, 1, 0, 0]) / 100  # f / (1 − f)
+        values = 200 * share / (1 + share)
+    assert values.min() >= low - 0.01
+    assert values.max() <= high + 0.01
+    assert even(np.histogram(values, bins=10, range=(low, high))[0])
+
+
+def test_turns_by_quarters_are_exact():
+    image = np.random.default_rng(4).integers(0, 256, (3, 9, 9)).astype(np.uint8)
+    quarter = applied(made("RandomRotation", factor=[0.25, 0.25], interpolation="nearest"), image, samples=1)[0]
+    assert np.array_equal(quarter, np.rot90(image, axes=(1, 2)))
+
+
+def test_posterized_images_have_the_bits_asked_for():
+    values = np.arange(256, dtype=np.uint8).reshape(1, 16, 16)
+    found = applied(made("RandomPosterization", factor=[2, 5]), values)
+    kinds = np.array([len(np.unique(image)) for image in found])
+    assert even(np.array([(kinds == 2**bits).sum() for bits in (2, 3, 4, 5)]))
+    assert kinds.min() == 4
+    assert kinds.max() == 32
+
+
+def test_noise_has_the_mean_and_deviation_asked_for():
+    image = np.full((3, 40, 40), 0.5, np.float32)
+    found = applied(made("GaussianNoise", mean=0.1, sigma=0.05, value_range=[0, 1]), image, samples=50) - 0.5
+    # 240,000 numbers: five times the error of their mean and of their deviation.
+    assert abs(found.mean() - 0.1) < 5 * 0.05 / sqrt(240_000)
+    assert abs(found.std() - 0.05) < 5 * 0.05 / sqrt(2 * 240_000)
+
+
+def test_all_eleven_are_drawn_alike():
+    transform = TRANSFORMS.parse({"type": "RandAugment", "num_ops": 1, "factor": [0.4, 0.4]})
+    assert isinstance(transform, RandAugment)
+    keys = SampleKeys(1, 0, PLACES, 0)
+    names = [type(choice).__name__ for choice in transform._choices]
+    assert len(set(names)) == 11
+    assert even(np.bincount((keys.uniform(transform.draws)[:, 0] * 11).astype(int), minlength=11))
+    assert transform.draws == 1 + max(choice.draws for choice in transform._choices)
+
+
+def test_two_epochs_differ_and_the_same_epoch_does_not():
+    transform = made("RandomCrop", height=20, width=20, padding=4)
+    image = np.random.default_rng(1).integers(0, 256, (3, 20, 20)).astype(np.uint8)
+    first, again, next_one = (applied(transform, image, 8, epoch) for epoch in (0, 0, 1))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, next_one)
+
+
+# MeanImage
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (50, 3, 4, 5)).astype(np.uint8)
+
+
+def loader_of(
+    images: np.ndarray, transform: dict[str, Any], learned: Learned | None = None, file: str = "t.yaml"
+) -> Loader:
+    data = ArrayDataset({"image": images}, digest="", describe=lambda index: f"sample {index}")
+    split = split_of(_file=file, source="npz", path="unused", transforms=[located(transform, file)])
+    return Loader(data, split, seed=3, learned=learned, prefetch=0)
+
+
+def whole(loader: Loader) -> np.ndarray:
+    return np.concatenate([batch.inputs["image"] for batch in loader.one_pass()])
+
+
+def test_the_mean_image_is_that_of_the_training_split():
+    train = loader_of(IMAGES, {"type": "MeanImage", "adapt": True})
+    found = whole(train)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found.mean(axis=0), 0, atol=2e-5)  # 24 bits of values of up to 255, averaged
+    learned = Learned.from_json(train.learned.as_json())
+    other = whole(loader_of(IMAGES[:7] // 2, {"type": "MeanImage", "adapt": True}, learned))
+    mean = IMAGES.mean(axis=0).astype(np.float32)
+    assert np.array_equal(other, (IMAGES[:7] // 2).astype(np.float32) - mean)
+
+
+@pytest.mark.parametrize("name", ["mean.npy", "mean.npz"])
+def test_the_mean_image_can_come_from_a_file(tmp_path: Path, name: str):
+    mean = IMAGES.mean(axis=0, keepdims=True)
+    if name.endswith("z"):
+        np.savez(tmp_path / name, mean)
+    else:
+        np.save(tmp_path / name, mean)
+    loader = loader_of(IMAGES, {"type": "MeanImage", "file": name}, file=str(tmp_path / "t.yaml"))
+    assert np.array_equal(whole(loader), IMAGES - mean[0].astype(np.float32))
+    assert set(loader.learned.values) == {"MeanImage image 0"}  # kept with the weights, not the file's name alone
+
+
+def fault(tmp_path: Path, name: str) -> str:
+    with pytest.raises(InputError) as error:
+        loader_of(IMAGES, {"type": "MeanImage", "file": name}, file=str(tmp_path / "t.yaml"))
+    return problems_of(error, tmp_path)
+
+
+def test_files_that_hold_no_mean_image(tmp_path: Path):
+    np.save(tmp_path / "shape.npy", np.zeros((3, 5, 4)))
+    np.save(tmp_path / "nan.npy", np.full((3, 4, 5), np.nan))
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    np.savez(tmp_path / "two.npz", a=np.zeros(3), b=np.zeros(3))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "shape.npy").read_bytes()[:150])
+    (tmp_path / "text.npy").write_text("mean")
+    (tmp_path / "folder.npy").mkdir()
+    assert "another shape than the samples" in fault(tmp_path, "shape.npy")
+    assert "got: [3, 5, 4]" in fault(tmp_path, "shape.npy")
+    assert "values that are not finite" in fault(tmp_path, "nan.npy")
+    assert "expected: one array\n  got: 2 arrays" in fault(tmp_path, "two.npz")
+    for name in ("objects.npy", "cut.npy", "text.npy"):
+        assert f"error: ./{name} cannot be read as a mean image" in fault(tmp_path, name)
+    assert "./folder.npy is not a file" in fault(tmp_path, "folder.npy")
+    assert "there is no file ./missing.npy" in fault(tmp_path, "missing.npy")
+    assert all("t.yaml:2:" in fault(tmp_path, name) for name in ("nan.npy", "missing.npy", "text.npy"))
+
+
+def test_samples_of_several_sizes_have_no_mean():
+    transform = TRANSFORMS.parse({"type": "MeanImage", "adapt": True})
+    assert isinstance(transform, Transform)
+    with pytest.raises(InputError, match="differ in size have no mean"):
+        transform.learn(FieldType((3, None, None), "uint8"), [])

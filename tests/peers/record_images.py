@@ -1,0 +1,155 @@
+"""Record what Keras (on PyTorch) makes of an image, given what its layers would have drawn.
+
+    KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_images [--output DIRECTORY]
+
+Each layer's own `transform_images` is called, with the numbers of the case put through the formulas of its
+`get_random_transformation`. Nothing of netspec is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from importlib import import_module
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.peers.image_cases import CASES, ImageCase, image
+
+ANSWERS = Path(__file__).parent / "answers"
+BATCH = (1, 3, 13, 10)
+HEIGHT, WIDTH = BATCH[2:]
+
+
+def tensor(values: Any) -> Any:
+    return import_module("torch").tensor(np.asarray(values, np.float32))
+
+
+def span(fields: dict[str, Any], name: str, number: float) -> float:
+    low, high = map(float, fields[name])
+    return low + (high - low) * number
+
+
+def happens(f: dict[str, Any], u: tuple[float, ...]) -> Any:
+    return import_module("torch").tensor([u[1] < span(f, "factor", u[0])])
+
+
+def rotation(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
+    zero, one = tensor([0.0]), tensor([1.0])
+    matrix = made._compute_affine_matrix(
+        center_x=0.5, center_y=0.5, angle=tensor([360 * span(f, "factor", u[0])]), translate_x=zero, translate_y=zero,
+        scale=one, shear_x=zero, shear_y=zero, height=tensor(HEIGHT), width=tensor(WIDTH),
+    )  # fmt: skip
+    return {"rotation_matrix": matrix}
+
+
+def translation(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
+    moves = [[WIDTH * span(f, "width_factor", u[1]), HEIGHT * span(f, "height_factor", u[0])]]
+    return {"translations": tensor(moves), "input_shape": BATCH}
+
+
+def zoom(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
+    height = 1 + span(f, "height_factor", u[0])
+    width = 1 + span(f, "width_factor", u[1]) if "width_factor" in f else height
+    return {"height_zoom": tensor([[height]]), "width_zoom": tensor([[width]]), "input_shape": BATCH}
+
+
+def shear(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
+    sign = -1 if u[0] > 0.5 else 1
+    return {"shear_factor": tensor([[sign * span(f, "x_factor", u[1]), sign * span(f, "y_factor", u[2])]])}
+
+
+def perspective(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
+    start = np.array([[[0.0, 0.0], [WIDTH - 1, 0.0], [0.0, HEIGHT - 1], [WIDTH - 1, HEIGHT - 1]]])
+    moved = (np.array(u[2:]).reshape(1, 4, 2) - 0.5) * f["scale"]
+    ends = {"start_points": tensor(start), "end_points": tensor(start + start * moved)}
+    return {"apply_perspective": happens(f, u), **ends, "input_shape": BATCH}
+
+
+def erasing(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
+    low, high = made.scale
+    width, height = (sqrt(low + (high - low) * number) * size for number, size in ((u[2], WIDTH), (u[3], HEIGHT)))
+    x, y = u[4] * (WIDTH - width), u[5] * (HEIGHT - height)
+    masks = made._generate_batch_mask(BATCH, tuple(tensor([one]) for one in (x, x + width, y, y + height)))
+    return {"batch_masks": masks, "apply_erasing": happens(f, u), "fill_value": tensor(np.full(BATCH, f["fill_value"]))}
+
+
+def saturation(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
+    factor = span(f, "factor", u[0])
+    return {"factor": tensor([factor / (1 - factor + 1e-7)])}
+
+
+DRAWN: dict[str, Callable[[dict[str, Any], tuple[float, ...], Any], Any]] = {
+    "RandomFlip": lambda f, u, made: {"flips": tensor([[[[u[f["mode"] == "vertical"] <= 0.5]]]]) > 0},
+    "RandomCrop": lambda f, u, made: (int(u[0] * (HEIGHT - f["height"] + 1)), int(u[1] * (WIDTH - f["width"] + 1))),
+    "RandomRotation": rotation,
+    "RandomTranslation": translation,
+    "RandomZoom": zoom,
+    "RandomShear": shear,
+    "RandomPerspective": perspective,
+    "RandomErasing": erasing,
+    "RandomBrightness": lambda f, u, made: {
+        "rgb_delta": tensor([[[[span(f, "factor", u[0]) * (made.value_range[1] - made.value_range[0])]]]])
+    },
+    "RandomContrast": lambda f, u, made: {
+        "contrast_factor": tensor([[[[1 - f["factor"][0] + u[0] * sum(f["factor"])]]]])
+    },
+    "RandomSaturation": saturation,
+    "RandomHue": lambda f, u, made: {"factor": tensor([(-0.5 if u[0] > 0.5 else 0.5) * span(f, "factor", u[1])])},
+    "RandomColorDegeneration": lambda f, u, made: {"factor": tensor([[[[span(f, "factor", u[0])]]]])},
+    "RandomGrayscale": lambda f, u, made: tensor([[[[u[0] < f["factor"]]]]]) > 0,
+    "RandomInvert": lambda f, u, made: {"apply_inversion": happens(f, u)},
+    "RandomPosterization": lambda f, u, made: {
+        "shift_factor": import_module("torch").tensor([8 - f["factor"][0]]).byte()
+    },
+    "Solarization": lambda f, u, made: {
+        "additions": tensor([[[[255 * span(f, "addition_factor", u[0])]]]]),
+        "thresholds": tensor([[[[255 * span(f, "threshold_factor", u[1])]]]]),
+    },
+    "RandomGaussianBlur": lambda f, u, made: {
+        "should_apply_blur": happens(f, u),
+        "blur_factor": tensor([span(f, "sigma", u[2]) + 1e-6, span(f, "sigma", u[3]) + 1e-6]),
+    },
+    "RandomSharpness": lambda f, u, made: {"factor": tensor([span(f, "factor", u[0])])},
+}
+
+
+def answer(case: ImageCase) -> dict[str, np.ndarray]:
+    """What Keras makes of the image; and where it reads beyond it, the share of each pixel that lies within."""
+    layers, fields = import_module("keras").layers, dict(case.fields)
+    channels_last = case.type == "AutoContrast"  # which takes the extremes over axes 1 and 2, whatever the format
+    made = getattr(layers, case.type)(data_format="channels_last" if channels_last else "channels_first", **fields)
+
+    def changed(values: np.ndarray) -> np.ndarray:
+        drawn = DRAWN[case.type](fields, case.numbers, made) if case.type in DRAWN else None
+        x = tensor(values[None])
+        x = x.movedim(1, -1) if channels_last else x
+        y = made.transform_images(x, drawn, training=True)
+        return np.asarray((y.movedim(-1, 1) if channels_last else y)[0], np.float32)
+
+    found = {"image": changed(image(case))}
+    if case.type == "RandomPerspective" or fields.get("fill_mode") == "constant":
+        made.fill_value = 0.0
+        found["within"] = changed(np.ones(BATCH[1:]))
+    return found
+
+
+def main() -> None:
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=ANSWERS)
+    output = parser.parse_args().output / "images.npz"
+    found: dict[str, np.ndarray] = {}
+    for number, case in enumerate(CASES):
+        found[f"{number}/of"] = np.array(case.id)
+        found |= {f"{number}/{name}": array for name, array in answer(case).items()}
+    np.savez_compressed(output, allow_pickle=False, **found)
+    print(f"{output}: {len(CASES)} answers of Keras {import_module('keras').__version__}")
+
+
+if __name__ == "__main__":
+    main()

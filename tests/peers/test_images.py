@@ -1,0 +1,58 @@
+"""Transforms of images against Keras's layers, given the same numbers drawn: as `record_images.py` wrote them down."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import netspec.data  # noqa: F401  # the transforms are found through it
+from netspec.data.base import FieldType, SampleKeys
+from netspec.data.imaging.base import Draw, ImageTransform
+from netspec.schema.data import TRANSFORMS
+from tests.peers.image_cases import CASES, ImageCase, image
+from tests.peers.test_answers import ANSWERS
+
+MOVED = ("Resizing", "RandomRotation", "RandomTranslation", "RandomZoom", "RandomShear", "RandomPerspective")
+"""Pillow cuts off what is behind the point, or rounds weights to some bits."""
+
+
+def ours(case: ImageCase, dtype: str) -> np.ndarray:
+    fields = dict(case.fields)
+    if dtype == "float32" and "value_range" in TRANSFORMS[case.type].model_fields:
+        fields.setdefault("value_range", [0, 255])
+    transform = TRANSFORMS.parse({"type": case.type, **fields})
+    assert isinstance(transform, ImageTransform)
+    given = image(case).astype(dtype)
+    transform.infer(FieldType(given.shape, dtype))
+    draw = Draw(case.numbers, SampleKeys(0, 0, np.zeros(1, np.int64), 0), 0)
+    return transform.change(given.transpose(1, 2, 0), draw).transpose(2, 0, 1)
+
+
+ALL = [
+    pytest.param(number, case, dtype, id=f"{case.id} {dtype}")
+    for number, case in enumerate(CASES)
+    for dtype in ("float32", "uint8")
+    if dtype == "float32" or case.values == (0.0, 255.0)
+]
+
+
+@pytest.mark.parametrize(("number", "case", "dtype"), ALL)
+def test_agrees_with_keras(number: int, case: ImageCase, dtype: str) -> None:
+    with np.load(ANSWERS / "images.npz") as stored:
+        again = "record the peers' answers: make test-peers, then tests/peers/record_images.py"
+        assert str(stored[f"{number}/of"]) == case.id, again
+        expected = stored[f"{number}/image"]
+        within = stored[f"{number}/within"] if f"{number}/within" in stored.files else np.ones(expected.shape)
+    found = ours(case, dtype)
+    assert found.dtype == dtype
+    assert found.shape == expected.shape
+    # Where a constant lies beyond the edges, Keras mixes it with the outermost pixels; here they end sharply.
+    sharp = (within > 1 - 1e-4) | (within < 1e-4)
+    assert sharp.mean() > 0.5
+    inner = np.zeros(expected.shape, bool)
+    rows, columns = (slice(case.margin, size - case.margin or None) for size in expected.shape[1:])
+    inner[:, rows, columns] = True
+    away = np.abs(found.astype(np.float64) - expected)[sharp & inner] / (case.values[1] - case.values[0])
+    # Keras counts in float32 (2⁻²⁴), over some sums and products; bytes are rounded, and once more by Pillow.
+    bound = 2e-5 if dtype == "float32" else (1.01 if case.type in MOVED else 0.51) / 255
+    assert away.max() <= bound
