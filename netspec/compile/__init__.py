@@ -3,12 +3,21 @@
 `build` turns a net spec into graph values for one batch size and one purpose; `steps` makes of them what a program
 computes; `planning` takes that through the passes and the plans; `Compiler` binds it to a device, and keeps one program
 for each purpose and batch size. All programs of a compiler share its states.
+
+What is behind a name is imported when the name is first used: `netspec check` of a net builds it, and needs no passes.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from netspec.compile.build import LOSS, REGULARIZATION, Built, build, input_type
-from netspec.compile.compiler import KEPT_FORMS, Compiler, Purpose
-from netspec.compile.planning import PASSES, make_plan
-from netspec.compile.steps import LEARNING_RATE, STEP, rate_inputs
+
+if TYPE_CHECKING:
+    from netspec.compile.compiler import KEPT_FORMS, Compiler, Purpose
+    from netspec.compile.planning import PASSES, make_plan
+    from netspec.compile.steps import LEARNING_RATE, STEP, rate_inputs
 
 __all__ = [
     "KEPT_FORMS",
@@ -25,3 +34,15 @@ __all__ = [
     "make_plan",
     "rate_inputs",
 ]
+
+_HOMES = {
+    **dict.fromkeys(("KEPT_FORMS", "Compiler", "Purpose"), "compiler"),
+    **dict.fromkeys(("PASSES", "make_plan"), "planning"),
+    **dict.fromkeys(("LEARNING_RATE", "STEP", "rate_inputs"), "steps"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

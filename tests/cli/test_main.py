@@ -230,3 +230,13 @@ def test_a_command_loads_no_other(work):
     loaded = set(python("-c", code, cwd=work).stdout.split())
     assert "netspec.cli.preflight" in loaded
     assert not loaded & {"netspec.cli.train", "netspec.train", "numpy", "rich", "h5py", "onnx", "onnxruntime"}
+    behind = {
+        "netspec.compile.compiler",
+        "netspec.passes",
+        "netspec.backends",
+        "netspec.solvers.base",
+        "netspec.exchange",
+    }
+    assert not loaded & behind, "a net is built to be checked, and no more"
+    layers = {one for one in loaded if one.startswith("netspec.layers.")}
+    assert len(layers) < 20, f"the layers of a spec are imported, not all: {sorted(layers)}"
