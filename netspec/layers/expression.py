@@ -25,8 +25,10 @@ from netspec.graph.ops.elementwise import (
     cast,
     scalar,
 )  # fmt: skip
+from netspec.graph.ops.logic import And, Not, Or
 from netspec.graph.ops.source import Input
 from netspec.graph.ops.special import Erf
+from netspec.graph.ops.trigonometry import Atan, Cos, Sin, tan
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 from netspec.layers import piecewise_activations, smooth_activations
@@ -71,6 +73,10 @@ FUNCTIONS: dict[str, Function] = {
     "log": Function(ops.Log(), 1, 1),
     "sqrt": Function(ops.Sqrt(), 1, 1),
     "sign": Function(ops.Sign(), 1, 1),
+    "sin": Function(Sin(), 1, 1),
+    "cos": Function(Cos(), 1, 1),
+    "tan": Function(tan, 1, 1),
+    "atan": Function(Atan(), 1, 1),
     "erf": Function(Erf(), 1, 1),
     "min": Function(lambda *values: reduce(Minimum(), values), 2, None),
     "max": Function(lambda *values: reduce(Maximum(), values), 2, None),
@@ -87,7 +93,19 @@ _COMPARISONS: dict[str, Callable[[Value, Value], Value]] = {
     "<": lambda a, b: Greater()(b, a),
     "<=": LessOrEqual(),
     "==": Equal(),
+    "!=": lambda a, b: Not()(Equal()(a, b)),
 }
+
+
+def computed(value: Value) -> float:
+    """The number that a value of constants alone is."""
+    import numpy as np
+
+    def array(one: Value) -> Any:
+        return one.op.forward(np, *map(array, one.inputs))
+
+    with np.errstate(all="ignore"):
+        return float(array(value))
 
 
 class GraphFormula(Formula):
@@ -95,7 +113,7 @@ class GraphFormula(Formula):
 
     functions = FUNCTIONS
     example = "x * sigmoid(1.7 * x)"
-    grammar = "numbers, the names of inputs and parameters, + - * / **, comparisons, a if b else c"
+    grammar = "numbers, the names of inputs and parameters, + - * / **, comparisons, and/or/not, a if b else c"
 
     def __init__(self, text: str, dtype: DType = DType.FLOAT32) -> None:
         super().__init__(text)
@@ -120,15 +138,14 @@ class GraphFormula(Formula):
             )
         return found
 
-    def opposite(self, node: ast.expr, value: Any) -> Any:
-        """There is none of values."""
-        raise self.fail(node, "`not` is not allowed here", hint="swap what is chosen: `b if condition else a`")
+    def opposite(self, node: ast.expr, value: Any) -> Value:
+        """The condition that holds where the other does not."""
+        return Not()(self._condition(node, value))
 
-    def joined(self, node: ast.BoolOp, values: Any, *, either: bool) -> Any:
-        """There is none of values."""
-        raise self.fail(
-            node, "`and` and `or` are not allowed here", hint="choose in two steps: `(a if p else b) if q else b`"
-        )
+    def joined(self, node: ast.BoolOp, values: Any, *, either: bool) -> Value:
+        """A condition of conditions, all of which are computed."""
+        conditions = [self._condition(part, value) for part, value in zip(node.values, values, strict=True)]
+        return reduce(Or() if either else And(), conditions)
 
     def signed(self, node: ast.expr, value: Any, *, negative: bool) -> Any:
         """The number, or its negative."""
@@ -157,15 +174,18 @@ class GraphFormula(Formula):
         """A condition, for what chooses."""
         for part, value in zip((node.left, *node.comparators), values, strict=True):
             self._number(part, value)
-        if len(signs) > 1 or signs[0] not in _COMPARISONS:
-            raise self.fail(
-                node, "this comparison is not allowed here", expected=f"one of {', '.join(_COMPARISONS)}, once"
-            )
-        return _COMPARISONS[signs[0]](*map(self._value, values))
+        if not set(signs) <= set(_COMPARISONS):
+            raise self.fail(node, "this comparison is not allowed here", expected=f"one of {', '.join(_COMPARISONS)}")
+        made = list(map(self._value, values))
+        return reduce(And(), (_COMPARISONS[sign](*made[index : index + 2]) for index, sign in enumerate(signs)))
 
     def choice(self, node: ast.IfExp, test: Any, body: Callable[[], Any], orelse: Callable[[], Any]) -> Value:
         """Each element from one of both; both are computed."""
         return self._chosen(node, [node.test, node.body, node.orelse], [test, body(), orelse()], _where)
+
+    def item(self, node: ast.Subscript, value: Any, index: Any) -> Any:
+        """There is none: a formula is of single elements."""
+        raise self.fail(node, "`[…]` is not allowed here", hint="the layers Slice and Split take parts of an input")
 
     def called(self, node: ast.Call, name: str, function: Function, values: list[Any]) -> Any:
         """The function of values."""
@@ -173,17 +193,23 @@ class GraphFormula(Formula):
             return self._chosen(node, node.args, values, function.call)
         for part, value in zip(node.args, values, strict=True):
             self._number(part, value)
-        return function.call(*map(self._value, values))
+        if any(isinstance(value, Value) for value in values):
+            return function.call(*map(self._value, values))
+        made = function.call(*(scalar(value, DType.FLOAT64) for value in values))
+        return self._finite(node, computed(made))
 
     def _chosen(
         self, node: ast.expr, parts: Sequence[ast.expr], values: Sequence[Any], call: Callable[..., Value]
     ) -> Value:
-        condition, *others = values
-        if not (isinstance(condition, Value) and condition.dtype == DType.BOOL):
-            raise self.fail(parts[0], "this is no condition", expected="a comparison, such as x > 0")
+        condition, others = self._condition(parts[0], values[0]), values[1:]
         for part, value in zip(parts[1:], others, strict=True):
             self._number(part, value)
         return call(condition, *map(self._value, others))
+
+    def _condition(self, node: ast.expr, value: Any) -> Value:
+        if not (isinstance(value, Value) and value.dtype == DType.BOOL):
+            raise self.fail(node, "this is no condition", expected="a comparison, such as x > 0")
+        return value
 
     def _value(self, value: Any) -> Value:
         return value if isinstance(value, Value) else scalar(value, self.dtype)
@@ -217,9 +243,9 @@ class Expression(LayerSpec):
     """Compute a formula of the inputs, element by element: `expr: "x * sigmoid(1.7 * x)"`.
 
     Inputs (N, …) of shapes that broadcast, output of their common shape. The formula has numbers, `+ - * / **` (with a
-    number as exponent), `a if x > y else b`, the constants pi and e, and functions: abs, exp, expm1, log, sqrt, sign,
-    erf, min, max, clip(x, low, high), where(condition, a, b), and every activation function of single elements. It
-    becomes part of the graph as any layer does: it is differentiated, and fused with its neighbours.
+    number as exponent), `a if x > y and not x > 3 else b`, the constants pi and e, and functions: abs, exp, expm1, log,
+    sqrt, sign, sin, cos, tan, atan, erf, min, max, clip(x, low, high), where(condition, a, b), and every activation
+    function of single elements. It is part of the graph as any layer is: differentiated, fused with its neighbours.
     """
 
     one_way: ClassVar = "it is written as the operators that its formula is made of"
@@ -233,7 +259,8 @@ class Expression(LayerSpec):
 
     samples: ClassVar[Any] = (
         Sample.of((2, 3, 4), expr="x * sigmoid(1.7 * x)"),
-        Sample.of((2, 3), (2, 1), expr="(x - y) ** 2 / (1 + abs(y)) + max(x, y, 0.1) - pi"),
+        Sample.of((2, 3, 4), expr="sin(x) * log(3) if -1 < x < 1 and x != 0 else cos(x) if not x > 2 or x > 4 else -x"),
+        Sample.of((2, 3), (2, 1), expr="(x - y) ** 2 / (1 + abs(y)) + max(x, y, 0.1) - pi * atan(x)"),
         Sample.of(
             (2, 3, 2), (2, 3, 2), inputs=["a", "gate"], expr="a * gate if a > 0.1 else where(gate <= a, -a, tanh(gate))"
         ),

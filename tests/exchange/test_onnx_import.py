@@ -362,6 +362,18 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         ),
         "{name: y, type: LayerNormalization, axis: [1, 3]}",
     ),
+    **{
+        f"{one} of x": (
+            model([node("Abs", "x", "a"), node("Add", "a k", "b"), node(one, "b")], k=np.float32(0.5)),
+            f"{{name: y, type: {line}}}",
+        )
+        for one, line in {
+            "Neg": "Power, scale: -1.0", "Reciprocal": "Power, power: -1.0", "Sqrt": "Power, power: 0.5",
+            "Sin": 'Expression, expr: "sin(x)"', "Cos": 'Expression, expr: "cos(x)"',
+            "Tan": 'Expression, expr: "tan(x)"', "Atan": 'Expression, expr: "atan(x)"',
+            "Erf": 'Expression, expr: "erf(x)"', "Sign": 'Expression, expr: "sign(x)"',
+        }.items()
+    },
     "local response normalization": (
         model([node("LRN", "x", size=3, alpha=0.5)]),
         "{name: y, type: LocalResponseNormalization, size: 3, alpha: 0.5}",

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from netspec.backends.numba.linker import pack
 
-FUNCTIONS = ("exp", "expm1", "log", "log1p", "tanh", "pow", "sqrt")
+FUNCTIONS = ("exp", "expm1", "log", "log1p", "tanh", "pow", "sqrt", "sin", "cos", "atan")
 LIBRARY_CALLS = {"memset", "memcpy", "memmove", *FUNCTIONS, *(f"{name}f" for name in FUNCTIONS)}
 """What machine code may call: the C and mathematics libraries, which every process has."""
 

@@ -20,6 +20,10 @@ from netspec.graph.ops.random import LOW, MULTIPLIERS, ROUNDS, WEYL
 __all__ = [
     "add_float32",
     "add_float64",
+    "atan_float32",
+    "atan_float64",
+    "cos_float32",
+    "cos_float64",
     "exp_float32",
     "exp_float64",
     "expm1_float32",
@@ -32,6 +36,8 @@ __all__ = [
     "maximum_float64",
     "pow_float32",
     "pow_float64",
+    "sin_float32",
+    "sin_float64",
     "sqrt_float32",
     "sqrt_float64",
     "tanh_float32",
@@ -162,6 +168,24 @@ def log1p_float32(x: Any) -> Any:
 
 
 @inlined
+def sin_float32(x: Any) -> Any:
+    """sin x, by the C library."""
+    return F(math.sin(x))
+
+
+@inlined
+def cos_float32(x: Any) -> Any:
+    """cos x, by the C library."""
+    return F(math.cos(x))
+
+
+@inlined
+def atan_float32(x: Any) -> Any:
+    """The angle whose tangent is x, by the C library."""
+    return F(math.atan(x))
+
+
+@inlined
 def pow_float32(x: Any, y: Any) -> Any:
     """xʸ, by the C library."""
     return F(math.pow(x, y))
@@ -201,6 +225,24 @@ def log_float64(x: Any) -> Any:
 def log1p_float64(x: Any) -> Any:
     """ln(1 + x)"""
     return math.log1p(x)
+
+
+@inlined
+def sin_float64(x: Any) -> Any:
+    """sin x"""
+    return math.sin(x)
+
+
+@inlined
+def cos_float64(x: Any) -> Any:
+    """cos x"""
+    return math.cos(x)
+
+
+@inlined
+def atan_float64(x: Any) -> Any:
+    """The angle whose tangent is x"""
+    return math.atan(x)
 
 
 @inlined

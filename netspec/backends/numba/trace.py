@@ -197,9 +197,9 @@ def _function(name: str, x: Symbol) -> Symbol:
 class Namespace:
     """What `xp` is in `forward`. NaN comes through all of them, as through NumPy's."""
 
-    exp, expm1, log, log1p, tanh, sqrt = (
+    exp, expm1, log, log1p, tanh, sqrt, sin, cos, arctan = (
         staticmethod(lambda x, name=name: _function(name, x))
-        for name in ("exp", "expm1", "log", "log1p", "tanh", "sqrt")
+        for name in ("exp", "expm1", "log", "log1p", "tanh", "sqrt", "sin", "cos", "atan")
     )
 
     def __init__(self, trace: Trace) -> None:

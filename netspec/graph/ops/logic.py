@@ -41,3 +41,18 @@ class Or(Logical):
 
     def forward(self, xp: Xp, a: Array, b: Array) -> Array:
         return a | b
+
+
+@dataclass(frozen=True)
+class Not(NoGradient):
+    """¬a"""
+
+    traits = Traits(elementwise=True, inplace=True)
+    onnx = OnnxMap("Not")
+
+    def infer(self, a: TensorType) -> TensorType:
+        self.check(a.dtype == DType.BOOL, f"{self.name} of values that are not bool", got=a)
+        return a
+
+    def forward(self, xp: Xp, a: Array) -> Array:
+        return a == False  # noqa: E712  ~a, in a form that a code generator can trace
