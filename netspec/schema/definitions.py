@@ -7,7 +7,6 @@ from typing import Any
 
 from netspec.errors import Call, Location, Problem, did_you_mean, listing
 from netspec.schema.blocks import CALL_FIELDS
-from netspec.schema.expressions import Unknown
 from netspec.schema.interpolation import Evaluator, Scope
 from netspec.schema.tree import Map, Seq, copied
 
@@ -64,6 +63,8 @@ class Arguments:
     note: tuple[str, ...]
     """Where the block is defined."""
     evaluator: Evaluator
+    around: Scope
+    """The variables where the call stands."""
 
     def scope(self, variables: Scope, path: str, defaults: str, calls: tuple[Call, ...]) -> Scope:
         """The values of all parameters on top of those of the net's variables; problems go to the evaluator.
@@ -77,7 +78,7 @@ class Arguments:
             if name not in holder:
                 holder = copied(params, calls)
                 self.evaluator.evaluate(holder, scope, defaults, tuple(set(holder) - {name}))
-            scope[name] = Unknown() if holder.value_at[name] in self.evaluator.failed else holder[name]
+            scope[name] = self.evaluator.known(holder[name], holder.value_at[name])
         return scope
 
     def _given(self) -> list[str]:
@@ -105,6 +106,7 @@ class Arguments:
             Problem(
                 f"the block `{self.block}` needs `{name}`, which is missing", self.place, f"{path}.{name}",
                 expected=f"`{name}: …`", notes=self.note,
+                hint=f'for the `{name}` that is known here: `{name}: "${{{name}}}"`' if name in self.around else None,
             )
             for name in missing if name not in told
         ]  # fmt: skip

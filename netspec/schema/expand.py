@@ -16,6 +16,7 @@ from netspec.schema.definitions import Arguments, Definition, definition_of, nam
 from netspec.schema.interpolation import Evaluator, Scope
 from netspec.schema.kinds import LAYERS, LayerFields
 from netspec.schema.namespace import Namespace
+from netspec.schema.renaming import Renaming
 from netspec.schema.spec import describe
 from netspec.schema.tree import Map, Seq, copied
 from netspec.schema.turns import INDEX, turns, uses
@@ -62,6 +63,7 @@ class Expander:
     """The path of the net's document in messages, with a dot at its end."""
     whole: bool = True
     """False where something could not be written out: names may then be missing."""
+    _renaming: Renaming = field(init=False)
     _blocks: Map = field(init=False)
     _made: Seq = field(init=False)
     _first: str | None = None
@@ -73,6 +75,7 @@ class Expander:
         layers, blocks, inputs = (tree.get(key) for key in ("layers", "blocks", "inputs"))
         if not isinstance(layers, Seq):
             return
+        self._renaming = Renaming(self.evaluator)
         self._blocks = blocks if isinstance(blocks, Map) else Map(tree.origin)
         self._made = Seq(layers.origin)
         self._check_names()
@@ -86,13 +89,7 @@ class Expander:
         self.whole = names.whole
         if not self.whole and not self._made:
             self.evaluator.failed.add(tree.value_at["layers"])
-        self._rename(tree, "outputs", names, f"{self.path}outputs")
-        for key in ("losses", "metrics"):
-            entries = tree.get(key)
-            for index, entry in enumerate(entries if isinstance(entries, Seq) else ()):
-                if isinstance(entry, Map):
-                    for field_ in ("from", "sample_weight"):
-                        self._rename(entry, field_, names, f"{self.path}{key}.{index}.{field_}")
+        self._renaming.net(tree, names, self.path)
 
     def _check_names(self) -> None:
         for name in self._blocks:
@@ -141,7 +138,7 @@ class Expander:
             turn = _Turn(f"/{number}" if named else "", names.above if number and chained else None)
             made = self._entry(body, replace(place, calls=inner.calls), inner, names, turn) or made
         if named and made is not None:
-            names.alias(made.rpartition("/")[0], made)
+            names.alias(made.rpartition("/")[0], made, at)
 
     def _entry(self, item: Any, place: Location, setting: _Setting, names: Namespace, turn: _Turn) -> str | None:
         """One layer, call or group, whose `repeat` has been dealt with; the name it has where it stands."""
@@ -205,8 +202,10 @@ class Expander:
             names.broken()
             return None
         self._from(entry, place, setting, names, turn)
-        self._rename(entry, "share", names, f"{setting.path}.share")
+        self._renaming.rename(entry, "share", names, f"{setting.path}.share")
         local = self._name(entry, place, names, turn)
+        if local in names.calls and self._is_taken(local, entry, place, setting, names):
+            return None
         self._made.add(entry, place)
         if local is not None:
             names.made(local, names.prefix + local)
@@ -234,12 +233,25 @@ class Expander:
         entry["name"] = f"{names.prefix}{given}{turn.suffix}" if given else given
         return given + turn.suffix
 
+    def _is_taken(self, local: str, entry: Map, place: Location, setting: _Setting, names: Namespace) -> bool:
+        """Whether something else here has the name of a call or group, or the name of one: both could not be read."""
+        if local not in names.names and local not in names.calls:
+            return False
+        message = f"two layers or calls are called `{names.prefix}{local}`"
+        if names.is_input(local):
+            message = f"`{local}` is the name of an input"
+        first = names.calls.get(local)
+        at, notes = entry.value_at.get("name", place), () if first is None else (f"the first is at {first}",)
+        self._add(message, at, f"{setting.path}.name", expected="another name", notes=notes)
+        names.broken()
+        return True
+
     def _from(
         self, entry: Map, place: Location, setting: _Setting, names: Namespace, turn: _Turn
     ) -> tuple[str, ...] | None:
         """What an entry reads, by the net's names; they are written into it where they are not what it would read."""
         if "from" in entry:
-            return self._rename(entry, "from", names, f"{setting.path}.from", turn.reads)
+            return self._renaming.rename(entry, "from", names, f"{setting.path}.from", turn.reads)
         if names.above is None:
             return ()
         if names.above != self._default():
@@ -253,45 +265,6 @@ class Expander:
         last = self._made[-1]
         name = last.get("name") if isinstance(last, Map) else getattr(last, "name", None)
         return name if isinstance(name, str) else None
-
-    def _rename(
-        self, holder: Map, key: str, names: Namespace, path: str, reads: str | None = None
-    ) -> tuple[str, ...] | None:
-        """Put the net's names in place of those written at `key`; None where they can't be read."""
-        written = names_at(holder, key)
-        if written is None or not self.evaluator.failed.isdisjoint(written.places):
-            if key in holder:
-                names.broken()
-            return None
-        found = [self._found(name, at, names, path) for name, at in zip(written.names, written.places, strict=True)]
-        if reads is not None:
-            found[0] = reads
-        value = holder[key]
-        if isinstance(value, Seq):
-            value[:] = found
-        else:
-            holder[key] = found[0]
-        return tuple(found)
-
-    def _found(self, name: str, place: Location, names: Namespace, path: str) -> str:
-        """The net's name; the name itself, and inside a block a problem, where there is none."""
-        found = names.find(name)
-        if found is not None or not names.whole:
-            return name if found is None else found
-        if names.is_left_out(name):
-            self._add(f"`{name}` is left out, as its `if` is false", place, path,
-                      expected=f"one of {listing(names.near())}")  # fmt: skip
-        elif names.block is not None or any(name.startswith(f"{call}.") for call in names.outputs):
-            what = f"`{name}` is no layer or input of the block `{names.block}`"
-            self._add(
-                what if names.block is not None else f"`{name}` is no output", place, path,
-                expected=f"one of {listing(names.near())}",
-                hint=did_you_mean(name, list(names.readable())),
-            )  # fmt: skip
-        else:
-            return name  # told with all the names of the net
-        self.evaluator.failed.add(place)
-        return name
 
     def _group(self, entry: Map, place: Location, setting: _Setting, names: Namespace, turn: _Turn) -> str | None:
         """A list of layers under a name of its own, or among those around it."""
@@ -308,6 +281,8 @@ class Expander:
             return None
         sources = self._from(entry, place, setting, names, turn)
         local = self._name(entry, place, names, turn) if "name" in entry else None
+        if local is not None and self._is_taken(local, entry, place, setting, names):
+            return None
         if local is not None:
             inside = Namespace(f"{names.prefix}{local}/", names.block, names, above=names.above)
         if sources is not None and len(sources) > 1:
@@ -317,7 +292,7 @@ class Expander:
         inside.above = sources[0] if sources else inside.above
         self._list(layers, replace(setting, path=f"{setting.path}.layers", depth=setting.depth + 1), inside)
         if local is not None:
-            names.adopt(local, inside, {})
+            names.adopt(local, inside, {}, place)
         return local
 
     def _call(
@@ -333,6 +308,8 @@ class Expander:
         sources = self._from(entry, place, setting, names, turn)
         local = self._name(entry, place, names, turn)
         definition = definition_of(self._blocks[block])
+        if local is not None and self._is_taken(local, entry, place, setting, names):
+            return None
         if definition is None or sources is None or local is None:
             names.broken()
             return None
@@ -341,7 +318,7 @@ class Expander:
         inner = _Setting(self.variables, path, (call, *setting.calls), (*setting.blocks, block), setting.depth + 1)
         told = len(self.evaluator.problems)
         note = (f"the block is defined at {self._blocks.key_at[block]}",)
-        arguments = Arguments(definition, block, entry, call.place, note, self.evaluator)
+        arguments = Arguments(definition, block, entry, call.place, note, self.evaluator, setting.scope)
         scope = arguments.scope(self.variables, setting.path, f"{path}.params", inner.calls)
         if len(sources) != len(definition.inputs):
             count = len(definition.inputs)
@@ -361,7 +338,7 @@ class Expander:
         if not inside.whole:
             names.broken()
         self._pass_on(entry, names, self._made[first:], inside.prefix, setting)
-        names.adopt(local, inside, outputs)
+        names.adopt(local, inside, outputs, place)
         return local
 
     def _outputs(self, definition: Definition, inside: Namespace, inner: _Setting) -> dict[str, str]:
@@ -375,11 +352,11 @@ class Expander:
         said = holder["outputs"]
         if isinstance(said, Map):
             for key in said:
-                self._rename(said, key, inside, f"{inner.path}.outputs.{key}")
+                self._renaming.rename(said, key, inside, f"{inner.path}.outputs.{key}")
             found: dict[str, str] = dict(said)
         else:
             written = names_at(holder, "outputs")
-            globals_ = self._rename(holder, "outputs", inside, f"{inner.path}.outputs")
+            globals_ = self._renaming.rename(holder, "outputs", inside, f"{inner.path}.outputs")
             found = dict(zip(written.names, globals_, strict=True)) if written and globals_ else {}
         inside.above = next(iter(found.values()), inside.above)
         return found if len(found) > 1 or isinstance(said, Map) else {}

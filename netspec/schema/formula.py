@@ -1,8 +1,9 @@
 """Formulas: texts in the grammar of arithmetic, walked over a parsed tree that can do nothing else.
 
-Numbers, texts, names, `+ - * / // % **`, comparisons, `and or not`, `a if condition else b`, and calls of functions by
-their names. There are no attributes, subscripts or calls of anything else, and the sizes of a text and of its nesting
-are bounded. What a formula means is said by a subclass: `${…}` computes numbers, the layer Expression makes a graph.
+Numbers, texts, names, `+ - * / // % **`, comparisons, `and or not`, `a if condition else b`, `list[0]`, and calls of
+functions by their names. There are no attributes, slices or calls of anything else, and the sizes of a text and of its
+nesting are bounded. What a formula means is said by a subclass: `${…}` computes numbers, the layer Expression makes a
+graph.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Function:
 SIGNS: dict[type[ast.operator] | type[ast.cmpop], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+    ast.In: "in", ast.NotIn: "not in",
 }  # fmt: skip
 """How operators are written."""
 
@@ -100,7 +102,7 @@ class Formula(ABC):
             case ast.Name(id=name):
                 return self.variable(node, name, scope)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return self.opposite(node, below(operand))
+                return self.opposite(operand, below(operand))
             case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
                 return self.signed(operand, below(operand), negative=isinstance(sign, ast.USub))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in SIGNS:
@@ -111,6 +113,8 @@ class Formula(ABC):
                 return self.comparison(node, [SIGNS[type(op)] for op in ops], [below(item) for item in (left, *rights)])
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self.choice(node, below(test), lambda: below(body), lambda: below(orelse))
+            case ast.Subscript(value=value, slice=index) if not isinstance(index, (ast.Slice, ast.Tuple)):
+                return self.item(node, below(value), below(index))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
                 return self._call(node, name, [below(item) for item in args])
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
@@ -152,6 +156,10 @@ class Formula(ABC):
     @abstractmethod
     def choice(self, node: ast.IfExp, test: Any, body: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
         """`body if test else orelse`"""
+
+    @abstractmethod
+    def item(self, node: ast.Subscript, value: Any, index: Any) -> Any:
+        """`value[index]`"""
 
     @abstractmethod
     def called(self, node: ast.Call, name: str, function: Function, values: list[Any]) -> Any:

@@ -18,8 +18,8 @@ def freeze(tree: Map, net: Map) -> list[Problem]:
     problems: list[Problem] = []
     known = layer_names(net)
     for text, place in zip(written.names, written.places, strict=True):
-        pattern = Pattern(text)
-        named = [index for index, name in enumerate(known) if name is not None and name in pattern]
+        patterns = Pattern(text), Pattern(f"{text}/*")  # the latter: the layers of a call or group
+        named = [index for index, name in enumerate(known) if any(name is not None and name in one for one in patterns)]
         if not named:
             names = [name for name in known if name is not None]
             expected, hint = f"one of {listing(names)}", did_you_mean(text, names)

@@ -7,6 +7,7 @@ a literal `${`. Variables may use each other in any order.
 from __future__ import annotations
 
 import keyword
+from collections.abc import Iterator
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -36,6 +37,7 @@ class Evaluator:
             return dict(outer or {})
         scope: Scope = dict(outer or {})
         parts: dict[str, list[Part]] = {}
+        several: dict[str, set[str]] = {}  # lists and mappings, and what the texts in them use
         for name, value in found.items():
             scope[name] = Unknown()
             if not name.isidentifier() or keyword.iskeyword(name):
@@ -52,12 +54,29 @@ class Evaluator:
                 and (split := self._split(value, found.value_at[name], f"vars.{name}")) is not None
             ):
                 parts[name] = split
-        for name in self._ordered(found, parts):
+            elif isinstance(value, (Map, Seq)):
+                several[name] = set().union(*(variables_in(*text) for text in _texts(value)))
+        uses = {name: {used for one in split if not isinstance(one, str) for used in one[1].names()}
+                for name, split in parts.items()} | several  # fmt: skip
+        for name in self._ordered(found, uses):
+            if name in several:
+                self.evaluate(found[name], scope, f"vars.{name}", ())
+                scope[name] = self.known(found[name], found.value_at[name])
+                continue
             value = self._join(found[name], parts[name], scope, found.value_at[name], f"vars.{name}")
             scope[name] = value
             if not isinstance(value, Unknown):
                 found[name] = value
         return scope
+
+    def known(self, value: Any, place: Location) -> Any:
+        """The value that is written at `place`; `Unknown` where it, or anything in it, has none."""
+        if place in self.failed:
+            return Unknown()
+        inner = value.values() if isinstance(value, Map) else value if isinstance(value, Seq) else ()
+        places = value.value_at.values() if isinstance(value, Map) else value.value_at if isinstance(value, Seq) else ()
+        items = zip(inner, places, strict=True)
+        return Unknown() if any(isinstance(self.known(*item), Unknown) for item in items) else value
 
     def evaluate(self, tree: Map | Seq, scope: Scope, path: str = "", skip: tuple[str, ...] = ("vars",)) -> None:
         """Replace every text below `tree` by its value, in place; `skip` names keys of `tree` itself left alone."""
@@ -90,12 +109,9 @@ class Evaluator:
     def _add(self, message: str, place: Location, path: str, **facts: Any) -> None:
         self.problems.append(Problem(message, place, path, **facts))
 
-    def _ordered(self, found: Map, parts: dict[str, list[Part]]) -> list[str]:
-        """The variables that are expressions, each after those it uses; cycles are reported and left out."""
-        uses = {
-            name: {used for part in split if not isinstance(part, str) for used in part[1].names() if used in parts}
-            for name, split in parts.items()
-        }
+    def _ordered(self, found: Map, uses: dict[str, set[str]]) -> list[str]:
+        """The variables that are made of others, each after those it uses; cycles are reported and left out."""
+        uses = {name: used & set(uses) for name, used in uses.items()}
         while True:
             try:
                 return list(TopologicalSorter(uses).static_order())
@@ -179,6 +195,20 @@ def variables_in(text: str, place: Location) -> set[str]:
     return {name for part in parts if not isinstance(part, str) for name in part[1].names()}
 
 
+def _texts(value: Any) -> Iterator[tuple[str, Location]]:
+    """The texts in a list or a mapping, with their places."""
+    items = (
+        ((value[key], place) for key, place in value.value_at.items())
+        if isinstance(value, Map)
+        else zip(value, value.value_at, strict=True)
+    )
+    for item, place in items:
+        if isinstance(item, str):
+            yield item, place
+        elif isinstance(item, (Map, Seq)):
+            yield from _texts(item)
+
+
 def _closing(text: str, start: int) -> int | None:
     """Where the `}` is that ends the expression starting at `start`; quotes may hold others."""
     quote = ""
@@ -210,6 +240,13 @@ def inside(place: Location, text: str, start: int, offset: int) -> Location:
     return replace(place, column=column + min(2, start) + max(offset, -2))
 
 
-def escaped(text: str) -> str:
-    """The text as it has to be written so that it means itself."""
-    return text.replace("${", "$${")
+def escaped(value: Any) -> Any:
+    """The value as it has to be written so that it means itself; what is in a list or a mapping, likewise."""
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if isinstance(value, (Map, Seq)):
+        new = copied(value)
+        for step, item in new.items() if isinstance(new, Map) else enumerate(new):
+            new[step] = escaped(item)
+        return new
+    return value

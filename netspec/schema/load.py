@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from netspec.errors import InputError, Location, Problem, SpecError, by_place, did_you_mean, listing
 from netspec.schema.expand import Expander, is_plain
+from netspec.schema.expressions import Unknown
 from netspec.schema.freeze import freeze
 from netspec.schema.include import Includes
 from netspec.schema.interpolation import Evaluator, Scope, escaped
@@ -198,7 +199,7 @@ class _Loading:
             self._undeclared(changes, declared | _variables(net))
             self._shared_variables(tree, net)
             links = self._linked(net, tree, ("net",), self.evaluator.scope(net, scope if inline else None), late)
-            self.problems += freeze(tree, net) if not links else []
+            self.problems += freeze(tree, net) if not links and not self.evaluator.problems else []
         elif "net" not in tree or not self._failed(tree.value_at["net"]):
             self._undeclared(changes, declared)
         made = self._validated(TrainSpec, tree, links)
@@ -246,7 +247,7 @@ class _Loading:
         if isinstance(mine, Map) and isinstance(its, Map):
             for name in mine.keys() & its.keys():
                 value, place = mine[name], mine.value_at[name]
-                known = isinstance(value, str) and not self._failed(place)  # evaluated, and is to mean itself
+                known = not isinstance(self.evaluator.known(value, place), Unknown)  # then it is to mean itself
                 its.put(name, escaped(value) if known else value, its.key_at[name], place)
 
     def _undeclared(self, changes: Sequence[Override], declared: set[str]) -> None:
@@ -254,7 +255,7 @@ class _Loading:
         for change in changes:
             if change.path[0] == "vars" and len(change.path) > 1 and not change.remove:
                 name = ".".join(change.path[1:])
-                if name not in declared:
+                if name not in declared and change.path[1] not in declared:
                     self.problems.append(
                         Problem(
                             f"no variable `{name}` is declared",

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from netspec.errors import Location
 from netspec.schema.names import snake_case
 from netspec.schema.tree import Map
 
@@ -26,6 +27,8 @@ class Namespace:
     """The net's name of what a layer without `from` reads."""
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)
     """Of calls with several outputs: those by name."""
+    calls: dict[str, Location] = field(default_factory=dict)
+    """Names of calls, groups and repetitions, and where these are."""
     left_out: set[str] = field(default_factory=set)
     """Names of layers whose condition is false."""
     whole: bool = True
@@ -66,17 +69,19 @@ class Namespace:
         self.above = name
         self.left_out.discard(local)
 
-    def adopt(self, local: str, inner: Namespace, outputs: Mapping[str, str]) -> None:
+    def adopt(self, local: str, inner: Namespace, outputs: Mapping[str, str], place: Location) -> None:
         """A call or a named group was made: what is in it goes by `local/…`, its outputs by `local` and `local.…`."""
         for name, known in inner.names.items():
             if name not in inner._inputs:
                 self.names.setdefault(f"{local}/{name}", known)
         for name, several in inner.outputs.items():
             self.outputs.setdefault(f"{local}/{name}", several)
+        self.calls.setdefault(local, place)
         self._read(local, inner.above, outputs)
 
-    def alias(self, local: str, one: str) -> None:
+    def alias(self, local: str, one: str, place: Location) -> None:
         """`local` stands for what `one` stands for: a repetition for its last turn."""
+        self.calls.setdefault(local, place)
         self._read(local, self.names.get(one), self.outputs.get(one, {}))
 
     def _read(self, local: str, first: str | None, outputs: Mapping[str, str]) -> None:
@@ -113,6 +118,10 @@ class Namespace:
     def is_left_out(self, name: str) -> bool:
         """Whether the name is that of a layer that is not there as its condition is false."""
         return any(name in space.left_out for space in self.outward())
+
+    def is_input(self, name: str) -> bool:
+        """Whether the name is that of an input, of the net or of the block."""
+        return name in self._inputs
 
     def broken(self) -> None:
         """Something here could not be made."""

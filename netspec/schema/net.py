@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from netspec.schema.shape import Shape
 from netspec.schema.spec import Spec
 
 InputDType = Literal["float32", "int32", "int64", "uint8", "bool"]
-Scalar = int | float | bool | str
+Variable = int | float | bool | str | list[Any] | dict[str, Any]
 
 
 class InputSpec(Spec):
@@ -59,8 +59,8 @@ class NetSpec(Spec):
     """name of the net"""
     description: str = ""
     """what the net is for"""
-    vars: dict[str, Scalar] = Field(default_factory=dict)
-    """values for `${…}` expressions"""
+    vars: dict[str, Variable] = Field(default_factory=dict)
+    """values for `${…}` expressions: numbers, texts, lists and mappings of these"""
     include: Include = Field(default=(), exclude=True)
     """files (relative to this one) whose `vars` and `blocks` are taken as if they stood here"""
     blocks: Blocks = Field(default_factory=dict, exclude=True)

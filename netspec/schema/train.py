@@ -15,7 +15,7 @@ from netspec.schema.data import DataSpec
 from netspec.schema.expect import TrainExpectation
 from netspec.schema.kinds import AnySolver
 from netspec.schema.named import Name
-from netspec.schema.net import NetSpec, Scalar
+from netspec.schema.net import NetSpec, Variable
 from netspec.schema.spec import Spec, describe, parts_of, problem
 from netspec.schema.transfer import InitFromSpec
 
@@ -162,8 +162,8 @@ class TrainSpec(Spec):
     """name of the run; default: the net's name"""
     description: str = ""
     """what this training is for"""
-    vars: dict[str, Scalar] = Field(default_factory=dict)
-    """values for `${…}` expressions"""
+    vars: dict[str, Variable] = Field(default_factory=dict)
+    """values for `${…}` expressions: numbers, texts, lists and mappings of these"""
     include: Include = Field(default=(), exclude=True)
     """files (relative to this one) whose `vars` are taken as if they stood here"""
     net: Annotated[NetSpec, BeforeValidator(_net)]

@@ -42,7 +42,7 @@ class InitFromSpec(Spec):
     """new names of arrays of the file: `{"encoder/*": "backbone/*"}`, where `*` stands for any characters; the first
     pattern that fits a name counts, and `null` leaves an array out"""
     freeze: Names | None = None
-    """layers that are not trained: names, or patterns such as `backbone/*`"""
+    """layers that are not trained: names of layers, of calls and of groups, or patterns such as `conv*`"""
     require: Annotated[
         Literal["all", "some"] | tuple[str, ...],
         BeforeValidator(_require, json_schema_input_type=str | list[str]),

@@ -42,7 +42,10 @@ def turns(given: Any, place: Location, path: str, scope: Scope, evaluator: Evalu
         elif isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= MAX_TURNS:
             counts[name] = one
         else:
+            most = f"at most {MAX_TURNS} turns"
             expected = "a whole number of 0 or more, or variables with their values, such as `{width: [64, 128]}`"
+            if isinstance(one, int) and one > MAX_TURNS:
+                expected = most
             problems.append(Problem("`repeat` is no number of times", at, path, expected=expected, got=describe(one)))
     if not problems and not unknown and len(set(counts.values())) != 1:
         got = listing([f"{count} for `{name}`" for name, count in counts.items()]) or "no variable"

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from netspec.backends.device import CpuDevice
 from netspec.backends.memory import free_memory
+from netspec.errors import RunError
 
 KIB = 1024
 
@@ -39,3 +41,9 @@ def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
     assert free_memory(tmp_path / "no") is None
     (tmp_path / "old").write_text("MemTotal: 8000 kB\n")
     assert free_memory(tmp_path / "old") is None
+
+
+def test_more_memory_than_there_is_is_told_in_words() -> None:
+    for size in (1 << 50, 1 << 63):
+        with pytest.raises(RunError, match=r"out of memory: .* GB are needed at once"):
+            CpuDevice().allocate(size)

@@ -303,6 +303,19 @@ WRONG: dict[str, tuple[str, str]] = {
     "inputs twice": ("blocks: {a: {inputs: [x, x], layers: [Add]}}\nlayers: [Add]\n", "two inputs are called `x`"),
     "outputs unknown": ("blocks: {a: {layers: [Add], outputs: sum}}\nlayers: [a]\n", "`sum` is no layer or input"),
     "same names": ('layers: [{repeat: 2, layers: [{name: a, type: Flatten}]}]\n', "two layers are called `a`"),
+    "calls of one name": (DENSE + CALL.replace("]", ", {type: fully, name: one, units: 4}]"),
+                          "net.yaml:9:66: error: two layers or calls are called `one`"),
+    "groups of one name": ("layers: [{name: g, layers: [Flatten]}, {name: g, layers: [ReLU]}]\n", "net.yaml:3:47"),
+    "call with the name of an input": (DENSE + CALL.replace("one", "label"), "`label` is the name of an input"),
+    "layer with the name of a repetition": (
+        "layers: [{name: r, type: Flatten, repeat: 2}, {name: r, type: Flatten}]\n",
+        "the first is at net.yaml:3:43",
+    ),
+    "turns beyond bounds": ("layers: [{type: Flatten, repeat: 1000000000}]\n", "expected: at most 100000 turns"),
+    "variable that could be the parameter": (
+        DENSE + "layers: [{type: fully, repeat: {units: [1, 2]}}]\n",
+        'hint: for the `units` that is known here: `units: "${units}"`',
+    ),
     "list in arithmetic": (LISTED.format("${n + 1}"), "`n` is a list, which no arithmetic takes"),
     "list in a text": (LISTED.format("x${n}"), "a list can't be part of a text"),
 }  # fmt: skip
@@ -342,3 +355,36 @@ def test_layers_made_in_python_stand_among_calls(folder):
     assert found[-1] == ("add", "first", "image")
     with pytest.raises(ValueError, match="taken from a spec alone"):
         Dense(units=2, repeat=3)
+
+
+def test_what_is_expected_of_a_call_is_expected_of_what_it_is_read_as(folder):
+    text = """\
+blocks: {b: {params: {n}, outputs: {out: top, low: a}, layers: [{name: a, type: Dense, units: "${n}"},
+  {name: top, type: Dense, units: 2}]}}
+layers: [{name: one, type: b, n: "${m}", repeat: {m: [3, 4]}}, {name: last, type: Flatten}]
+expect: {outputs: {one: [2], one.low: [4], one/0.low: [3], last: [2]}}
+"""
+    Path("net.yaml").write_text(HEAD + text, encoding="utf-8")
+    expect = load_net("net.yaml").expect
+    assert expect is not None
+    assert expect.outputs == {"one/1/top": (2,), "one/1/a": (4,), "one/0/a": (3,), "last": (2,)}
+    assert str(expect.where("outputs", "one/0/a", key=True)).startswith("net.yaml:6:44")
+    told = complaint(text.replace("last: [2]", "one.out: [2]"))
+    assert "`one.out` is `one/1/top`, whose shape is said already" in told
+
+
+def test_freezing_a_call_or_a_group_freezes_its_layers(folder):
+    text = DENSE + "layers: [{name: a, type: fully, units: 3, repeat: 2}, {name: g, layers: [{name: d, type: Add}]}, d]"
+    Path("net.yaml").write_text(HEAD + text.replace(", d]", ", {name: e, type: Flatten}]"), encoding="utf-8")
+    Path("train.yaml").write_text(TRAIN, encoding="utf-8")
+    for frozen, layers in (("a", {"a/0/fc", "a/0/dropout", "a/1/fc", "a/1/dropout"}), ("g", {"g/d"}), ("e", {"e"})):
+        given = [f"init_from={{file: w.h5, freeze: {frozen}}}"]
+        net = load_train("train.yaml", given).net
+        assert {layer.name for layer in net.layers if not layer.trainable} == layers
+    with pytest.raises(SpecError) as told:
+        load_train("train.yaml", ["init_from={file: w.h5, freeze: oops}", "net.layers.e.typ=3"])
+    assert "`oops` fits no layer" in str(told.value)
+    Path("net.yaml").write_text(HEAD + text.replace("units: 3", "unit: 3"), encoding="utf-8")
+    with pytest.raises(SpecError) as told:
+        load_train("train.yaml", ["init_from={file: w.h5, freeze: a}"])
+    assert "fits no layer" not in str(told.value), "what could not be made may have been meant"

@@ -12,7 +12,8 @@ from netspec.schema.interpolation import Evaluator, escaped
 from netspec.schema.reader import parse_yaml
 from netspec.schema.tree import Map
 
-SCOPE = {"width": 32, "rate": 0.5, "deep": True, "name": "conv", "_x1": 3}
+SCOPE = {"width": 32, "rate": 0.5, "deep": True, "name": "conv", "_x1": 3,
+         "sizes": [64, [96, 128]], "of": {"stem": 7, "branches": [1, 3]}, "none": []}  # fmt: skip
 
 VALUES = [
     ("width * 2 + 1", 65),
@@ -44,6 +45,15 @@ VALUES = [
     ("log(8, 2)", 3.0),
     (" ( width ) ", 32),
     ("_x1 + True", None),
+    ("sizes", [64, [96, 128]]),
+    ("sizes[0] * 2", 128),
+    ("sizes[-1][1]", 128),
+    ("sizes[width - 32]", 64),
+    ("of['branches'][1] + of['stem']", 10),
+    ("sizes[1] if deep else none", [96, 128]),
+    ("len(sizes) + len(of) + len(name)", 8),
+    ("64 in sizes and 96 not in sizes", True),
+    ("'stem' in of and 'on' in name", True),
 ]
 
 
@@ -69,7 +79,24 @@ REFUSED = [
     ("__import__('os')", "no function `__import__` is known", 0),
     ("name.upper()", "not allowed", 0),
     ("name.__class__", "not allowed", 0),
-    ("name[0]", "not allowed", 0),
+    ("name[0]", "`name` is text, which has no items", 0),
+    ("width[0]", "`width` is a number, which has no items", 0),
+    ("sizes[2]", "`sizes` has 2 items, and none at 2", 6),
+    ("none[0]", "`none` has 0 items, and none at 0", 5),
+    ("sizes['a']", "a position in a list is a whole number, not 'a'", 6),
+    ("sizes[deep]", "a position in a list is a whole number, not true", 6),
+    ("sizes[sizes]", "`sizes` is a list, which no arithmetic takes", 6),
+    ("of['stme']", "`of` has no key 'stme'", 3),
+    ("sizes[0:1]", "not allowed", 0),
+    ("sizes[0, 1]", "not allowed", 0),
+    ("sizes + 1", "`sizes` is a list, which no arithmetic takes", 0),
+    ("not of", "`of` is a mapping, which no arithmetic takes", 4),
+    ("1 if sizes else 2", "`sizes` is a list", 5),
+    ("width and sizes", "`sizes` is a list", 10),
+    ("sizes[1] == 96", "`sizes[1]` is a list", 0),
+    ("max(sizes)", "`sizes` is a list", 4),
+    ("int(sizes)", "int(sizes) has no value for a list", 0),
+    ("len(3)", "len(3) has no value for 3", 0),
     ("[1, 2]", "not allowed", 0),
     ("{1: 2}", "not allowed", 0),
     ("lambda: 1", "not allowed", 0),
@@ -82,7 +109,8 @@ REFUSED = [
     ("min(*name)", "not allowed", 4),
     ("round(1.5, ndigits=1)", "not allowed", 0),
     ("width is 3", "not allowed", 0),
-    ("width in name", "not allowed", 0),
+    ("width in name", "`in` can't look for 32 in text", 9),
+    ("width in rate", "`in` can't look for 32 in a number", 9),
     ("~width", "not allowed", 0),
     ("1 << 3", "not allowed", 0),
     ("name * 3", "`*` needs numbers", 0),
@@ -243,3 +271,29 @@ def test_escaped_text_means_itself(text):
     evaluator.evaluate(tree, {})
     assert not evaluator.problems
     assert tree["x"] == text
+
+
+def test_variables_are_lists_and_mappings_too():
+    tree, evaluator = evaluated("""
+vars:
+  wide: ${widths[-1]}
+  widths: [8, "${of['base'] * 2}"]
+  of: {base: 16, text: '$${a}'}
+x: ${widths}
+y: ${of}
+z: ${wide}
+""")
+    assert not evaluator.problems
+    assert tree["vars"] == {"wide": 32, "widths": [8, 32], "of": {"base": 16, "text": "${a}"}}
+    assert (tree["x"], tree["y"], tree["z"]) == ([8, 32], {"base": 16, "text": "${a}"}, 32)
+    assert tree["x"] is not tree["vars"]["widths"], "what a value says is put in place as a copy"
+
+
+def test_an_unknown_item_makes_a_list_unknown_and_is_told_once():
+    _, evaluator = evaluated("vars: {a: ['${oops}', 3], b: {c: '${a[1]}'}, d: '${b}'}\nx: ${a[0] + 1}\ny: ${d}\n")
+    assert [problem.message for problem in evaluator.problems] == ["no variable `oops` is declared"]
+
+
+def test_a_list_may_not_use_itself():
+    _, evaluator = evaluated("vars: {a: [1, '${b}'], b: {c: '${a[0]}'}}\n")
+    assert [problem.message for problem in evaluator.problems] == ["these variables are defined by each other"]

@@ -137,7 +137,7 @@ def test_a_file_that_is_not_there_is_all_that_is_told(put):
 def test_mistakes_in_a_file_are_told_with_those_of_the_net(put):
     put(
         net="include: a.yaml\nlayers: [{type: Flatten, nam: x}]\n",
-        a="inputs: {}\nvars: {n: [1]}\nblocks: {b: {layers: []}}\n",
+        a="inputs: {}\nvars: {n: }\nblocks: {b: {layers: []}}\n",
     )
     told = complaint()
     assert "a.yaml:2:1: error: this has no field `inputs`" in told or "has no field `inputs`" in told

@@ -353,7 +353,7 @@ SECTIONS = [
     ),
     ("inputs:", "input:", "net.yaml:4:1", "did you mean `inputs`?"),
     ("netspec: 1\n", "", "net.yaml:1:1", "write `netspec: 1` on the first line"),
-    ("vars: {width: 20}", "vars: {width: [20]}", "net.yaml:3:15", "write 20"),
+    ("vars: {width: 20}", "vars: {width: null}", "net.yaml:3:15", "give a value after the `:`, or leave the key out"),
 ]
 
 
