@@ -17,6 +17,7 @@ from netspec.schema.wording import truth_hint
 TRANSFORMS: Registry[Spec] = Registry("transform")
 AnyTransform = Annotated[Spec, Member(TRANSFORMS)]
 TOKENIZERS: Registry[Spec] = Registry("tokenizer")
+COLUMNS: Registry[Spec] = Registry("column")
 
 
 class ShuffleWindow(Spec):

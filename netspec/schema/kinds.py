@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from netspec.schema.blocks import Condition, Repeat
-from netspec.schema.data import SOURCES, TOKENIZERS, TRANSFORMS
+from netspec.schema.data import COLUMNS, SOURCES, TOKENIZERS, TRANSFORMS
 from netspec.schema.named import Name, Names
 from netspec.schema.spec import Member, Registry, Spec, describe, problem
 
@@ -199,5 +199,6 @@ REGISTRIES: dict[str, Registry[Any]] = {
         SOURCES,
         TRANSFORMS,
         TOKENIZERS,
+        COLUMNS,
     )
 }

@@ -104,6 +104,8 @@ def _kind(path: tuple[str | int, ...]) -> str | None:
         return "schedule"
     if words[-2:-1] == ["data"]:
         return "data source"
+    if words[-2:-1] == ["columns"]:
+        return "column"
     return "solver" if last == "solver" else None
 
 

@@ -202,7 +202,7 @@ ERRORS = {
     |   ^
   expected: a number
   got: an empty cell
-  hint: `missing: 0` puts 0, or any number you choose, in place of missing values
+  hint: `missing: 0` puts 0, or any number you choose, in place of missing values; `median` that of the column
   asked for at ./train.yaml:3:7
 ./some.csv:3:7: error: column `b` has text here
   3 |  2 ,  oops,y
@@ -227,7 +227,7 @@ ERRORS = {
     |   ^
   expected: numbers
   got: 'x'
-  hint: leave columns of text out of `columns`
+  hint: leave columns of text out, or declare what they hold: `columns: {b: categorical, …}`
   asked for at ./train.yaml:3:7
 ./some.csv:4:1: error: column `a` has text here
   4 | three,z
@@ -293,12 +293,13 @@ ERRORS = {
     | ^
   expected: cells in matching quotes
   got: unexpected end of data
+  hint: `quotes: false` takes quotation marks as they are
   asked for at ./train.yaml:3:7""",
     "header": """\
 ./train.yaml:1:1: error: column 'a' is named, but the table has no header
   at: columns.0
   expected: a number from 1 to 2
-  hint: if the first line does hold names, set `header: true`
+  hint: if the first line does hold names, set `header: true`; else `header: [...]` can say them
 ./train.yaml:1:1: error: ./some.csv has no column 3
   at: columns.1
   expected: a number from 1 to 2
@@ -319,10 +320,13 @@ ERRORS = {
   at: path
   expected: one row or more below the header""",
     "utf-8": """\
-./train.yaml:3:7: error: ./some.csv is not UTF-8 text
-  at: path
+./some.csv:2:3: error: this row is not UTF-8 text
+  2 | 1,�
+    |   ^
   expected: text in UTF-8
-  got: the byte 0xff in line 2""",
+  got: the byte 0xff
+  hint: `encoding` can be `latin-1` or `cp1252` too, which older programs write
+  asked for at ./train.yaml:3:7""",
     "other classes": """\
 train.yaml:2:9: error: the classes of `label` are not those of the training split
   at: source

@@ -172,6 +172,12 @@ def _tokenizer(cls: type[Any]) -> str:
     return f"data:\n  train: {flow({**split, 'batch_size': SPLIT['batch_size']})}\n"
 
 
+def _column(cls: type[Any]) -> str:
+    column = {"type": cls.model_fields["type"].default, **_first_fields(cls)}
+    split = {"source": "csv", "path": "table.csv", "header": True, "columns": {"example": column}, "batch_size": 64}
+    return f"data:\n  train: {flow(split)}\n"
+
+
 _EXAMPLES: Mapping[str, Callable[[type[Any]], str]] = {
     "layer": _judged,
     "loss": _judged,
@@ -181,6 +187,7 @@ _EXAMPLES: Mapping[str, Callable[[type[Any]], str]] = {
     "data source": _source,
     "transform": _transform,
     "tokenizer": _tokenizer,
+    "column": _column,
 }
 
 

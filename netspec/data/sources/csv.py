@@ -1,37 +1,18 @@
-"""`{source: csv}`: rows of numbers, and a label that is a number or a class name."""
+"""`{source: csv}`: the rows of a text table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from netspec.data.base import ClassNames, Dataset, Source, blamed_on
+from netspec.data.table import TableSource
 from netspec.schema.data import SOURCES
-from netspec.schema.paths import FilePath, resolve_path
 from netspec.schema.spec import describe, problem
 
-
-def _as_column(value: Any) -> Any:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, str))
-        or value == ""
-        or (isinstance(value, int) and value < 1)
-    ):
-        raise problem(
-            "not a column", expected="a name from the header, or a number counted from 1", got=describe(value)
-        )
-    return value
-
-
-def _as_missing(value: Any) -> Any:
-    if value != "error" and (isinstance(value, bool) or not isinstance(value, (int, float))):
-        raise problem(
-            "not a way to treat missing values", expected="`error`, or the number to put there", got=describe(value)
-        )
-    return value
+if TYPE_CHECKING:
+    from netspec.data.readers.tables.files import TableFile
 
 
 def _as_delimiter(value: Any) -> Any:
@@ -40,52 +21,84 @@ def _as_delimiter(value: Any) -> Any:
     return value
 
 
+def _as_header(value: Any) -> Any:
+    names = isinstance(value, list) and value and all(isinstance(name, str) and name for name in value)
+    if not isinstance(value, bool) and not names:
+        raise problem(
+            "not a header",
+            expected="true (the first line holds the names of the columns), false, or a list of the names",
+            got=describe(value),
+        )
+    twice = sorted({name for name in value if value.count(name) > 1}) if names else []
+    if twice:
+        raise problem("two columns have one name", expected="every name once", got=", ".join(map(repr, twice)))
+    return value
+
+
 Delimiter = Annotated[str, BeforeValidator(_as_delimiter)]
-Column = Annotated[int | str, BeforeValidator(_as_column)]
-Missing = Annotated[Literal["error"] | float, BeforeValidator(_as_missing)]
+Header = Annotated[bool | list[str], BeforeValidator(_as_header)]
 
 
 @SOURCES.register
-class Csv(Source):
-    """The rows of a text table (UTF-8), one sample a row.
+class Csv(TableSource):
+    """The rows of a text table, one sample a row: CSV, TSV and their kin.
 
-    Fields: `features` `[number of columns]` of float32; `label` `[]`, which is the place of its name in `classes`
-    (int32), or where all labels are numbers, the number itself (int32 if all are whole, else float32).
+    Fields: `features` `[numbers]` of float32, of the columns that are numbers, of categories as `one_hot` vectors and
+    of dates, in the order in which `columns` has them; a field of its own for each column that says so; and `label`
+    `[]`: the place of its name among the classes (int32), or, where labels are numbers, the number itself (int32 if all
+    are whole, else float32). Where `columns` does not describe the label, it is numbers if one of the first 4,096 is.
+
     Blank lines are passed over; blanks around a cell do not count. Names of columns must differ, unless `columns` and
-    `label` go by number.
+    `label` go by number. What is learned (vocabularies, figures) is that of the training split, for all splits.
     """
 
+    foreign_fields: ClassVar[dict[str, str]] = {
+        **TableSource.foreign_fields,
+        "sep": "here it is `delimiter`",
+        "names": "here it is `header`, with a list of the names",
+        "skiprows": "here it is `skip_lines`",
+        "na_values": "here it is `missing_values`",
+        "usecols": "here it is `columns`",
+        "target": "here it is `label`",
+    }
+
     source: Literal["csv"] = "csv"
-    path: FilePath
-    """path of the file, relative to this file"""
-    header: bool
-    """whether the first line holds the names of the columns"""
-    columns: list[Column] | None = Field(default=None, min_length=1)
-    """the columns that make `features`, by name or by number counted from 1; default: all but the label"""
-    label: Column | None = None
-    """the column of the label, by name or by number; default: there is no label"""
-    classes: ClassNames | None = None
-    """the class names in the order of their indices; default: those found, sorted, if any label is not a number"""
+    header: Header
+    """whether the first line holds the names of the columns; or the names, where it does not
+
+    A first line that holds just these is passed over all the same."""
     delimiter: Delimiter = ","
     """what stands between two cells: `,`, `;`, `"\\t"`"""
-    missing: Missing = "error"
-    """what a missing feature becomes (an empty cell, `?`, `NA`, `N/A`, `NaN`, `null`): an error, or this number"""
+    quotes: bool = True
+    """whether a cell may stand in double quotes, with delimiters and line ends inside"""
+    comment: str | None = Field(default=None, min_length=1)
+    """lines that begin with this are passed over"""
+    skip_lines: int = Field(default=0, ge=0)
+    """so many lines at the beginning of the file are passed over"""
+    encoding: Literal["utf-8", "latin-1", "cp1252"] = "utf-8"
+    """how letters are written"""
 
-    samples: ClassVar = ({"path": "train.csv", "header": True, "label": "species"},)
+    samples: ClassVar = (
+        {
+            "path": "train.csv",
+            "header": True,
+            "columns": {"age": "numeric", "colour": "categorical"},
+            "label": "species",
+        },
+    )
 
-    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The table, read whole."""
-        from netspec.data.readers.table import TableOptions, open_table
+    def file(self, path: Path) -> TableFile:
+        from netspec.data.readers.tables.text import SINGLE, STEP, TextFile, TextOptions
 
-        with blamed_on(self, "path"):
-            return open_table(
-                resolve_path(self, "path"),
-                TableOptions(
-                    header=self.header,
-                    columns=self.columns,
-                    label=self.label,
-                    classes=self.classes,
-                    delimiter=self.delimiter,
-                    missing=None if self.missing == "error" else self.missing,
-                ),
-            )
+        return TextFile(
+            path,
+            TextOptions(
+                header=tuple(self.header) if isinstance(self.header, list) else self.header,
+                delimiter=self.delimiter,
+                quotes=self.quotes,
+                comment=self.comment,
+                skip_lines=self.skip_lines,
+                encoding=self.encoding,
+                step=SINGLE if self.shuffle is True else STEP,
+            ),
+        )

@@ -1,0 +1,83 @@
+"""The cells of one column in a block of rows, whatever the file holds them as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+MISSING = ("", "?", "NA", "N/A", "NaN", "null")
+"""How tables write that a value is not known, where the source says nothing else; case does not count."""
+
+Made = TypeVar("Made")
+
+
+class Cells(Protocol):
+    """What a column's reader asks of its cells."""
+
+    def __len__(self) -> int: ...
+
+    def text(self, row: int) -> str:
+        """The cell in a row, without the blanks around it; empty where there is no value."""
+        ...
+
+    def numbers(self) -> Array:
+        """The numbers that the cells are, (N,) of float64; nan where one is no number."""
+        ...
+
+    def moments(self) -> Array | None:
+        """Dates as (N,) of datetime64[us], NaT where there is none; None where the file holds them as text."""
+        ...
+
+    def distinct(self) -> tuple[list[str], Array]:
+        """The different cells, and which of them each row has, (N,)."""
+        ...
+
+
+class TextCells:
+    """Cells of a text."""
+
+    def __init__(self, cells: Sequence[str]) -> None:
+        self._cells = cells
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def text(self, row: int) -> str:
+        return self._cells[row].strip()
+
+    def numbers(self) -> Array:
+        """Cell by cell in C; only where some cell is none, or `1_000`, each different one by itself."""
+        if "_" not in "".join(self._cells):
+            try:
+                return np.fromiter(map(float, self._cells), np.float64, len(self._cells))
+            except ValueError:
+                pass
+        texts, which = self.distinct()
+        return np.array([_number(text) for text in texts], np.float64)[which]
+
+    def moments(self) -> Array | None:
+        return None
+
+    def distinct(self) -> tuple[list[str], Array]:
+        places: dict[str, int] = {}
+        index = {cell: places.setdefault(cell.strip(), len(places)) for cell in dict.fromkeys(self._cells)}
+        return list(places), np.fromiter(map(index.__getitem__, self._cells), np.intp, len(self._cells))
+
+
+def _number(text: str) -> float:
+    """The value of a cell; Python takes `1_000` for a number, and tables do not mean that."""
+    try:
+        return float("nan") if "_" in text else float(text)
+    except ValueError:
+        return float("nan")
+
+
+def each_distinct(cells: Cells, make: Callable[[str], Made]) -> tuple[list[Made], Array]:
+    """`make` of each different cell, and which of the results each row has."""
+    texts, which = cells.distinct()
+    return [make(text) for text in texts], which

@@ -1,0 +1,128 @@
+"""From what a source says of its columns to their readers, each with its place in the file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from netspec.data.columns.base import LABEL, ColumnSetting, ColumnSpec
+from netspec.data.columns.categorical import Categorical
+from netspec.data.columns.numeric import Numeric
+from netspec.data.readers.tables.categories import PlainLabelColumn
+from netspec.errors import InputError, Problem, did_you_mean, listing
+
+if TYPE_CHECKING:
+    from netspec.data.readers.tables.column import Column
+    from netspec.data.readers.tables.files import TableFile
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a source says of the columns of its table; see there for the meaning."""
+
+    columns: Sequence[int | str] | Mapping[str, ColumnSpec] | None
+    label: int | str | None
+    classes: Sequence[str] | None
+    missing: float | str
+    missing_values: Sequence[str]
+    learned: Mapping[str, Any] | None
+
+    def setting(self, file: TableFile, place: int, *, is_label: bool) -> ColumnSetting:
+        """What the source says of a column beside its own declaration."""
+        name = file.names[place]
+        learned = None if self.learned is None else self.learned.get(name, {})
+        absent = frozenset(map(str.lower, self.missing_values))
+        alone = file.other_delimiter if len(file.names) == 1 else None
+        return ColumnSetting(name, is_label, self.missing, absent, learned, alone)
+
+
+def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]:
+    """The readers of each field's columns. Raises InputError with every column that the file has not."""
+    search = _Search(file, [])
+    _refuse_twins(file, declared)
+    asked: list[tuple[int, ColumnSpec | None, bool]] = []
+    columns = declared.columns
+    label = None if declared.label is None else search.place(declared.label, "label")
+    if columns is None:
+        asked += [(place, Numeric(), False) for place in range(len(file.names)) if place != label]
+    elif isinstance(columns, Mapping):
+        for name, spec in columns.items():
+            place = search.place(name, f"columns.{name}")
+            if place != label:
+                asked.append((place, spec, False))
+    else:
+        asked += [(search.place(one, f"columns.{number}"), Numeric(), False) for number, one in enumerate(columns)]
+    if label is not None:
+        own = columns.get(str(declared.label)) if isinstance(columns, Mapping) else None
+        if own is None and declared.classes is not None:
+            own = Categorical(vocabulary=list(declared.classes))
+        asked.append((label, own, True))
+    if search.problems:
+        raise InputError(search.problems)
+    fields: dict[str, list[Column]] = {}
+    for place, said, is_label in asked:
+        setting = declared.setting(file, place, is_label=is_label)
+        column = PlainLabelColumn(setting) if said is None else said.reader(setting)
+        column.place = place
+        field = LABEL if said is None else said.field_of(setting.name, is_label=is_label)
+        fields.setdefault(field, []).append(column)
+    return fields
+
+
+@dataclass
+class _Search:
+    """Finds columns in a table; what is not there is noted."""
+
+    file: TableFile
+    problems: list[Problem]
+
+    def place(self, column: int | str, path: str) -> int:
+        """The place of a column, from 0: by name, or by number from 1. 0 for one that is not there."""
+        names = self.file.names
+        if isinstance(column, str) and column in names:
+            return names.index(column)
+        if isinstance(column, int) or column.isdecimal():
+            if 0 < int(column) <= len(names):
+                return int(column) - 1
+            problem = Problem(f"{self.file.path} has no column {column}", expected=f"a number from 1 to {len(names)}")
+        elif not self.file.named:
+            problem = Problem(
+                f"column {column!r} is named, but the table has no header",
+                expected=f"a number from 1 to {len(names)}",
+                hint="if the first line does hold names, set `header: true`; else `header: [...]` can say them",
+            )
+        else:
+            single = self.file.other_delimiter(names[0]) if len(names) == 1 else None
+            problem = Problem(
+                f"{self.file.path} has no column {column!r}",
+                expected=f"one of {listing(names)}",
+                hint=did_you_mean(column, names) or single,
+            )
+        self.problems.append(replace(problem, path=path))
+        return 0
+
+
+def _refuse_twins(file: TableFile, declared: Declaration) -> None:
+    """Raise InputError where two columns have one name; blank ones, as of a table's index, are no names.
+
+    If the spec says by number which columns it means, their names make no difference.
+    """
+    asked = [*(declared.columns or ["all"]), *([] if declared.label is None else [declared.label])]
+    if not file.named or all(isinstance(column, int) for column in asked):
+        return
+    twins = [name for name, number in Counter(file.names).items() if number > 1 and name]
+    problems = []
+    for name in twins:
+        last = len(file.names) - 1 - list(file.names)[::-1].index(name)
+        problems.append(
+            Problem(
+                f"two columns are called {name!r}",
+                file.heading(last),
+                expected="a name of its own for each column",
+                hint="with `columns` and `label` by number their names make no difference",
+            )
+        )
+    if problems:
+        raise InputError(problems)

@@ -1,0 +1,384 @@
+"""Declared columns: what each type makes of its cells, what it learns, and what is told of cells that do not fit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.data.base import Dataset, FieldType
+from netspec.data.loader import open_loader
+from netspec.data.readers.tables.dataset import PagedDataset
+from netspec.errors import InputError
+from tests.data.conftest import problems_of, split_of
+
+PEOPLE = """\
+age,town,born,pay,rich
+30,Bern,1990-02-28,100.5,no
+,Genf,1985-12-31,?,yes
+50,Bern,2000-01-01T12:30:00+01:00,99.5,no
+40,Chur,1969-07-20,300,yes
+"""
+
+
+def table(folder: Path, columns: Any, text: str = PEOPLE, *, learned: Any = None, **fields: Any) -> Dataset:
+    (folder / "people.csv").write_text(text)
+    given = {"header": True, "columns": columns, **fields}
+    return split_of(str(folder / "train.yaml"), source="csv", path="people.csv", **given).open(learned=learned)
+
+
+def everything(data: Dataset) -> dict[str, Any]:
+    return {name: np.asarray(values).tolist() for name, values in data.read(np.arange(len(data))).items()}
+
+
+def test_columns_lie_side_by_side_in_features_or_in_fields_of_their_own(tmp_path):
+    columns = {
+        "pay": {"type": "numeric", "missing": 0},
+        "town": "categorical",
+        "age": {"type": "numeric", "missing": "mean", "field": "years"},
+        "born": {"type": "date", "parts": ["year"], "field": "born"},
+        "rich": {"type": "categorical", "vocabulary": ["yes", "no"]},
+    }
+    data = table(tmp_path, columns, label="rich")
+    assert data.fields == {
+        "features": FieldType((4,), "float32"),
+        "years": FieldType((), "float32"),
+        "born": FieldType((1,), "float32"),
+        "label": FieldType((), "int32"),
+    }
+    assert everything(data) == {
+        "features": [[100.5, 1, 0, 0], [0, 0, 0, 1], [99.5, 1, 0, 0], [300, 0, 1, 0]],
+        "years": [30, 40, 50, 40],
+        "born": [[1990], [1985], [2000], [1969]],
+        "label": [1, 0, 1, 0],
+    }
+    assert data.classes == {"label": ("yes", "no")}
+    assert data.learned == {"town": {"vocabulary": ["Bern", "Chur", "Genf"]}, "age": {"fill": 40.0}}
+    assert json.loads(json.dumps(data.learned)) == data.learned
+
+
+@pytest.mark.parametrize(
+    ("column", "expected", "learned"),
+    [
+        ({"missing": "median"}, [[30], [40], [50], [40]], {"fill": 40.0}),
+        ({"missing": "drop"}, [[30], [50], [40]], {}),
+        ({"missing": -1, "missing_indicator": True}, [[30, 0], [-1, 1], [50, 0], [40, 0]], {}),
+        (
+            {"missing": "mean", "normalization": "min_max"},
+            [[0], [0.5], [1], [0.5]],
+            {"fill": 40, "offset": [30], "scale": [20]},
+        ),
+    ],
+)
+def test_numbers(tmp_path, column, expected, learned):
+    data = table(tmp_path, {"age": {"type": "numeric", **column}})
+    assert everything(data)["features"] == expected
+    assert data.learned.get("age", {}) == learned
+
+
+def test_standard_normalization_is_that_of_the_values_that_are_known(tmp_path):
+    data = table(tmp_path, {"age": {"type": "numeric", "missing": "mean", "normalization": "standard"}})
+    found = np.asarray(data.read(np.arange(4))["features"])
+    known = np.array([30, 50, 40.0])
+    expected = (np.array([30, 40, 50, 40.0]) - known.mean()) / known.std()
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6)  # float32 rounds what float64 computed
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ({"output_mode": "int"}, [0, 2, 0, 1]),
+        ({"output_mode": "int", "unknown": "index"}, [1, 3, 1, 2]),
+        ({"output_mode": "int", "unknown": "index", "min_count": 2}, [1, 0, 1, 0]),
+        ({"output_mode": "int", "unknown": "index", "max_tokens": 3}, [1, 0, 1, 2]),
+        ({"output_mode": "int", "vocabulary": ["Genf", "Chur", "Bern"]}, [2, 0, 2, 1]),
+        ({"output_mode": "int", "replace": {"Genf": "Chur"}}, [0, 1, 0, 1]),
+    ],
+)
+def test_categories_as_whole_numbers(tmp_path, column, expected):
+    data = table(tmp_path, {"town": {"type": "categorical", **column}})
+    assert data.fields == {"town": FieldType((), "int32")}
+    assert everything(data) == {"town": expected}
+
+
+def test_missing_and_unknown_categories(tmp_path):
+    text = "town\nBern\n?\nBern\nChur\n"
+    for missing, expected in (("unknown", [1, 0, 1, 2]), ("most_frequent", [1, 1, 1, 2]), ("drop", [1, 1, 2])):
+        column = {"type": "categorical", "output_mode": "int", "unknown": "index", "missing": missing}
+        assert everything(table(tmp_path, {"town": column}, text)) == {"town": expected}
+    column = {"type": "categorical", "unknown": "index"}
+    data = table(tmp_path, {"town": column}, "town\nBasel\nBern\n", learned={"town": {"vocabulary": ["Bern", "Chur"]}})
+    assert everything(data) == {"features": [[1, 0, 0], [0, 1, 0]]}
+
+
+def test_dates(tmp_path):
+    parts = ["year", "month", "day", "weekday", "day_of_year", "hour", "minute", "second", "timestamp"]
+    data = table(tmp_path, {"born": {"type": "date", "parts": parts}})
+    assert everything(data)["features"] == [
+        [1990, 2, 28, 2, 59, 0, 0, 0, np.float32(636163200)],
+        [1985, 12, 31, 1, 365, 0, 0, 0, np.float32(504835200)],
+        [2000, 1, 1, 5, 1, 11, 30, 0, np.float32(946726200)],  # taken to UTC
+        [1969, 7, 20, 6, 201, 0, 0, 0, np.float32(-14256000)],
+    ]
+    written = {"type": "date", "format": "%d.%m.%y", "parts": ["day", "year"], "normalization": "min_max"}
+    data = table(tmp_path, {"born": written}, "born\n01.02.99\n03.02.03\n")
+    assert everything(data)["features"] == [[0, 0], [1, 1]]
+
+
+def test_another_split_is_read_with_what_the_training_split_learned(tmp_path):
+    columns = {
+        "age": {"type": "numeric", "missing": "median", "normalization": "standard"},
+        "town": "categorical",
+        "born": {"type": "date", "normalization": "standard"},
+    }
+    train = table(tmp_path, columns)
+    again = table(tmp_path, columns, PEOPLE.replace("50,Bern", "90,Bern"), learned=train.learned)
+    assert again.learned == train.learned
+    np.testing.assert_array_equal(
+        again.read(np.array([0, 1, 3]))["features"], train.read(np.array([0, 1, 3]))["features"]
+    )
+    with pytest.raises(InputError, match="'Basel' is not a category of the training split"):
+        table(tmp_path, columns, PEOPLE.replace("Chur", "Basel"), learned=train.learned)
+    with pytest.raises(InputError, match="has not learned what column `town` needs"):
+        table(tmp_path, columns, learned={})
+
+
+@pytest.mark.parametrize(
+    ("header", "fields"),
+    [
+        (["a", "b"], {}),
+        (False, {"columns": {"1": "numeric", "2": "categorical"}}),
+    ],
+)
+def test_files_without_a_header(tmp_path, header, fields):
+    given = {"columns": {"a": "numeric", "b": "categorical"}, **fields}
+    text = "|a title\n1,x\n|a remark\n2,y\n"
+    assert everything(table(tmp_path, text=text, header=header, comment="|", **given))["features"] == [
+        [1, 1, 0],
+        [2, 0, 1],
+    ]
+    if header:
+        assert len(table(tmp_path, text="a,b\n1,x\n", header=header, **given)) == 1
+
+
+def test_lines_to_skip_quotes_and_other_letters(tmp_path):
+    (tmp_path / "people.csv").write_bytes(
+        'a table\nfrom "here\na;b\n1;"Zürich; See"\n2;"two\nlines"\n'.encode("latin-1")
+    )
+    fields = {"header": True, "delimiter": ";", "skip_lines": 2, "encoding": "latin-1", "label": "b"}
+    data = split_of(str(tmp_path / "train.yaml"), source="csv", path="people.csv", **fields).open()
+    assert data.classes == {"label": ("Zürich; See", "two\nlines")}
+    assert [data.describe(index) for index in (0, 1)] == ["people.csv, line 4", "people.csv, line 5"]
+    text = 'a\tb\n1\tsay "x\n'
+    assert table(tmp_path, ["a"], text, delimiter="\t", quotes=False, label="b").classes == {"label": ('say "x',)}
+
+
+BAD = """\
+age,town,born
+30,Bern,1990-02-30
+4x,Thun,
+,?,1990-01-01
+1e99,Bern,1990-01-01
+inf,Chur
+nan,Bern,1990-01-01,7
+"""
+BAD_COLUMNS = {"age": "numeric", "town": {"type": "categorical", "vocabulary": ["Bern", "Chur"]}, "born": "date"}
+
+
+def test_all_that_is_wrong_is_told_with_its_place(tmp_path):
+    with pytest.raises(InputError) as error:
+        table(tmp_path, BAD_COLUMNS, BAD)
+    assert problems_of(error, tmp_path) == BAD_TOLD
+
+
+def test_bad_rows_are_left_out_and_counted(tmp_path):
+    text = BAD + "40,Chur,1991-01-01\n" + "1_0,Chur,1991-01-01\n" + "50,Bern,1992-01-01\n"
+    data = table(tmp_path, BAD_COLUMNS, text, on_error="skip")
+    assert (len(data), data.skipped) == (2, 7)
+    assert everything(data)["features"] == [[40, 0, 1, 1991, 1, 1, 1], [50, 1, 0, 1992, 1, 1, 2]]
+    assert [data.describe(index) for index in (0, 1)] == ["people.csv, line 8", "people.csv, line 10"]
+    with pytest.raises(InputError, match=r"all 6 rows of .* are left out"):
+        table(tmp_path, BAD_COLUMNS, BAD, on_error="skip")
+
+
+def many(rows: int) -> str:
+    """A table with blank lines, line ends in cells, and rows that are left out."""
+    lines = ["x,note,kind"]
+    for row in range(rows):
+        note = f'"two\nlines {row}"' if row % 7 == 0 else f"note {row}"
+        lines += [""] * (row % 50 == 3) + [f"{row if row % 11 else ''},{note},{'abc'[row % 3]}"]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_table_larger_than_the_cache_is_the_same_table(tmp_path, shuffle):
+    columns = {
+        "x": {"type": "numeric", "missing": "drop", "normalization": "standard"},
+        "kind": {"type": "categorical", "output_mode": "int"},
+    }
+    whole = table(tmp_path, columns, many(5000))
+    paged = table(tmp_path, columns, many(5000), cache=0, shuffle=shuffle)
+    assert isinstance(paged, PagedDataset)
+    assert not isinstance(whole, PagedDataset)
+    assert (len(paged), paged.digest, paged.learned) == (len(whole), whole.digest, whole.learned)
+    assert len(whole) == 4545
+    order = np.random.default_rng(1).permutation(len(whole))
+    for indices in (np.arange(len(whole)), order[:300], order[:1]):
+        expected = whole.read(indices)
+        for name, values in paged.read(indices).items():
+            np.testing.assert_array_equal(values, expected[name])
+    for index in order[:50].tolist():
+        assert paged.describe(index) == whole.describe(index)
+
+
+def test_a_limit_is_one_of_rows_that_are_used_and_of_what_is_learned(tmp_path):
+    column = {"type": "numeric", "missing": "drop", "normalization": "min_max"}
+    data = table(tmp_path, {"x": column}, many(100), limit=3)
+    assert data.learned == {"x": {"offset": [1.0], "scale": [2.0]}}
+    assert everything(data)["features"] == [[0], [0.5], [1]]
+    assert data.digest == table(tmp_path, {"x": column}, many(100)).digest
+
+
+def test_a_table_that_changes_while_it_is_read(tmp_path):
+    paged = table(tmp_path, {"x": {"type": "numeric", "missing": 0}}, many(3000), cache=0)
+    paged.read(np.array([0]))
+    with (tmp_path / "people.csv").open("a") as file:
+        file.write("1,2,3\n")
+    with pytest.raises(InputError, match="changed while it is read"):
+        paged.read(np.array([2500]))
+    (tmp_path / "people.csv").unlink()
+    with pytest.raises(InputError, match="is gone while it is read"):
+        paged.read(np.array([2500]))
+
+
+def test_files_that_cannot_be_read(tmp_path, monkeypatch):
+    (tmp_path / "people.csv").mkdir()
+    split = split_of(str(tmp_path / "train.yaml"), source="csv", path="people.csv", header=True)
+    with pytest.raises(InputError, match="is not a file"):
+        split.open()
+    (tmp_path / "people.csv").rmdir()
+    (tmp_path / "people.csv").write_text("a\n1\n")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(InputError, match="cannot read") as error:
+        split.open()
+    assert error.value.problems[0].got == "Permission denied"
+
+
+DATASETS = os.environ.get("NETSPEC_DATASETS")
+ADULT_NUMBERS = ["age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"]
+ADULT_NAMES = [
+    "workclass",
+    "education",
+    "marital-status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "native-country",
+]
+
+
+def adult(file: str, **fields: Any) -> Any:
+    columns: dict[str, Any] = dict.fromkeys(ADULT_NUMBERS, "numeric")
+    columns |= {name: {"type": "categorical", "unknown": "index", "missing": "unknown"} for name in ADULT_NAMES}
+    columns["Y"] = {"type": "categorical", "replace": {"<=50K.": "<=50K", ">50K.": ">50K"}}
+    given = {"path": f"{DATASETS}/adult/{file}", "header": True, "columns": columns, "label": "Y", **fields}
+    return split_of(source="csv", **given)
+
+
+@pytest.mark.skipif(DATASETS is None, reason="NETSPEC_DATASETS does not name a folder with adult/adult.data")
+def test_adult_has_exactly_its_rows():
+    train = adult("adult.data").open()
+    test = adult("adult.test").open(learned=train.learned)
+    assert (len(train), len(test)) == (32561, 16281)
+    fields = train.read(np.arange(len(train)))
+    assert fields["features"].shape == (32561, 113)
+    assert int(fields["label"].sum()) == 7841
+    assert int(test.read(np.arange(len(test)))["label"].sum()) == 3846
+    assert train.classes == {"label": ("<=50K", ">50K")}
+    first = fields["features"][0]
+    assert first[:6].tolist() == [39, 77516, 13, 2174, 0, 40]
+    assert np.flatnonzero(first[6:]).size == 8  # one of each category
+    assert digest_of(fields) == "7f612bc1872f1003"
+    with open_loader(adult("adult.data", shuffle=True, batch_size=500), seed=7) as loader:
+        batches = iter(loader)
+        drawn = np.concatenate([next(batches).indices for _ in range(66)])
+        assert sorted(drawn.tolist()) == list(range(32561))
+        assert hashlib.sha256(drawn.astype("<i8").tobytes()).hexdigest()[:16] == "2b312cd9fc5f9344"
+    paged = adult("adult.data", cache=0).open()
+    np.testing.assert_array_equal(paged.read(np.arange(32561))["features"], fields["features"])
+
+
+def digest_of(fields: Any) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(fields):
+        digest.update(np.ascontiguousarray(fields[name]).tobytes())
+    return digest.hexdigest()[:16]
+
+
+BAD_TOLD = """\
+./people.csv:2:9: error: column `born` has no date here that can be read
+  2 | 30,Bern,1990-02-30
+    |         ^
+  expected: ISO 8601, such as 2026-11-20
+  got: '1990-02-30'
+  hint: `format` says how dates are written: `%d.%m.%Y`, `%m/%d/%y %H:%M`
+  asked for at ./train.yaml:3:7
+./people.csv:3:1: error: column `age` has text here
+  3 | 4x,Thun,
+    | ^
+  expected: a number
+  got: '4x'
+  asked for at ./train.yaml:3:7
+./people.csv:3:4: error: 'Thun' is not a declared category
+  3 | 4x,Thun,
+    |    ^
+  expected: one of Bern, Chur
+  hint: `unknown: index` gives unknown categories a place of their own
+  asked for at ./train.yaml:3:7
+./people.csv:3:9: error: column `born` has no value here
+  3 | 4x,Thun,
+    |         ^
+  expected: a date
+  got: an empty cell
+  hint: `missing: drop` leaves such rows out
+  asked for at ./train.yaml:3:7
+./people.csv:4:1: error: column `age` has no value here
+  4 | ,?,1990-01-01
+    | ^
+  expected: a number
+  got: an empty cell
+  hint: `missing: 0` puts 0, or any number you choose, in place of missing values; `median` that of the column
+  asked for at ./train.yaml:3:7
+./people.csv:4:2: error: column `town` has no value here
+  4 | ,?,1990-01-01
+    |  ^
+  expected: a category
+  got: '?'
+  hint: `missing` says what becomes of the row: `unknown`, `most_frequent`, `drop`
+  asked for at ./train.yaml:3:7
+./people.csv:5:1: error: column `age` has a number that float32 cannot hold
+  5 | 1e99,Bern,1990-01-01
+    | ^
+  got: 1e99
+  asked for at ./train.yaml:3:7
+./people.csv:6:1: error: this row has 2 cells
+  6 | inf,Chur
+    | ^
+  expected: 3, as in the header
+  asked for at ./train.yaml:3:7
+./people.csv:7:1: error: this row has 4 cells
+  7 | nan,Bern,1990-01-01,7
+    | ^
+  expected: 3, as in the header
+  asked for at ./train.yaml:3:7
+9 errors"""
