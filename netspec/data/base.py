@@ -157,9 +157,19 @@ class Transform(Spec):
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Fields as they may be written, for the reference and its tests."""
 
+    shown_in: ClassVar[dict[str, Any] | None] = None
+    """Fields of the split that the reference shows it in; default: one of images."""
+
     apply_to: str | None = None
     """the field of the source to change; default: the first one that is not a single number and holds uint8 or
     floating values, which is `image` or `features`"""
+
+    changes: ClassVar[str] = "a field of uint8 or floating values that is not a single number"
+    """What `takes` looks for, in words."""
+
+    def takes(self, field: FieldType) -> bool:
+        """Whether a field of the source is one to change where `apply_to` names none: the first such field is."""
+        return bool(field.shape) and (field.dtype == "uint8" or field.dtype.startswith("float"))
 
     @property
     def needs_data(self) -> bool:

@@ -8,7 +8,8 @@ not for `permutation` (NEP 19).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -108,6 +109,17 @@ _PIECE = 2**20
 def sample_generator(seed: int, epoch: int, index: int, stage: int) -> np.random.Generator:
     """The random numbers for one sample in one epoch at one stage of its preparation."""
     return np.random.Generator(_philox([seed, _SAMPLE], [0, epoch, index, stage]))
+
+
+def sample_generators(seed: int, epoch: int, indices: Array, stage: int) -> Iterator[np.random.Generator]:
+    """`sample_generator` of each of the samples, one after another: quicker, since it is one object set anew."""
+    source = _philox([seed, _SAMPLE], [0, epoch, 0, stage])
+    state: Any = source.state
+    generator = np.random.Generator(source)
+    for index in indices.tolist():
+        state["state"]["counter"][2] = index % _WORD
+        source.state = state
+        yield generator
 
 
 def sample_uniform(seed: int, epoch: int, indices: Array, stage: int, count: int) -> Array:

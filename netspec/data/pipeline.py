@@ -110,11 +110,11 @@ class Pipeline:
         name = transform.apply_to
         if name is None:
             for name, kind in self._raw.items():
-                if kind.shape and (kind.dtype == "uint8" or kind.dtype.startswith("float")):
+                if transform.takes(kind):
                     return name
             raise InputError(
                 "the source has no field to change",
-                expected="a field of uint8 or floating values that is not a single number, or `apply_to`",
+                expected=f"{transform.changes}, or `apply_to`",
                 got=", ".join(f"`{name}`: {kind}" for name, kind in self._raw.items()),
             )
         if name not in self.fields:

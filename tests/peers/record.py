@@ -24,6 +24,7 @@ import numpy as np
 
 from tests.peers.fitting import fitted
 from tests.peers.scheduling import scheduled
+from tests.peers.spectra import spectra
 from tests.registry.cases import WEIGHT, Case, built, cases
 
 ANSWERS = Path(__file__).parent / "answers"
@@ -332,7 +333,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=ANSWERS)
     parser.add_argument(
-        "classes", nargs="*", help="names of layers, losses and metrics, `fitting`, `scheduling`; default: all"
+        "classes",
+        nargs="*",
+        help="names of layers, losses and metrics, `fitting`, `scheduling`, `spectra`; default: all",
     )
     arguments = parser.parse_args()
     output: Path = arguments.output
@@ -341,6 +344,8 @@ def main() -> None:
         np.savez_compressed(output / "fitting.npz", **fitted(keras()))  # type: ignore[arg-type]  # names are no parameters of it
     if not arguments.classes or "scheduling" in arguments.classes:
         np.savez_compressed(output / "scheduling.npz", **scheduled(keras(), import_module("torch")))  # type: ignore[arg-type]  # names are no parameters of it
+    if not arguments.classes or "spectra" in arguments.classes:
+        np.savez_compressed(output / "spectra.npz", **spectra(keras()))  # type: ignore[arg-type]  # names are no parameters of it
     for name, content in answers(*arguments.classes):
         np.savez_compressed(output / f"{name}.npz", **content)  # type: ignore[arg-type]  # names are no parameters of it
 

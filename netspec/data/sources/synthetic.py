@@ -1,0 +1,144 @@
+"""`{source: synthetic}`: samples made up on the spot, to try and time a spec without data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from netspec.data.base import Dataset, FieldType, Source
+from netspec.schema.data import SOURCES
+from netspec.schema.shape import Shape
+from netspec.schema.spec import Spec, problem
+
+
+class MadeField(Spec):
+    """What a field of made-up samples holds.
+
+    `{classes: 10}`: labels 0 to 9; `low` and `high`: numbers spread evenly from low to below high; `mean` and `stddev`:
+    those of a normal distribution. Without any of these: 0 to 255 for uint8, the standard normal distribution for
+    floats.
+    """
+
+    shape: Shape = ()
+    """shape of the field in a sample; `[]` is a single number"""
+    dtype: Literal["float32", "float64", "uint8", "int32", "int64"] | None = None
+    """type of its numbers; default: int32 with `classes`, else float32"""
+    classes: PositiveInt | None = None
+    """so many classes: whole numbers from 0"""
+    low: float | None = None
+    """the least number"""
+    high: float | None = None
+    """numbers are below it"""
+    mean: float | None = None
+    """the mean; default: 0"""
+    stddev: Annotated[float, Field(ge=0)] | None = None
+    """the standard deviation; default: 1"""
+
+    @model_validator(mode="after")
+    def _one_distribution(self) -> Self:
+        kinds = {"classes": ("classes",), "low and high": ("low", "high"), "mean and stddev": ("mean", "stddev")}
+        given = [kind for kind, names in kinds.items() if any(getattr(self, name) is not None for name in names)]
+        if len(given) > 1:
+            raise problem("the numbers are said twice", expected=f"one of {', '.join(kinds)}", got=" and ".join(given))
+        if (self.low is None) != (self.high is None) or (self.high is not None and self.low >= self.high):  # type: ignore[operator]  # both are there
+            raise problem(
+                "these are no bounds",
+                field="low" if self.high is None else "high",
+                expected="`low` and a larger `high`",
+                got=f"{self.low} to {self.high}",
+            )
+        if self.classes is not None and self.type_name.startswith("float"):
+            raise problem("classes are whole numbers", field="dtype", expected="int32", got=self.type_name)
+        if self.type_name in {"int32", "int64"} and not given:
+            raise problem("what numbers these are is not said", expected="`classes`, or `low` and `high`")
+        return self
+
+    @property
+    def type_name(self) -> str:
+        """The element type, the default one included."""
+        return self.dtype or ("float32" if self.classes is None else "int32")
+
+    @property
+    def is_label(self) -> bool:
+        """Whether this is one class for each sample."""
+        return self.classes is not None and not self.shape
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Least number, and what all are below; None for a normal distribution."""
+        if self.classes is not None:
+            return 0.0, float(self.classes)
+        if self.low is not None and self.high is not None:
+            return self.low, self.high
+        return (0.0, 256.0) if self.type_name == "uint8" and self.mean is None and self.stddev is None else None
+
+
+@SOURCES.register
+class Synthetic(Source):
+    """Made-up samples of any fields, to try a spec, to time it, or to see whether a net learns at all.
+
+    Each sample follows from the seed of the training and its number alone. Without a `task` fields have nothing to do
+    with each other. `classification`: each class of the label (the field with `classes` and no `shape`) has a pattern
+    of its own for every other field, to which noise is added. `regression`: the last field is a linear map of all
+    others, the same for all samples, plus noise. `spirals`: a field of shape [2] and a label; each class is an arm of
+    a spiral.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "count": "here it is `samples`",
+        "size": "here it is `samples`",
+        "n_samples": "here it is `samples`",
+    }
+
+    source: Literal["synthetic"] = "synthetic"
+    number: PositiveInt = Field(alias="samples")
+    """how many samples there are"""
+    fields: Annotated[dict[str, MadeField], Field(min_length=1)]
+    """what each field of a sample holds"""
+    task: Literal["classification", "regression", "spirals"] | None = None
+    """what there is to learn; default: nothing"""
+    noise: Annotated[float, Field(ge=0)] = 0.5
+    """the standard deviation of what is added, where what there is to learn has one of 1 (`spirals`: a radius of 1)"""
+    first: Annotated[int, Field(ge=0)] = 0
+    """number of the first sample: with `samples: 1000` in the training split, `first: 1000` gives others of the same
+    task"""
+
+    samples: ClassVar = (
+        {"samples": 10000, "fields": {"image": {"shape": [1, 28, 28]}, "label": {"classes": 10}},
+         "task": "classification"},
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _fields_of_the_task(self) -> Self:
+        labels = [name for name, one in self.fields.items() if one.is_label]
+        others = [name for name in self.fields if name not in labels]
+        expected = None
+        if self.task == "classification" and (len(labels) != 1 or not others):
+            expected = "one field with `classes` and no `shape`, and others"
+        elif self.task == "spirals" and (
+            len(labels) != 1
+            or [self.fields[name].shape for name in others] != [(2,)]
+            or not self.fields[others[0]].type_name.startswith("float")
+        ):
+            expected = "a label with `classes`, and a field of floats of shape [2]"
+        elif self.task == "regression" and (
+            len(self.fields) < 2 or labels or not list(self.fields.values())[-1].type_name.startswith("float")
+        ):
+            expected = "two fields or more without `classes`, the last one of floats"
+        if expected is not None:
+            told = ((name, "a label" if one.is_label else list(one.shape)) for name, one in self.fields.items())
+            got = ", ".join(f"`{name}` {what}" for name, what in told)
+            raise problem(f"these are no fields for {self.task}", field="fields", expected=expected, got=got)
+        return self
+
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
+        """Nothing is made yet."""
+        from netspec.data.readers.made_up import MadeUp
+
+        return MadeUp(self, seed)
+
+    def known_fields(self) -> Mapping[str, FieldType]:
+        """All of them."""
+        return {name: FieldType(one.shape, one.type_name) for name, one in self.fields.items()}

@@ -1,0 +1,121 @@
+"""`{type: MelSpectrogram}`: the power of a sound over time and over the mel scale."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from netspec.data.base import DamagedSamples, FieldType, SampleKeys, Transform, one_by_one
+from netspec.errors import InputError, Problem
+from netspec.schema.data import TRANSFORMS
+from netspec.schema.spec import problem
+
+if TYPE_CHECKING:
+    from netspec.data.base import Samples
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+@TRANSFORMS.register
+class MelSpectrogram(Transform):
+    """The power of a sound in bands of the mel scale, in frames along the time: (…, samples) → (…, bins, frames).
+
+    As Keras's layer: frames of `sequence_length` samples around every `sequence_stride`-th one (the sound is mirrored
+    at its ends, so that there are 1 + samples // stride), each times a window of Hann or Hamming and filled up with
+    zeros to `fft_length`; |FFT| to the power `mag_exp`; triangles of height 1, evenly spaced on the mel scale of HTK,
+    mel = 2595 log10(1 + f / 700); then decibels, 10 log10(max(x, min_power) / ref_power), none more than `top_db` below
+    the loudest of the sample (Keras: of the batch). It gives float32.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "n_fft": "here it is `fft_length`",
+        "hop_length": "here it is `sequence_stride`",
+        "win_length": "here it is `sequence_length`",
+        "n_mels": "here it is `num_mel_bins`",
+        "sample_rate": "here it is `sampling_rate`",
+        "sr": "here it is `sampling_rate`",
+        "f_min": "here it is `min_freq`",
+        "f_max": "here it is `max_freq`",
+        "power": "here it is `mag_exp`",
+    }
+
+    type: Literal["MelSpectrogram"] = "MelSpectrogram"
+    fft_length: Annotated[int, Field(ge=2, le=2**20)] = 2048
+    """samples of the FFT"""
+    sequence_stride: PositiveInt = 512
+    """samples from frame to frame"""
+    sequence_length: PositiveInt | None = None
+    """samples under the window; default: `fft_length`"""
+    window: Literal["hann", "hamming"] | None = "hann"
+    """what each frame is multiplied with; null: nothing"""
+    sampling_rate: PositiveInt = 16000
+    """samples of the sound in a second"""
+    num_mel_bins: PositiveInt = 128
+    """bands"""
+    min_freq: Annotated[float, Field(ge=0)] = 20.0
+    """where the lowest band begins, in hertz"""
+    max_freq: Positive | None = None
+    """where the highest band ends, in hertz; default: half of `sampling_rate`"""
+    power_to_db: bool = True
+    """whether decibels are wanted"""
+    top_db: Positive = 80.0
+    """decibels are raised to so many below the loudest of the sample"""
+    mag_exp: Positive = 2.0
+    """1: magnitude, 2: power"""
+    min_power: Positive = 1e-10
+    """the least power that decibels are taken of"""
+    ref_power: Positive = 1.0
+    """the power of 0 decibels"""
+
+    samples: ClassVar = ({"num_mel_bins": 64, "sequence_stride": 256},)
+    shown_in: ClassVar = {
+        "source": "synthetic", "samples": 1000, "fields": {"audio": {"shape": [1, 16000]}}, "batch_size": 64,
+    }  # fmt: skip
+
+    @model_validator(mode="after")
+    def _sizes(self) -> Self:
+        if (self.sequence_length or 1) > self.fft_length:
+            raise problem(
+                "the window is longer than the FFT",
+                field="sequence_length",
+                expected=f"at most `fft_length`, {self.fft_length}",
+                got=str(self.sequence_length),
+            )
+        top = self.max_freq or self.sampling_rate / 2
+        if not self.min_freq < top <= self.sampling_rate / 2:
+            raise problem(
+                "there are no such frequencies",
+                field="max_freq" if self.max_freq else "min_freq",
+                expected="0 ≤ min_freq < max_freq ≤ half of `sampling_rate`",
+                got=f"{self.min_freq:g} to {top:g} Hz at a rate of {self.sampling_rate}",
+            )
+        return self
+
+    def infer(self, field: FieldType) -> FieldType:
+        """(…, samples) of any type → (…, bins, frames) of float32. Raises InputError for sounds too short to mirror."""
+        if not field.shape:
+            raise InputError("a single number is no sound", expected="samples [length] or [channels, length]")
+        size = field.shape[-1]
+        if size is not None and size <= self.fft_length // 2:
+            raise InputError(self._too_short(size))
+        frames = None if size is None else 1 + size // self.sequence_stride
+        return FieldType((*field.shape[:-1], self.num_mel_bins, frames), "float32")
+
+    def _too_short(self, size: int) -> Problem:
+        return Problem(
+            "a sound is too short to be mirrored at its ends",
+            expected=f"more than half of `fft_length` ({self.fft_length}) samples",
+            got=str(size),
+            hint="`{type: Padding, length: …}` before it fills sounds up, or take a smaller `fft_length`",
+        )
+
+    def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
+        """x: (N, …, samples) → (N, …, bins, frames) of float32."""
+        from netspec.data.transforms.spectra import mel_spectrogram
+
+        sizes = [sound.shape[-1] for sound in batch]
+        short = {row: [self._too_short(size)] for row, size in enumerate(sizes) if size <= self.fft_length // 2}
+        if short:
+            raise DamagedSamples(short)
+        return one_by_one(batch, lambda sounds: mel_spectrogram(self, sounds))

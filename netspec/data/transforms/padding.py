@@ -1,0 +1,94 @@
+"""`{type: Padding}`: sequences of one length."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import PositiveInt
+
+from netspec.data.base import FieldType, SampleKeys, Transform
+from netspec.errors import InputError
+from netspec.schema.data import TRANSFORMS
+
+if TYPE_CHECKING:
+    from netspec.data.base import Samples
+
+
+@TRANSFORMS.register
+class Padding(Transform):
+    """Sequences of one length, as Keras's `pad_sequences`: short ones are filled up, of long ones a part is taken.
+
+    Texts become `[length]`, sounds `[channels, length]`, spectrograms `[channels, bins, length]`. Embedding's
+    `mask_zero` knows the 0 that texts are filled up with where the tokenizer keeps it free (`padding: true`), and
+    Masking knows any `mask_value`.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "maxlen": "`maxlen` is Keras's name: here it is `length`",
+        "output_sequence_length": "`output_sequence_length` is Keras's name: here it is `length`",
+        "max_length": "here it is `length`",
+        "side": "here it is `padding`: `pre` or `post`",
+    }
+    changes: ClassVar[str] = "a field whose samples differ in size"
+
+    type: Literal["Padding"] = "Padding"
+    length: PositiveInt
+    """the size of the axis afterwards"""
+    value: float = 0.0
+    """what short sequences are filled up with"""
+    padding: Literal["pre", "post"] = "post"
+    """where they are filled up: before their first value or behind the last"""
+    truncating: Literal["pre", "post", "random"] = "post"
+    """what long sequences lose: their beginning (`pre`), their end (`post`), or both so that a part at a random place
+    is left, another one in every epoch (`random`)"""
+    axis: int = -1
+    """the axis of a sample, counted from 0; -1 is the last one"""
+
+    samples: ClassVar = (
+        {"length": 16000, "apply_to": "audio"},
+        {"length": 30, "padding": "pre", "truncating": "random", "apply_to": "audio"},
+    )
+    shown_in: ClassVar = {
+        "source": "synthetic", "samples": 1000, "fields": {"audio": {"shape": [1, 12000]}}, "batch_size": 64,
+    }  # fmt: skip
+
+    def takes(self, field: FieldType) -> bool:
+        """Samples that differ in size."""
+        return field.ragged
+
+    def infer(self, field: FieldType) -> FieldType:
+        """(…, L, …) → (…, length, …), where L may differ. Raises InputError where there is no such axis."""
+        if not -len(field.shape) <= self.axis < len(field.shape):
+            raise InputError(
+                f"`axis` {self.axis} is none of a sample's",
+                location=self.where("axis"),
+                path="axis",
+                expected="samples that are no single numbers" if not field.shape else f"0 to {len(field.shape) - 1}",
+                got=f"samples of {field}",
+            )
+        if not field.dtype.startswith("float") and not self.value.is_integer():
+            raise InputError(
+                f"samples of {field.dtype} cannot be filled up with {self.value}",
+                location=self.where("value"),
+                path="value",
+                expected="a whole number",
+            )
+        axis = self.axis % len(field.shape)
+        return FieldType((*field.shape[:axis], self.length, *field.shape[axis + 1 :]), field.dtype)
+
+    def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
+        """N sequences → (N, …, length, …); a list where they still differ in another axis."""
+        import numpy as np
+
+        places = keys.uniform(1)[:, 0] if self.truncating == "random" else np.full(len(batch), self.truncating == "pre")
+        found = []
+        for sample, place in zip(batch, places, strict=True):
+            axis = self.axis % sample.ndim
+            size = sample.shape[axis]
+            first = int(place * (size - self.length + (self.truncating == "random"))) if size > self.length else 0
+            kept = sample[(slice(None),) * axis + (slice(first, first + self.length),)]
+            free = self.length - kept.shape[axis]
+            around = [(0, 0)] * sample.ndim
+            around[axis] = (free, 0) if self.padding == "pre" else (0, free)
+            found.append(np.pad(kept, around, constant_values=self.value) if free else kept)
+        return np.stack(found) if len({one.shape for one in found}) == 1 else found

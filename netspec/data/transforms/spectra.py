@@ -1,0 +1,81 @@
+"""Spectra of sounds by NumPy's FFT: frames, windows, and the mel scale."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+    from netspec.data.transforms.mel_spectrogram import MelSpectrogram
+
+AT_A_TIME = 2**22
+"""Numbers of frames in memory at a time: a batch of them would be many times as large as its sounds."""
+_WEIGHTS = {"hann": 0.5, "hamming": 0.54}
+
+
+def mel_spectrogram(spec: MelSpectrogram, sounds: Array) -> Array:
+    """sounds: (N, …, samples) → (N, …, bins, frames) of float32, whatever is in the batch beside a sample."""
+    rows = sounds.reshape(-1, sounds.shape[-1])
+    window, bands = _window(spec), _bands(spec)
+    frames = 1 + rows.shape[-1] // spec.sequence_stride
+    found = np.empty((len(rows), spec.num_mel_bins, frames), np.float32)
+    step = max(1, AT_A_TIME // spec.fft_length)
+    for row, sound in zip(found, rows, strict=True):
+        mirrored = np.pad(sound.astype(np.float32), spec.fft_length // 2, mode="reflect")
+        cut = np.lib.stride_tricks.sliding_window_view(mirrored, spec.fft_length)[:: spec.sequence_stride]
+        for first in range(0, frames, step):
+            spectrum = np.fft.rfft(cut[first : min(first + step, frames)] * window)
+            power = spectrum.real**2 + spectrum.imag**2
+            if spec.mag_exp != 2:
+                power **= spec.mag_exp / 2
+            row[:, first : first + step] = (power @ bands).T
+    whole = found.reshape(*sounds.shape[:-1], spec.num_mel_bins, frames)
+    return decibels(spec, whole) if spec.power_to_db else whole
+
+
+def decibels(spec: MelSpectrogram, power: Array) -> Array:
+    """10 log10(max(power, least) / reference), raised to `top_db` below the loudest of each sample (N, …)."""
+    loud: Array = np.log10(np.maximum(power, np.float32(spec.min_power)))
+    loud -= np.float32(np.log10(max(spec.ref_power, spec.min_power)))
+    loud *= 10
+    loudest = loud.max(axis=tuple(range(1, loud.ndim)), keepdims=True)
+    np.maximum(loud, loudest - np.float32(spec.top_db), out=loud)
+    return loud
+
+
+def _window(spec: MelSpectrogram) -> Array:
+    """The window, with zeros at both sides to the length of the FFT; periodic, as for spectra it should be."""
+    length = spec.sequence_length or spec.fft_length
+    weight = _WEIGHTS[spec.window] if spec.window else 1.0
+    window = weight - (1 - weight) * np.cos(2 * np.pi * np.arange(length) / length)
+    before = (spec.fft_length - length) // 2
+    return np.pad(window, (before, spec.fft_length - length - before)).astype(np.float32)
+
+
+def _bands(spec: MelSpectrogram) -> Array:
+    top = spec.max_freq or spec.sampling_rate / 2
+    return mel_bands(spec.fft_length, spec.sampling_rate, spec.num_mel_bins, spec.min_freq, top)
+
+
+@lru_cache(maxsize=8)
+def mel_bands(fft_length: int, sampling_rate: int, bins: int, low: float, high: float) -> Array:
+    """How much of each frequency of the FFT is in each band, (fft_length // 2 + 1, bins) of float32.
+
+    Triangles of height 1, linear in mel, as HTK has them: each begins in the middle of the one before and ends in that
+    of the next. Frequency 0 is in none.
+    """
+    mels = _mel(np.linspace(0, sampling_rate / 2, fft_length // 2 + 1))[:, None]
+    edges = np.linspace(_mel(low), _mel(high), bins + 2)
+    rising = (mels - edges[:-2]) / (edges[1:-1] - edges[:-2])
+    falling = (edges[2:] - mels) / (edges[2:] - edges[1:-1])
+    bands = np.maximum(0, np.minimum(rising, falling)).astype(np.float32)
+    bands[0] = 0
+    bands.setflags(write=False)
+    return bands
+
+
+def _mel(hertz: Array | float) -> Array:
+    return np.asarray(2595 * np.log10(1 + np.asarray(hertz) / 700))

@@ -1,0 +1,129 @@
+"""Made-up samples: the same in any order, of the types and values asked for, and with something to learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+import netspec.data  # noqa: F401  # the sources are found through it
+from netspec.data.base import Dataset, FieldType
+from netspec.errors import InputError
+from netspec.schema.data import SOURCES
+from tests.data.conftest import split_of
+
+IMAGE = {"image": {"shape": [1, 12, 12]}, "label": {"classes": 3}}
+
+
+def made(seed: int = 1, **fields: Any) -> Dataset:
+    return split_of(source="synthetic", **{"samples": 300, **fields}).open(seed=seed)
+
+
+def everything(data: Dataset) -> dict[str, Any]:
+    return dict(data.read(np.arange(len(data))))
+
+
+@given(order=st.permutations(range(8)), task=st.sampled_from([None, "classification"]))
+def test_a_sample_is_the_same_in_any_order(order, task):
+    data = made(fields=IMAGE, task=task)
+    straight = data.read(np.arange(8))
+    for name, values in data.read(np.array(order)).items():
+        assert np.array_equal(values, np.asarray(straight[name])[order])
+
+
+def test_samples_follow_from_the_seed_and_the_number():
+    data, later = made(fields=IMAGE, task="classification"), made(fields=IMAGE, task="classification", first=5)
+    image = np.asarray(everything(data)["image"])
+    assert np.array_equal(image, everything(made(fields=IMAGE, task="classification"))["image"])
+    assert np.array_equal(image[5:], np.asarray(everything(later)["image"])[:-5])
+    other = made(seed=2, fields=IMAGE, task="classification")
+    assert not np.array_equal(image, everything(other)["image"])
+    assert len({data.digest, later.digest, other.digest}) == 3
+    assert later.describe(0) == "made-up sample 5"
+
+
+def test_types_and_values_are_those_asked_for():
+    data = made(
+        samples=4000,
+        fields={
+            "byte": {"shape": [3], "dtype": "uint8"},
+            "token": {"shape": [4], "dtype": "int64", "low": -2, "high": 3},
+            "even": {"shape": [2], "low": -1, "high": 2},
+            "normal": {"shape": [5], "mean": 7, "stddev": 0.25, "dtype": "float64"},
+            "label": {"classes": 5},
+            "one": {},
+        },
+    )
+    found = {name: np.asarray(values) for name, values in everything(data).items()}
+    assert {name: FieldType(one.shape[1:], one.dtype.name) for name, one in found.items()} == data.fields
+    assert (found["byte"].min(), found["byte"].max()) == (0, 255)
+    assert set(np.unique(found["token"])) == {-2, -1, 0, 1, 2}
+    assert set(np.unique(found["label"])) == set(range(5))
+    assert -1 <= found["even"].min() < -0.95 < 1.95 < found["even"].max() < 2
+    # 4000 samples: a mean is off by 1.6 % of the standard deviation, one of five by as much; four times that is safe.
+    assert abs(found["normal"].mean() - 7) < 0.02
+    assert abs(found["normal"].std() - 0.25) < 0.02
+    assert abs(found["even"].mean() - 0.5) < 0.05
+    assert abs(found["one"].std() - 1) < 0.07
+    assert np.abs(np.bincount(found["label"]) - 800).max() < 120
+    assert np.abs(np.bincount(found["byte"].ravel() // 64) - 3000).max() < 300
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_classes_can_be_told_apart_by_their_patterns(dtype):
+    fields = {**IMAGE, "image": {"shape": [1, 12, 12], "dtype": dtype}}
+    train, test = made(fields=fields, task="classification"), made(fields=fields, task="classification", first=300)
+    data, new = everything(train), everything(test)
+    image, label = np.asarray(data["image"], float), np.asarray(data["label"])
+    means = np.stack([image[label == one].mean(axis=0) for one in range(3)])
+    distances = ((np.asarray(new["image"], float)[:, None] - means) ** 2).sum(axis=(2, 3, 4))
+    assert (distances.argmin(axis=1) == new["label"]).mean() > 0.98
+
+
+def test_a_linear_map_is_found_by_least_squares():
+    data = everything(
+        made(fields={"x": {"shape": [4, 2]}, "y": {"shape": [2], "mean": 3}}, task="regression", noise=0.1)
+    )
+    x = np.asarray(data["x"]).reshape(300, 8)
+    y = np.asarray(data["y"])
+    solution, *_ = np.linalg.lstsq(np.c_[x, np.ones(300)], y, rcond=None)
+    left = y - np.c_[x, np.ones(300)] @ solution
+    assert 0.08 < left.std() < 0.12
+    np.testing.assert_allclose(solution[-1], 3, atol=0.03)
+
+
+def test_spirals_turn():
+    data = everything(made(fields={"x": {"shape": [2]}, "label": {"classes": 2}}, task="spirals", noise=0.0))
+    x, label = np.asarray(data["x"]), np.asarray(data["label"])
+    radius = np.hypot(*x.T)
+    angle = np.arctan2(x[:, 1], x[:, 0]) / (2 * np.pi)
+    off = (angle - radius - label / 2 + 0.25) % 1
+    np.testing.assert_allclose(off, 0.25, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"fields": {}}, "at least 1 item"),
+        ({"fields": {"x": {"classes": 3, "low": 0, "high": 1}}}, "the numbers are said twice"),
+        ({"fields": {"x": {"low": 1}}}, "these are no bounds"),
+        ({"fields": {"x": {"low": 1, "high": 1}}}, "these are no bounds"),
+        ({"fields": {"x": {"classes": 2, "dtype": "float32"}}}, "classes are whole numbers"),
+        ({"fields": {"x": {"dtype": "int32"}}}, "what numbers these are is not said"),
+        ({"fields": {"x": {}}, "task": "classification"}, "these are no fields for classification"),
+        ({"fields": {"x": {"shape": [3]}, "l": {"classes": 2}}, "task": "spirals"}, "these are no fields for spirals"),
+        ({"fields": {"x": {}, "y": {"classes": 2}}, "task": "regression"}, "these are no fields for regression"),
+    ],
+)
+def test_fields_that_make_no_sense(fields, message):
+    with pytest.raises(ValidationError, match=message):
+        SOURCES["synthetic"].model_validate({"batch_size": 1, "samples": 2, **fields})
+
+
+def test_a_linear_map_has_a_bound():
+    with pytest.raises(InputError, match="the linear map is too large"):
+        made(fields={"x": {"shape": [10000]}, "y": {"shape": [10000]}}, task="regression")
