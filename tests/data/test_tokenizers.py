@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 import netspec.data  # noqa: F401  # the tokenizers are found through it
 from netspec.data.readers.tokens import Tokenizer, UnknownText
-from netspec.data.tokenizers.base import TokenizerSpec, learned_tokenizer, opened_tokenizer
+from netspec.data.tokenizers.base import TokenizerSpec, learned_tokenizer, opened_tokenizer, saved_tokenizer
 from netspec.errors import InputError
 from netspec.schema.data import TOKENIZERS
 from tests.data.conftest import located, problems_of
@@ -31,8 +31,9 @@ def spec_of(_type: str, **fields: Any) -> TokenizerSpec:
 def trained(_type: str, *texts: str, **fields: Any) -> Tokenizer:
     """The tokenizer that the texts lead to, after its vocabulary went through JSON as it does in a weights file."""
     spec = spec_of(_type, **fields)
-    learned = learned_tokenizer(spec, texts)[1]
-    return opened_tokenizer(spec, json.loads(json.dumps(learned)))
+    learned = json.loads(json.dumps(learned_tokenizer(spec, texts)[1]))
+    assert saved_tokenizer(learned).size == opened_tokenizer(spec, learned).size
+    return opened_tokenizer(spec, learned)
 
 
 def test_characters_are_numbered_by_code_point():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from os import SEEK_END
 from pathlib import Path
+from struct import unpack
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np

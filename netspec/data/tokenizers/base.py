@@ -60,6 +60,13 @@ def learned_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> tuple[Tokeni
     return spec.open(vocabulary), {**spec.model_dump(exclude_none=True), "vocabulary": vocabulary}
 
 
+def saved_tokenizer(told: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer that a dataset's `learned` tells of, as weights hold it: `learned.source["tokenizer"]`."""
+    made = TOKENIZERS.parse({name: value for name, value in told.items() if name != "vocabulary"})
+    assert isinstance(made, TokenizerSpec)
+    return made.open(told["vocabulary"])
+
+
 def opened_tokenizer(spec: TokenizerSpec, learned: Mapping[str, Any] | None) -> Tokenizer:
     """The tokenizer of another split, with the training split's vocabulary. Raises InputError if that is another's."""
     told = spec.model_dump(exclude_none=True)
