@@ -28,6 +28,7 @@ COMMANDS = {
     "time": "netspec.cli.time",
     "schema": "netspec.cli.schema",
     "zoo": "netspec.cli.zoo",
+    "data": "netspec.cli.data",
     "devices": "netspec.cli.devices",
 }
 """Each command by the module whose `app` it is, in the order of the help."""

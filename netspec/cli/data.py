@@ -1,0 +1,108 @@
+"""`netspec data`: what a training reads; figures, pictures of what transforms make of it, the kinds of sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.options import Json, Overrides, Training, writable
+from netspec.cli.output import print_json, table
+from netspec.errors import InputError, did_you_mean, listing
+
+app = command_app("Look at the data of a training, and list what data can be read.")
+app.info.epilog = examples("netspec data show train.yaml", "netspec data ls")
+
+SPLITS = ("train", "test")
+
+
+def _split(given: str) -> str:
+    if given not in SPLITS:
+        hint = did_you_mean(given, SPLITS)
+        raise InputError("--split: there is no such part", expected=f"one of {listing(SPLITS)}", got=given, hint=hint)
+    return given
+
+
+def _not_negative(option: str, given: float) -> None:
+    if not given >= 0:
+        raise InputError(f"{option} must be 0 or more", got=str(given))
+
+
+@app.command(
+    "show",
+    cls=Plain,
+    epilog=examples(
+        "netspec data show train.yaml",
+        "netspec data show train.yaml --split test --out test.png --samples 40",
+        "netspec data show train.yaml data.train.limit=1000 --json",
+    ),
+)
+def show(
+    spec: Training,
+    overrides: Overrides = None,
+    *,
+    split: Annotated[
+        str, typer.Option("--split", metavar="NAME", callback=_split, help="Which part: train or test.")
+    ] = "train",
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Where the pictures go. Default: data_train.png or data_test.png here.",
+            show_default=False,
+        ),
+    ] = None,
+    samples: Annotated[
+        int, typer.Option("--samples", metavar="N", help="How many samples are shown; 0: none, and no file.")
+    ] = 24,
+    read: Annotated[
+        int, typer.Option("--read", metavar="N", help="Most samples that figures are taken over; 0: all.")
+    ] = 10_000,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", help="How long the loader's rate is measured; 0: not at all.")
+    ] = 2.0,
+    as_json: Json = False,
+) -> None:
+    """Show what a training reads, and what its transforms make of it.
+
+    Printed are fields with their types, ranges, means and deviations, raw and prepared, per channel; classes and how
+    many samples each has; what the training data settles for all; how many samples the loader prepares in a second.
+    Images are written as a PNG: each sample as it is read, and as it is in three epochs. Other samples are printed as
+    rows. With --json: one object.
+    """
+    from netspec.cli.dataset import Shown, print_report, write_sheet
+
+    for option, given in (("--samples", samples), ("--read", read), ("--seconds", seconds)):
+        _not_negative(option, given)
+    target = writable(Path(out or f"data_{split}.png"), "--out") if samples else None
+    shown = Shown.of(spec, overrides or (), split, read)
+    sheet = write_sheet(shown, target, samples) if target else None
+    rows = shown.rows(samples) if sheet is None else []
+    if as_json:
+        rate = shown.rate(seconds)
+        print_json({**shown.as_json(), "rows": rows, "samples_per_second": rate, "sheet": sheet and str(sheet)})
+        return
+    print_report(shown, rows)
+    if sheet is not None:
+        print(f"\npictures: {sheet}")
+    # The last, since it is what damaged samples end: the figures above say how many there are.
+    if (rate := shown.rate(seconds)) is not None:
+        print(f"\nloader: {rate:,.0f} samples/s with {shown.threads}")
+
+
+@app.command("ls", cls=Plain, epilog=examples("netspec data ls", "netspec data ls --json"))
+def ls(as_json: Json = False) -> None:
+    """List the kinds of data that can be read, as `source` in a split."""
+    import netspec.data  # noqa: F401  # makes the sources known
+    from netspec.schema.data import SOURCES
+
+    found = [
+        {"source": name, "reads": (SOURCES[name].__doc__ or "").strip().splitlines()[0]} for name in SOURCES.names()
+    ]
+    if as_json:
+        print_json(found)
+        return
+    table(["source", "what it reads"], [[one["source"], one["reads"]] for one in found])

@@ -1,0 +1,298 @@
+"""The data of a training opened and looked at: figures, rows and pictures for `netspec data show`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from netspec.cli.output import count, table
+from netspec.cli.specs import load_spec
+from netspec.data.base import DamagedSamples, Dataset, FieldType, Source
+from netspec.data.figures import Figures, Scanned, chosen, scan, stages
+from netspec.data.loader import Loader
+from netspec.data.pipeline import Learned, Pipeline
+from netspec.data.workers import processors
+from netspec.errors import InputError, Problem, counted
+from netspec.exchange.files import write_atomically
+from netspec.schema.train import TrainSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+BAR = 30
+MOST_CLASSES, MOST_CHANNELS, MOST_DAMAGED, MOST_VALUES = 40, 16, 5, 6
+EPOCHS = 3
+"""In so many epochs samples are shown."""
+MOST_ROWS = 8
+
+
+@dataclass
+class Shown:
+    """One part of the data of a training, opened."""
+
+    part: str
+    split: Source
+    dataset: Dataset
+    pipeline: Pipeline
+    seed: int
+    scanned: Scanned
+
+    @classmethod
+    def of(cls, source: str | Path, overrides: Sequence[str], part: str, most: int) -> Self:
+        """Open it, the training data first, and take figures over at most so many samples."""
+        spec = load_spec(source, overrides)
+        if not isinstance(spec, TrainSpec):
+            raise InputError(
+                "this is a net: it says nothing of data", location=spec.where(), expected="a training file"
+            )
+        split = spec.data.test if part == "test" else spec.data.train
+        if split is None:
+            raise InputError(
+                Problem("there is no test data", spec.where("data"), "data", expected="`test:` beside `train:`")
+            )
+        seed, learned = spec.train.seed, None
+        dataset, pipeline = _opened(spec.data.train, seed, None)
+        if part == "test":
+            learned = pipeline.learned
+            dataset, pipeline = _opened(split, seed, learned)
+        assert isinstance(split, Source)
+        return cls(part, split, dataset, pipeline, seed, scan(dataset, pipeline, split, most))
+
+    @property
+    def threads(self) -> str:
+        """How many threads prepare samples."""
+        return counted(self.split.workers or processors(), "thread") if self.split.prefetch else "no thread of its own"
+
+    @cached_property
+    def image(self) -> str | None:
+        """The first field that is an image when it is prepared."""
+        return next((name for name, kind in self.pipeline.fields.items() if _is_image(kind)), None)
+
+    def rate(self, seconds: float) -> float | None:
+        """How many samples a second the loader prepares; None where it is not measured, or cannot make batches."""
+        if not seconds or any(kind.ragged for kind in self.pipeline.fields.values()):
+            return None
+        with Loader(self.dataset, self.split, seed=self.seed, learned=self.pipeline.learned) as loader:
+            batches = iter(loader)
+            next(batches)  # threads are started, files found
+            began, samples = time.perf_counter(), 0
+            while (passed := time.perf_counter() - began) < seconds:
+                samples += len(next(batches))
+        return samples / passed
+
+    def prepared(self, most: int, epochs: int) -> tuple[list[int], list[dict[str, Any]]]:
+        """Samples spread over the set, by index; as they are read, then as they are in each epoch: usable ones only."""
+        indices = chosen(self.dataset, self.pipeline.samples, most)
+        while True:
+            try:
+                found = [stages(self.pipeline, indices, epoch) for epoch in range(epochs)]
+                return indices.tolist(), [dict(found[0][0]), *(dict(prepared) for _, prepared in found)]
+            except DamagedSamples as error:
+                if self.split.on_error != "skip" or len(error.rows) == len(indices):
+                    raise
+                indices = np.delete(indices, list(error.rows))
+
+    def rows(self, samples: int) -> list[dict[str, Any]]:
+        """The values of a few prepared samples, shortened."""
+        if not samples:
+            return []
+        indices, (_, prepared) = self.prepared(min(samples, MOST_ROWS), 1)
+        described = [{"sample": self.dataset.describe(index)} for index in indices]
+        return [
+            {**one, **{name: self._value(name, batch[row]) for name, batch in prepared.items()}}
+            for row, one in enumerate(described)
+        ]
+
+    def _value(self, name: str, value: Any) -> Any:
+        array = np.asarray(value)
+        if array.ndim == 0:
+            return self._label(name, array)
+        flat = [_short(one) for one in array.ravel()[: MOST_VALUES + 1].tolist()]
+        shown = ", ".join(flat[:MOST_VALUES]) + ", …" * (len(flat) > MOST_VALUES)
+        return f"[{shown}]" if array.ndim == 1 else f"{list(array.shape)}: {shown}"
+
+    def _label(self, name: str, value: Array) -> Any:
+        """A single number, or what the class is called."""
+        figures = self.scanned.raw.get(name)
+        if value.dtype.kind in "iub" and figures is not None and figures.names:
+            return figures.class_name(int(value))
+        return value.item()
+
+    def label(self, prepared: dict[str, Any], row: int) -> str:
+        """What is said of a sample by its single numbers, and by shares of classes that transforms mixed."""
+        said = []
+        for name, batch in prepared.items():
+            value = np.asarray(batch[row])
+            figures = self.scanned.raw.get(name)
+            if value.ndim == 0:
+                said.append(f"{_text(self._label(name, value))}")
+            elif value.ndim == 1 and figures is not None and figures.counts is not None:
+                most = np.argsort(-value, kind="stable")[:2]
+                said.append(
+                    " + ".join(f"{value[one]:.2f} {figures.class_name(int(one))}" for one in most if value[one])
+                )
+        return ", ".join(said)
+
+    def as_json(self) -> dict[str, Any]:
+        """All figures as plain JSON data."""
+        found = self.scanned
+        return {
+            "split": self.part,
+            "source": getattr(self.split, "source", ""),
+            "samples": self.pipeline.samples,
+            "read": found.read,
+            "skipped_at_opening": self.dataset.skipped,
+            "damaged": found.damaged,
+            "fields": {name: one.as_json() for name, one in found.raw.items()},
+            "prepared": {name: one.as_json() for name, one in found.prepared.items()},
+            "learned": self.pipeline.learned.as_json(),
+        }
+
+
+def _opened(split: Any, seed: int, learned: Learned | None) -> tuple[Dataset, Pipeline]:
+    assert isinstance(split, Source)
+    dataset = split.open(seed=seed, learned=None if learned is None else learned.source)
+    return dataset, Pipeline(dataset, split, seed=seed, learned=learned)
+
+
+def _is_image(kind: FieldType) -> bool:
+    return len(kind.shape) == 3 and (kind.shape[0] or 0) <= 4 and np.dtype(kind.dtype).kind in "iuf"
+
+
+def write_sheet(shown: Shown, target: Path, samples: int) -> Path | None:
+    """Write pictures of samples, raw and prepared; None where the set has none."""
+    from netspec.data.sheet import Strip, contact_sheet, picture, span_of
+
+    name = shown.image
+    if name is None:
+        return None
+    indices, found = shown.prepared(samples, EPOCHS)
+    raw, *epochs = found
+    if all(_same(one[name], epochs[0][name]) for one in epochs):  # nothing is drawn
+        epochs = epochs[:1]
+    before = list(raw[name]) if name in shown.dataset.fields and _is_image(shown.dataset.fields[name]) else None
+    spans = [span_of(before)] if before is not None else []
+    spans += [span_of([image for one in epochs for image in one[name]])] * len(epochs)
+    columns = [before] * (before is not None) + [list(one[name]) for one in epochs]
+    strips = [
+        Strip(
+            [picture(column[row], span) for column, span in zip(columns, spans, strict=True)],
+            shown.label(epochs[0], row),
+        )
+        for row in range(len(indices))
+    ]
+    after = "prepared" if len(epochs) == 1 else f"prepared, in {len(epochs)} epochs"
+    title = f"{shown.part}: {name}, " + (f"as it is read (framed), then {after}" if before is not None else after)
+    sheet = contact_sheet(strips, title)
+    write_atomically(target, lambda path: sheet.save(path, "PNG"))
+    return target
+
+
+def _same(one: Any, other: Any) -> bool:
+    return all(np.array_equal(first, second) for first, second in zip(one, other, strict=True))
+
+
+def print_report(shown: Shown, rows: Sequence[dict[str, Any]]) -> None:
+    """What was found, for a person to read."""
+    found, total = shown.scanned, shown.pipeline.samples
+    over = "" if found.read == total else f"; figures over {count(found.read)} of them"
+    print(f"{shown.part}: {counted(total, 'sample')} of `{getattr(shown.split, 'source', '')}`{over}")
+    if shown.dataset.skipped:
+        print(f"{counted(shown.dataset.skipped, 'damaged sample')} left out when the data was opened")
+    if found.damaged:
+        print(f"{counted(len(found.damaged), 'damaged sample')} left out:")
+        for line in found.damaged[:MOST_DAMAGED]:
+            print(f"  {line}")
+    print()
+    _print_figures(found)
+    for name, figures in found.raw.items():
+        if figures.counts is not None and (figures.names or len(figures.counts) <= MOST_CLASSES):
+            _print_classes(name, figures)
+    _print_learned(shown.pipeline.learned)
+    if rows:
+        print()
+        table(list(rows[0]), [[_text(value) for value in row.values()] for row in rows])
+
+
+def _print_figures(found: Scanned) -> None:
+    """A row for each field and channel, raw and prepared."""
+    lines = []
+    for name in dict.fromkeys([*found.raw, *found.prepared]):
+        for stage, all_figures in (("raw", found.raw), ("prepared", found.prepared)):
+            if name not in all_figures or (stage == "prepared" and _unchanged(found, name)):
+                continue
+            lines += _lines(name, stage, all_figures[name])
+    columns = ["field", "", "type", "channel", "lowest", "highest", "mean", "deviation", "missing"]
+    table(columns, lines, right=range(3, len(columns)))
+
+
+def _unchanged(found: Scanned, name: str) -> bool:
+    return name in found.raw and found.raw[name].as_json() == found.prepared[name].as_json()
+
+
+def _lines(name: str, stage: str, figures: Figures) -> list[list[str]]:
+    kind = str(figures.kind)
+    if figures.kind.ragged:
+        kind += f", {' × '.join(f'{low} to {high}' if low != high else str(low) for low, high in figures.sizes)}"
+    missing = count(figures.missing) if figures.missing else ""
+    if figures.low is None:
+        return [[name, stage, kind, "", "", "", "", "", missing]]
+    numbers = zip(figures.low, figures.high, figures.mean, figures.deviation, strict=True)
+    lines = [
+        [name, stage, kind, str(place) if figures.channels > 1 else "", *map(_short, row), missing]
+        if place == 0
+        else ["", "", "", str(place), *map(_short, row), ""]
+        for place, row in enumerate(numbers)
+    ]
+    more = len(lines) - MOST_CHANNELS
+    return [*lines[:MOST_CHANNELS], ["", "", "", f"{more} more", *[""] * 5]] if more > 0 else lines
+
+
+def _print_classes(name: str, figures: Figures) -> None:
+    """Each class with how many samples it has, and a bar."""
+    classes = list(figures.classes().items())
+    most = max((number for _, number in classes), default=0)
+    print()
+    total = max(1, figures.samples)
+    lines = [
+        [title, count(number), f"{100 * number / total:.1f} %", "#" * -(-BAR * number // max(1, most))]
+        for title, number in classes[:MOST_CLASSES]
+    ]
+    if len(classes) > MOST_CLASSES:
+        lines.append([f"{len(classes) - MOST_CLASSES} more classes", "", "", ""])
+    table([name, "samples", "share", ""], lines, right=(1, 2))
+
+
+def _print_learned(learned: Learned) -> None:
+    """What the training data settles for all data."""
+    lines = [
+        [key, name, _text(value)]
+        for key, values in [*learned.values.items(), ("source", learned.source)]
+        for name, value in values.items()
+    ]
+    if lines:
+        print("\nlearned from the training data:")
+        table(["", "", ""], lines)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return _short(value)
+    if isinstance(value, (list, tuple)):
+        shown = ", ".join(_text(one) for one in value[:MOST_VALUES])
+        return f"[{shown}{', …' if len(value) > MOST_VALUES else ''}]"
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _short(number: float) -> str:
+    """Five digits or so."""
+    return f"{number:,}" if isinstance(number, int) else f"{float(number):,.5g}"

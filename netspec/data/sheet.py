@@ -1,0 +1,94 @@
+"""Contact sheets: samples as pictures side by side, with words below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+SIDE, MOST_SIDE = 96, 160
+"""Small pictures are shown with whole pixels at about this many, large ones are made smaller than that."""
+WIDTH = 1200
+GAP, LINE, TEXT = 6, 16, 12
+PAPER, INK, RAW = (255, 255, 255), (20, 20, 20), (0, 110, 200)
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A sample: pictures (H, W, 3) of uint8, the first one as it was read, and what is said of it."""
+
+    pictures: Sequence[Array]
+    text: str
+
+
+def span_of(images: Sequence[Array]) -> tuple[float, float]:
+    """The values that are shown black and white: those of bytes, 0 to 1 where nothing is outside, else the extremes."""
+    if all(image.dtype == np.uint8 for image in images):
+        return 0.0, 255.0
+    low = min(float(np.nanmin(image)) for image in images)
+    high = max(float(np.nanmax(image)) for image in images)
+    if low >= 0 and high <= 1:
+        return 0.0, 1.0
+    return (low, high) if high > low else (low, low + 1)
+
+
+def picture(image: Array, span: tuple[float, float]) -> Array:
+    """(C, H, W) of any type → (H, W, 3) of uint8; other numbers of channels than 3 or more are shown in grey."""
+    low, high = span
+    shown = image[:3] if len(image) >= 3 else image.mean(axis=0, keepdims=True)
+    values = (np.nan_to_num(shown.astype(np.float64)) - low) * (255 / (high - low))
+    made: Array = np.rint(values).clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
+    return made if made.shape[2] == 3 else made.repeat(3, axis=2)
+
+
+def contact_sheet(strips: Sequence[Strip], title: str) -> Image.Image:
+    """All strips, as many in a row as fit, below the title; the first picture of each has a frame."""
+    font = ImageFont.load_default(TEXT)
+    tiles = [[_tile(one) for one in strip.pictures] for strip in strips]
+    wide = max(tile.width for row in tiles for tile in row)
+    tall = max(tile.height for row in tiles for tile in row)
+    strip_width = max(len(row) for row in tiles) * (wide + GAP) + 2 * GAP
+    across = max(1, min(len(strips), WIDTH // strip_width))
+    down = -(-len(strips) // across)
+    strip_height = tall + LINE + 2 * GAP
+    top = LINE + 2 * GAP
+    sheet = Image.new("RGB", (max(across * strip_width + GAP, 320), top + down * strip_height), PAPER)
+    draw = ImageDraw.Draw(sheet)
+    draw.text((GAP, GAP), _fitting(draw, title, sheet.width - 2 * GAP, font), INK, font)
+    for number, (strip, row) in enumerate(zip(strips, tiles, strict=True)):
+        left, upper = number % across * strip_width + GAP, top + number // across * strip_height
+        for place, tile in enumerate(row):
+            x = left + place * (wide + GAP)
+            sheet.paste(tile, (x, upper))
+            if place == 0 and len(row) > 1:
+                draw.rectangle((x - 2, upper - 2, x + tile.width + 1, upper + tile.height + 1), outline=RAW, width=2)
+        text = _fitting(draw, strip.text, strip_width - GAP, font)
+        draw.text((left, upper + tall + 2), text, INK, font)
+    return sheet
+
+
+def _tile(pixels: Array) -> Image.Image:
+    made = Image.fromarray(np.ascontiguousarray(pixels))
+    longest = max(made.size)
+    if longest > MOST_SIDE:
+        return made.resize(tuple(max(1, round(side * MOST_SIDE / longest)) for side in made.size))
+    times = max(1, SIDE // longest)
+    return made.resize((made.width * times, made.height * times), Image.Resampling.NEAREST)
+
+
+def _fitting(
+    draw: ImageDraw.ImageDraw, text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont
+) -> str:
+    """As much of the text as fits, on one line."""
+    text = " ".join(text.split())
+    if draw.textlength(text, font) <= width:
+        return text
+    while text and draw.textlength(f"{text}…", font) > width:
+        text = text[:-1]
+    return f"{text}…"
