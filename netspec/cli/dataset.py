@@ -178,10 +178,11 @@ def write_sheet(shown: Shown, target: Path, samples: int) -> Path | None:
     raw, *epochs = found
     if all(_same(one[name], epochs[0][name]) for one in epochs):  # nothing is drawn
         epochs = epochs[:1]
-    before = list(raw[name]) if name in shown.dataset.fields and _is_image(shown.dataset.fields[name]) else None
-    spans = [span_of(before)] if before is not None else []
+    was_image = name in shown.dataset.fields and _is_image(shown.dataset.fields[name])
+    columns = [list(raw[name])] if was_image else []
+    spans = [span_of(column) for column in columns]
     spans += [span_of([image for one in epochs for image in one[name]])] * len(epochs)
-    columns = [before] * (before is not None) + [list(one[name]) for one in epochs]
+    columns += [list(one[name]) for one in epochs]
     strips = [
         Strip(
             [picture(column[row], span) for column, span in zip(columns, spans, strict=True)],
@@ -190,7 +191,7 @@ def write_sheet(shown: Shown, target: Path, samples: int) -> Path | None:
         for row in range(len(indices))
     ]
     after = "prepared" if len(epochs) == 1 else f"prepared, in {len(epochs)} epochs"
-    title = f"{shown.part}: {name}, " + (f"as it is read (framed), then {after}" if before is not None else after)
+    title = f"{shown.part}: {name}, " + (f"as it is read (framed), then {after}" if was_image else after)
     sheet = contact_sheet(strips, title)
     write_atomically(target, lambda path: sheet.save(path, "PNG"))
     return target

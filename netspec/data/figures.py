@@ -61,7 +61,8 @@ class Figures:
     @property
     def deviation(self) -> Array:
         """The standard deviation of each channel, (channels,)."""
-        return np.sqrt(np.asarray(self._squares) / np.maximum(self._number, 1))
+        made: Array = np.sqrt(np.asarray(self._squares) / np.maximum(self._number, 1))
+        return made
 
     def add(self, samples: Samples) -> None:
         """Count these in."""

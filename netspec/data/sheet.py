@@ -77,7 +77,8 @@ def _tile(pixels: Array) -> Image.Image:
     made = Image.fromarray(np.ascontiguousarray(pixels))
     longest = max(made.size)
     if longest > MOST_SIDE:
-        return made.resize(tuple(max(1, round(side * MOST_SIDE / longest)) for side in made.size))
+        share = MOST_SIDE / longest
+        return made.resize((max(1, round(made.width * share)), max(1, round(made.height * share))))
     times = max(1, SIDE // longest)
     return made.resize((made.width * times, made.height * times), Image.Resampling.NEAREST)
 

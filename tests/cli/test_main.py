@@ -14,7 +14,7 @@ from netspec import __version__
 from netspec.cli import app, failures, main
 from netspec.errors import InputError, Problem, RunError
 
-SUBCOMMANDS = [("zoo", "list"), ("zoo", "show"), ("zoo", "copy")]
+SUBCOMMANDS = [("zoo", "list"), ("zoo", "show"), ("zoo", "copy"), ("data", "show"), ("data", "ls")]
 ALL = [(name,) for name in app.COMMANDS] + SUBCOMMANDS
 
 MISTAKES = [
@@ -56,6 +56,8 @@ MISTAKES = [
     ("zoo", "show", "lenet"),
     ("zoo", "copy", "lenet_mnist", "net.yaml"),
     ("zoo", "copy", "lenet_mnist", "."),
+    ("data", "show", "nosuch.yaml"),
+    ("data", "show", "train.yaml", "--split", "validation"),
     ("devices", "--jsn"),
     ("devices", "cpu"),
     ("chek", "net.yaml"),

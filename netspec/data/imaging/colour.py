@@ -163,7 +163,7 @@ def to_bytes(image: Array, span: tuple[float, float]) -> Array:
 
 def from_bytes(values: Array, image: Array, span: tuple[float, float]) -> Array:
     """The inverse of `to_bytes`, in the type of `image`."""
-    made = values.astype(_exact(image))
+    made: Array = values.astype(_exact(image))
     made *= made.dtype.type((span[1] - span[0]) / 255)
     made += made.dtype.type(span[0])
     return made.astype(image.dtype, copy=False)

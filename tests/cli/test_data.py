@@ -1,0 +1,182 @@
+"""`netspec data`: figures of what a training reads, pictures of what transforms make of it, damaged data told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+NET = """\
+netspec: 1
+inputs:
+  image: {shape: [3, 12, 12]}
+  label: {shape: [], dtype: int32}
+layers: [{type: Flatten}, {name: logits, type: Dense, units: 2}]
+losses: [{type: SparseCategoricalCrossentropy, from_logits: true}]
+"""
+TRAIN = """\
+netspec: 1
+net: photos.yaml
+data:
+  train:
+    source: image_folder
+    path: photos
+    size: [16, 14]
+    batch_size: 4
+    shuffle: true
+    transforms:
+      - {type: RandomCrop, height: 12, width: 12}
+      - {type: Normalization, adapt: true}
+  test:
+    source: image_folder
+    path: photos
+    size: [12, 12]
+    batch_size: 3
+    transforms: [{type: Normalization, adapt: true}]
+solver: SGD
+train: {max_epochs: 1, seed: 1}
+"""
+QUICK = ("--seconds", "0")
+
+
+@pytest.fixture
+def photos(work):
+    rng = np.random.default_rng(0)
+    for name, many in (("cat", 4), ("dog", 6)):
+        (work / "photos" / name).mkdir(parents=True)
+        for number in range(many):
+            pixels = rng.integers(0, 256, (16, 14, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(work / "photos" / name / f"{number}.png")
+    (work / "photos.yaml").write_text(NET)
+    (work / "photos_train.yaml").write_text(TRAIN)
+    return work / "photos"
+
+
+def pixels_of(photos) -> np.ndarray:
+    return np.stack([np.asarray(Image.open(file)) for file in sorted(photos.rglob("*.png"))]).astype(np.float64)
+
+
+def test_figures_and_pictures_of_images(netspec, work, photos):
+    found = netspec("data", "show", "photos_train.yaml", *QUICK)
+    assert (found.status, found.err) == (0, "")
+    assert found.out.startswith("train: 10 samples of `image_folder`\n")
+    lines = [line.split() for line in found.out.splitlines()]
+    assert ["image", "raw", "[3,", "16,", "14]", "of", "uint8"] in [line[:7] for line in lines]
+    assert ["image", "prepared", "[3,", "12,", "12]", "of", "float32"] in [line[:7] for line in lines]
+    assert ["cat", "4", "40.0", "%", "#" * 20] in lines
+    assert ["dog", "6", "60.0", "%", "#" * 30] in lines
+    assert "learned from the training data:\n" in found.out
+    assert found.out.endswith("pictures: data_train.png\n")
+    with Image.open(work / "data_train.png") as sheet:
+        assert sheet.format == "PNG"
+        # Pictures of 14 × 16 pixels are shown 6 times as large: one framed, three prepared ones of 12 × 12, 8 times.
+        assert sheet.width > 4 * 84
+        colours = np.asarray(sheet.convert("RGB")).reshape(-1, 3)
+        assert (colours == (0, 110, 200)).all(axis=1).sum() > 10 * 300  # frames of ten samples
+
+
+def test_figures_are_those_of_the_files(netspec, photos):
+    found = netspec("data", "show", "photos_train.yaml", "--json", "--samples", "0", *QUICK).json
+    pixels = pixels_of(photos)
+    image = found["fields"]["image"]
+    assert image["low"] == pixels.min((0, 1, 2)).tolist()
+    assert image["high"] == pixels.max((0, 1, 2)).tolist()
+    np.testing.assert_allclose(image["mean"], pixels.mean((0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(image["deviation"], pixels.std((0, 1, 2)), rtol=1e-12)
+    prepared = found["prepared"]["image"]
+    assert (prepared["shape"], prepared["dtype"]) == ([3, 12, 12], "float32")
+    np.testing.assert_allclose(prepared["mean"], 0, atol=1e-6)  # that of the same crops, rounded to 24 bits
+    np.testing.assert_allclose(prepared["deviation"], 1, atol=1e-6)
+    assert found["fields"]["label"]["classes"] == {"cat": 4, "dog": 6}
+    assert (found["samples"], found["read"], found["damaged"]) == (10, 10, [])
+    assert found["samples_per_second"] is None
+    assert found["sheet"] is None
+
+
+def test_the_test_data_is_prepared_with_what_the_training_data_taught(netspec, work, photos):
+    train = netspec("data", "show", "photos_train.yaml", "--json", "--samples", "0", *QUICK).json
+    test = netspec("data", "show", "photos_train.yaml", "--split", "test", "--json", "--out", "t.png", *QUICK).json
+    assert test["learned"] == train["learned"]
+    assert test["split"] == "test"
+    assert test["sheet"] == "t.png"
+    assert (work / "t.png").is_file()
+    assert not (work / "data_test.png").exists()
+    assert abs(test["prepared"]["image"]["mean"][0]) > 1e-4  # not its own mean
+
+
+def test_fewer_samples_are_spread_over_the_set(netspec, photos):
+    found = netspec("data", "show", "photos_train.yaml", "--read", "5", "--samples", "0", "--json", *QUICK).json
+    assert (found["samples"], found["read"]) == (10, 5)
+    assert found["fields"]["label"]["classes"] == {"cat": 2, "dog": 3}
+    told = netspec("data", "show", "photos_train.yaml", "--read", "5", "--samples", "0", *QUICK).out
+    assert told.startswith("train: 10 samples of `image_folder`; figures over 5 of them\n")
+
+
+def test_the_rate_of_the_loader_is_measured(netspec, photos):
+    found = netspec("data", "show", "photos_train.yaml", "--samples", "0", "--seconds", "0.05", "--json").json
+    assert found["samples_per_second"] > 0
+
+
+def test_a_damaged_image_is_told_or_left_out(netspec, photos):
+    file = photos / "dog" / "3.png"
+    file.write_bytes(file.read_bytes()[:100])
+    words = ("data", "show", "photos_train.yaml", "--samples", "3", *QUICK)
+    found = netspec(*words)
+    assert (found.status, found.out) == (2, "")
+    assert "dog/3.png cannot be read" in found.err
+    assert "asked for at" in found.err or "photos_train.yaml:" in found.err
+    skipping = netspec(*words, "data.train.on_error=skip")
+    assert skipping.status == 0, skipping.err
+    assert "1 damaged sample left out:\n" in skipping.out
+    assert "dog/3.png cannot be read" in skipping.out
+    counted = netspec(*words, "data.train.on_error=skip", "--json").json
+    assert counted["fields"]["label"]["classes"] == {"cat": 4, "dog": 5}
+    assert len(counted["damaged"]) == 1
+
+
+def test_samples_that_are_no_images_are_printed_as_rows(netspec, work):
+    found = netspec("data", "show", "train.yaml", "--samples", "2", *QUICK)
+    assert (found.status, found.err) == (0, "")
+    assert "pictures" not in found.out
+    assert not list(work.glob("*.png"))
+    rows = netspec("data", "show", "train.yaml", "--samples", "2", "--json", *QUICK).json["rows"]
+    with np.load(work / "blobs.npz") as stored:
+        assert rows[0]["label"] == stored["label"][0]
+        assert rows[0]["features"].startswith(f"[{stored['features'][0, 0]:,.5g}, ")
+    assert len(rows) == 2
+
+
+def test_values_that_are_missing_are_counted(netspec, work):
+    with np.load(work / "blobs.npz") as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    arrays["features"] = arrays["features"].astype(np.float32)
+    arrays["features"][3, 1] = np.nan
+    np.savez(work / "blobs.npz", **arrays)
+    found = netspec("data", "show", "train.yaml", "--json", *QUICK)
+    features = found.json["fields"]["features"]
+    assert features["missing"] == 1
+    np.testing.assert_allclose(features["mean"], np.nanmean(arrays["features"].astype(np.float64), axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("net.yaml",), "this is a net: it says nothing of data"),
+        (("train.yaml", "--split", "tests"), "did you mean `test`?"),
+        (("train.yaml", "--split", "test", "~data.test"), "there is no test data"),
+        (("train.yaml", "--samples", "-1"), "--samples must be 0 or more"),
+        (("train.yaml", "--out", "nowhere/sheet.png"), "--out: there is no folder nowhere"),
+        (("train.yaml", "data.train.path=nosuch.npz"), "there is no file"),
+    ],
+)
+def test_what_cannot_be_shown(netspec, work, words, told):
+    found = netspec("data", "show", *words, *QUICK)
+    assert (found.status, found.out) == (2, "")
+    assert told in found.err
+
+
+def test_ls_lists_the_sources(netspec):
+    found = {one["source"]: one["reads"] for one in netspec("data", "ls", "--json").json}
+    assert set(found) >= {"mnist", "image_folder", "csv", "npz"}
+    assert all(found.values())
+    assert "image_folder" in netspec("data", "ls").out
