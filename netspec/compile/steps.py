@@ -13,7 +13,6 @@ from netspec.passes.base import run_passes
 from netspec.passes.sink import SinkClamps
 from netspec.schema.net import NetSpec
 from netspec.solvers.base import Param, Solution, SolverSpec
-from netspec.solvers.groups import check_groups
 from netspec.solvers.schedules.base import ScheduleSpec
 
 LEARNING_RATE, STEP = "$learning_rate", "$step"
@@ -72,7 +71,7 @@ def train_graph(spec: NetSpec, built: Built, solver: SolverSpec, dtype: DType) -
         hint = "`trainable: false` and a `learning_rate_multiplier` of 0 freeze a layer" if frozen else None
         message = f"there is nothing to train: {'every layer is frozen' if frozen else 'no layer has parameters'}"
         raise SpecError(Problem(message, spec.where("layers"), "layers", hint=hint))
-    check_groups(solver.groups, [name for name, info in states.items() if info.role == "parameter"])
+    solver.check([name for name, info in states.items() if info.role == "parameter"])
     loss = forward.outputs[LOSS]
     starts = [_start(forward, name, info) for name, info in trained.items()]
     found = gradients(loss, starts)

@@ -239,9 +239,15 @@ _SOLVERS = {
         AdaDelta: Adadelta
         RMSProp: RMSprop
     """,
+    "PyTorch": """
+        NAdam: Nadam
+        AdaMax: Adamax
+        RAdamScheduleFree, AdamWScheduleFree: ScheduleFreeAdamW
+    """,
     "another": """
         momentum, Momentum: SGD | with `momentum: 0.9`
-        NAdam: Nadam
+        FTRL: Ftrl
+        LAMB: Lamb
         LBFGS: LBFGS
     """,
 }

@@ -24,3 +24,12 @@ def as_names(value: Any) -> tuple[str, ...] | None:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_names, json_schema_input_type=str | list[str])]
 """One name or a list of names; always a tuple once validated."""
+
+
+def _some_or_none(value: Any) -> Any:
+    """Names as a tuple; an empty list as none."""
+    return () if isinstance(value, (list, tuple)) and not value else as_names(value)
+
+
+NamesOrNone = Annotated[tuple[str, ...], BeforeValidator(_some_or_none, json_schema_input_type=str | list[str])]
+"""One name, or a list of names that may be empty; always a tuple once validated."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,3 +33,8 @@ class Pattern:
             return None
         first, *rest = target.split("*")
         return first + "".join(part + text for part, text in zip(parts, rest, strict=False))
+
+
+def matches(texts: Iterable[str], name: str) -> bool:
+    """Whether a name fits one of the patterns."""
+    return any(name in Pattern(text) for text in texts)

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.elementwise import Maximum, cast, scalar
-from netspec.graph.ops.functions import Expm1, Sqrt
+from netspec.graph.ops.elementwise import Maximum, cast
+from netspec.graph.ops.functions import Sqrt
 from netspec.graph.value import Value
 from netspec.schema.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
-from netspec.solvers.scaling import AddDecayedWeights, Descend
+from netspec.solvers.rules import DecoupledSolver, ScalingSolver, average, debias
+from netspec.solvers.scaling import Descend
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Param, Slots, Step, Transform, Updates, for_each
-
-
-def debias(beta: float, count: Value) -> Value:
-    """1 - beta^count, a scalar: the weights that a moving average started at 0 has given by its `count`-th value.
-
-    As -expm1(count · ln beta), which float32 has to all its digits where beta is near 1.
-    """
-    return -Expm1()(count * log(beta)) if beta else scalar(1.0, count.dtype)
+from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
 
 
 @dataclass(frozen=True)
@@ -39,7 +31,7 @@ class ScaleByAdam(Transform):
     epsilon: float
     amsgrad: bool = False
 
-    def init(self, param: Param) -> dict[str, float]:
+    def init(self, param: Param) -> Declared:
         slots = {"first_moment": 0.0, "second_moment": 0.0}
         return {**slots, "largest_second_moment": 0.0} if self.amsgrad else slots
 
@@ -47,9 +39,8 @@ class ScaleByAdam(Transform):
         alpha = Sqrt()(debias(self.beta_2, step.count)) / debias(self.beta_1, step.count)
 
         def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            first, second = own["first_moment"], own["second_moment"]
-            first = first + (update - first) * (1 - self.beta_1)
-            second = second + (update * update - second) * (1 - self.beta_2)
+            first = average(own["first_moment"], update, self.beta_1)
+            second = average(own["second_moment"], update * update, self.beta_2)
             following = {"first_moment": first, "second_moment": second}
             if self.amsgrad:
                 second = Maximum()(own["largest_second_moment"], second)
@@ -59,10 +50,13 @@ class ScaleByAdam(Transform):
         return for_each(updates, slots, step, rule)
 
 
-class AdamBase(SolverSpec):
-    """Base of solvers that follow Adam's rule."""
+class MomentsSpec(SolverSpec):
+    """Base of solvers with moving averages of the gradient and its square."""
 
-    foreign_fields: ClassVar[dict[str, str]] = {"momentum": "here it is `beta_1`"}
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "momentum": "here it is `beta_1`",
+        "momentum2": "`momentum2` is Caffe's name: here it is `beta_2`",
+    }
 
     learning_rate: Schedule = Constant(initial=0.001)
     """factor of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`"""
@@ -70,6 +64,13 @@ class AdamBase(SolverSpec):
     """share of the past in the moving average of the gradients"""
     beta_2: float = Field(default=0.999, ge=0, lt=1)
     """share of the past in the moving average of the squared gradients"""
+    epsilon: float = Field(default=1e-7, gt=0)
+    """added to the root of the average square, so that nothing is divided by 0"""
+
+
+class AdamBase(MomentsSpec):
+    """Base of solvers that follow Adam's rule."""
+
     epsilon: float = Field(default=1e-7, gt=0)
     """added to the root of the (uncorrected) average square, so that nothing is divided by 0"""
     amsgrad: bool = False
@@ -81,7 +82,7 @@ class AdamBase(SolverSpec):
 
 
 @SOLVERS.register
-class Adam(AdamBase):
+class Adam(AdamBase, ScalingSolver):
     """Steps scaled, for each element, by moving averages of the gradient and its square.
 
     g ← ∂loss/∂w + weight_decay · w; m ← β₁ · m + (1 - β₁) · g; v ← β₂ · v + (1 - β₂) · g²;
@@ -98,12 +99,9 @@ class Adam(AdamBase):
         {"beta_1": 0.0},
     )
 
-    def transforms(self) -> Sequence[Transform]:
-        return [AddDecayedWeights(self.weight_decay), self.rule(), Descend()]
-
 
 @SOLVERS.register
-class AdamW(AdamBase):
+class AdamW(AdamBase, DecoupledSolver):
     """Adam with decoupled weight decay: the decay is not a part of the gradient, so Adam does not scale it.
 
     w ← w - lr · weight_decay · w, then Adam's step. Loshchilov and Hutter 2019, arXiv:1711.05101; Keras's AdamW.
@@ -111,8 +109,8 @@ class AdamW(AdamBase):
 
     type: Literal["AdamW"] = "AdamW"
     weight_decay: float = Field(default=0.004, ge=0)
-    """decoupled weight decay: each step takes lr · weight_decay · w off the weights"""
+    """decoupled weight decay: each step takes lr · weight_decay · w off the weights first"""
     samples: ClassVar = ({}, {"learning_rate": 0.05, "weight_decay": 0.1, "amsgrad": True})
 
     def transforms(self) -> Sequence[Transform]:
-        return [self.rule(), AddDecayedWeights(self.weight_decay), Descend()]
+        return [self.rule(), Descend()]

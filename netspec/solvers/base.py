@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from netspec.errors import SpecError
 from netspec.graph.ops.source import State
 from netspec.graph.types import TensorType
 from netspec.graph.value import Scope, Value, in_scope
+from netspec.schema.named import Names
 from netspec.schema.spec import Spec, problem
 from netspec.solvers.averaging import AVERAGE, EMA, follow
 from netspec.solvers.clipping import ClipByGlobalNorm, ClipByNorm, ClipByValue
-from netspec.solvers.groups import GroupSpec, group_of
+from netspec.solvers.groups import GroupSpec, group_of, group_problems, of_nothing
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Constant, Schedule
 from netspec.solvers.transform import Chain, Kept, Param, Step, Transform
@@ -114,9 +116,47 @@ class SolverSpec(Spec):
             )
         return self
 
+    averages: ClassVar[bool] = False
+    """Whether evaluation uses an average of the weights that the solver makes itself."""
+
+    @model_validator(mode="after")
+    def _one_average(self) -> Self:
+        if self.ema is not None and (self.averages or any(self._of_group(group).averages for group in self.groups)):
+            raise problem(
+                "evaluation can't use two averages of the weights",
+                field="ema",
+                expected="no `ema` where a solver averages the weights itself",
+                got="both",
+            )
+        return self
+
+    @property
+    def decouples(self) -> bool:
+        """Whether weights shrink by their decay before the rule moves them: then no link needs to add it."""
+        return False
+
     def transforms(self) -> Sequence[Transform]:
         """The links that turn (clipped) gradients into what is added to the parameters."""
         raise NotImplementedError
+
+    def usual_decay(self, param: Param) -> float:
+        """The weight decay of a parameter of which neither group nor layer says another."""
+        return self.weight_decay
+
+    def patterns(self) -> Mapping[str, Names]:
+        """Fields that are given as patterns of parameters, which must be there; not those of the groups."""
+        return {}
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raise `SpecError` with every pattern of the solver and its groups that fits none of a net's parameters."""
+        problems = list(group_problems(self.groups, names))
+        own = [(f"groups.{index}.solver.", self._of_group(group)) for index, group in enumerate(self.groups)]
+        for path, solver in {id(solver): (path, solver) for path, solver in [*own, ("", self)]}.values():
+            for field_, texts in solver.patterns().items():
+                if texts != type(solver).model_fields[field_].default:  # which may be of layers that the net has not
+                    problems += of_nothing(solver, field_, texts, f"solver.{path}{field_}", names)
+        if problems:
+            raise SpecError(problems)
 
     def schedules(self) -> tuple[ScheduleSpec, ...]:
         """The different schedules of the solver and its groups, its own first: each has a value at every step."""
@@ -173,6 +213,9 @@ class SolverSpec(Spec):
         clipping = [kind(limit) for name, kind in CLIPPING.items() if (limit := getattr(self, name)) is not None]
         chain = Chain((*clipping, *self.transforms()))
         with in_scope(Scope("", self.type, self.where(), "update")):
+            if self.decouples:
+                params = [_shrunk(param, given, self.usual_decay(param)) for param in params]
+                given = replace(given, params=tuple(params))
             known: dict[str, Slot] = {}
             slots = [_slots(param, chain, known) for param in params]
             solution.slots.extend(known.values())
@@ -198,6 +241,15 @@ class SolverSpec(Spec):
                 solution.slots.append(slot)
                 solution.updates[param.name], solution.slot_updates[slot.label] = moved, average
                 solution.evaluated[param.name] = slot.label
+
+
+def _shrunk(param: Param, given: Step, usual: float) -> Param:
+    """The parameter after decoupled decay: w ← w - lr · decay · w, from where the rule moves it on."""
+    decay = param.decay(usual)
+    if not decay:
+        return param
+    with in_scope(param.scope):
+        return replace(param, value=param.value * (1.0 - given.rate(param) * decay))
 
 
 def _key(schedule: ScheduleSpec) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from netspec.errors import Problem, SpecError, did_you_mean, listing
+from netspec.errors import Location, Problem, did_you_mean, listing
 from netspec.schema.kinds import AnySolver
 from netspec.schema.named import Names
-from netspec.schema.patterns import Pattern
+from netspec.schema.patterns import Pattern, matches
 from netspec.schema.spec import Spec, problem
 from netspec.solvers.schedules.constant import Schedule
 
@@ -67,7 +67,7 @@ class GroupSpec(Spec):
 
     def takes(self, name: str) -> bool:
         """Whether a parameter is named by the patterns."""
-        return any(name in Pattern(text) for text in self.match)
+        return matches(self.match, name)
 
 
 def group_of(groups: Sequence[GroupSpec], name: str) -> int | None:
@@ -75,23 +75,30 @@ def group_of(groups: Sequence[GroupSpec], name: str) -> int | None:
     return next((index for index, group in enumerate(groups) if group.takes(name)), None)
 
 
-def check_groups(groups: Sequence[GroupSpec], names: Sequence[str]) -> None:
-    """Raise `SpecError` with every pattern that adds no parameter to its group, of those with these names."""
-    problems: list[Problem] = []
+def group_problems(groups: Sequence[GroupSpec], names: Sequence[str]) -> Iterator[Problem]:
+    """A problem for each pattern that adds no parameter to its group, of those with these names."""
     left = list(names)
     for index, group in enumerate(groups):
         path = f"solver.groups.{index}.match"
-        for number, text in enumerate(group.match):
-            place = group.where("match", number) if len(group.match) > 1 else group.where("match")
+        yield from of_nothing(group, "match", group.match, path, names)
+        for text, place in _places(group, "match", group.match):
             pattern = Pattern(text)
-            if not any(name in pattern for name in names):
-                expected, hint = f"one of {listing(names)}", did_you_mean(text, names)
-                message = f"`{text}` fits no parameter of the net"
-                problems.append(Problem(message, place, path, expected=expected, hint=hint))
-            elif not any(name in pattern for name in left):
+            if any(name in pattern for name in names) and not any(name in pattern for name in left):
                 hint = "the first group that fits a parameter counts: put this one before"
                 message = f"all parameters that `{text}` fits are in groups before this one"
-                problems.append(Problem(message, place, path, hint=hint))
+                yield Problem(message, place, path, hint=hint)
         left = [name for name in left if not group.takes(name)]
-    if problems:
-        raise SpecError(problems)
+
+
+def of_nothing(spec: Spec, field: str, texts: Names, path: str, names: Sequence[str]) -> Iterator[Problem]:
+    """A problem for each pattern in a field that fits none of the names."""
+    for text, place in _places(spec, field, texts):
+        if not any(name in Pattern(text) for name in names):
+            expected, hint = f"one of {listing(names)}", did_you_mean(text, names)
+            yield Problem(f"`{text}` fits no parameter of the net", place, path, expected=expected, hint=hint)
+
+
+def _places(spec: Spec, field: str, texts: Names) -> Iterator[tuple[str, Location | None]]:
+    """Each pattern in a field, and where it was written."""
+    for number, text in enumerate(texts):
+        yield text, spec.where(field, number) if len(texts) > 1 else spec.where(field)

@@ -1,4 +1,4 @@
-"""The two links that every solver has: the decay of weights and the learning rate."""
+"""Links that many solvers have: the decay of weights, the learning rate, a factor."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from netspec.solvers.transform import Param, Slots, Step, Transform, Updates, fo
 class AddDecayedWeights(Transform):
     """u ← u + decay · w, with the parameter's own decay and multiplier.
 
-    Before the rule the decay is a part of the gradient (coupled: an L2 penalty); between the rule and the learning
-    rate the rule does not see it (decoupled: Loshchilov and Hutter 2019, arXiv:1711.05101).
+    Before the rule the decay is a part of the gradient: coupled, an L2 penalty.
     """
 
     decay: float
@@ -33,5 +32,18 @@ class Descend(Transform):
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             return -step.rate(param) * update, own
+
+        return for_each(updates, slots, step, rule)
+
+
+@dataclass(frozen=True)
+class Scale(Transform):
+    """u ← factor · u"""
+
+    factor: float
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            return (update if self.factor == 1 else self.factor * update), own
 
         return for_each(updates, slots, step, rule)

@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 from netspec.graph.value import Value
 from netspec.schema.kinds import SOLVERS
 from netspec.schema.spec import problem
-from netspec.solvers.base import SolverSpec
-from netspec.solvers.scaling import AddDecayedWeights, Descend
-from netspec.solvers.transform import Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.rules import DecayingSolver
+from netspec.solvers.scaling import Descend
+from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Momentum(Transform):
     momentum: float
     nesterov: bool = False
 
-    def init(self, param: Param) -> dict[str, float]:
+    def init(self, param: Param) -> Declared:
         return {"velocity": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
@@ -38,7 +38,7 @@ class Momentum(Transform):
 
 
 @SOLVERS.register
-class SGD(SolverSpec):
+class SGD(DecayingSolver):
     """Stochastic gradient descent, with momentum.
 
     g ← ∂loss/∂w + weight_decay · w; velocity ← momentum · velocity - lr · g; w ← w + velocity, or with `nesterov`
@@ -71,5 +71,5 @@ class SGD(SolverSpec):
         return self
 
     def transforms(self) -> Sequence[Transform]:
-        links: list[Transform] = [AddDecayedWeights(self.weight_decay), Descend()]
+        links: list[Transform] = [*self.coupled(), Descend()]
         return [*links, Momentum(self.momentum, self.nesterov)] if self.momentum else links

@@ -139,3 +139,31 @@ class Chain(Transform):
             for kept, new in zip(following, made, strict=True):
                 kept.update(new)
         return updates, following
+
+
+@dataclass(frozen=True)
+class Either(Transform):
+    """One link for the parameters that are chosen, another for the rest."""
+
+    chosen: Callable[[Param], bool]
+    link: Transform
+    other: Transform
+
+    def init(self, param: Param) -> Declared:
+        return self._of(param).init(param)
+
+    def evaluated(self, param: Param) -> str | None:
+        return self._of(param).evaluated(param)
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        made: dict[int, tuple[Value, dict[str, Value]]] = {}
+        for link in (self.link, self.other):
+            own = [index for index, param in enumerate(step.params) if self._of(param) is link]
+            part = replace(step, params=tuple(step.params[index] for index in own))
+            found = link.update([updates[index] for index in own], [slots[index] for index in own], part)
+            made.update(zip(own, zip(*found, strict=True), strict=True))
+        results = [made[index] for index in range(len(step.params))]
+        return [update for update, _ in results], [following for _, following in results]
+
+    def _of(self, param: Param) -> Transform:
+        return self.link if self.chosen(param) else self.other

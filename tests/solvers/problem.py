@@ -77,7 +77,9 @@ class Training:
     dtype: str
     first_of_solver: int
     """Nodes of a higher `serial` were made by the solver."""
-    schedules: int = 1
+    schedules: int
+    values: dict[str, Value]
+    """The parameters."""
 
     def steps(self, rates: Sequence[float | Sequence[float]]) -> Iterator[Arrays]:
         """The states after each step, one step for each learning rate; several where there are several schedules."""
@@ -109,4 +111,4 @@ def training(
     rates, step = [Input(f"learning_rate/{n}", scalar)() for n in range(count)], Input("step", scalar)()
     solution = solver.build(params, rates, step)
     graph = Graph(updates={**solution.updates, **solution.slot_updates})
-    return Training(graph, solution, quadratic, dtype, step.node.serial, count)
+    return Training(graph, solution, quadratic, dtype, step.node.serial, count, values)

@@ -16,8 +16,9 @@ from netspec.graph.ops.source import Input, State
 from netspec.graph.types import DType, TensorType
 from netspec.graph.verify import verify
 from netspec.schema.kinds import SOLVERS
-from netspec.solvers.adam import AdamW, debias
+from netspec.solvers.adam import AdamW
 from netspec.solvers.base import Param
+from netspec.solvers.rules import debias
 from netspec.solvers.schedules.constant import Constant
 from netspec.solvers.sgd import SGD, Momentum
 from netspec.solvers.transform import Chain, Slots, Step, Transform, Updates

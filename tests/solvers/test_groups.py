@@ -10,7 +10,7 @@ import pytest
 from netspec.errors import SpecError
 from netspec.schema.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
-from netspec.solvers.groups import check_groups, group_of
+from netspec.solvers.groups import group_of
 from tests.interpret import Arrays
 from tests.solvers.problem import SHAPES, training
 
@@ -91,7 +91,7 @@ def test_the_global_norm_is_that_of_all_groups_of_the_solver() -> None:
 def test_patterns_of_nothing_are_told_all_at_once() -> None:
     spec = solver(groups=[{"match": ["conv/*", "cnv/kernel"]}, {"match": "conv/bias"}, {"match": "fc/*"}])
     with pytest.raises(SpecError) as caught:
-        check_groups(spec.groups, list(SHAPES))
+        spec.check(list(SHAPES))
     none, late = caught.value.problems
     assert (none.message, none.hint) == ("`cnv/kernel` fits no parameter of the net", "did you mean `conv/kernel`?")
     assert late.message == "all parameters that `conv/bias` fits are in groups before this one"

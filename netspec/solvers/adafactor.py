@@ -1,0 +1,138 @@
+"""Adafactor: Adam's scaling with as little memory as rows and columns take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.graph.ops.elementwise import Maximum, Minimum, cast, scalar
+from netspec.graph.ops.functions import Exp, Log, Sqrt
+from netspec.graph.ops.reduce import ReduceMean
+from netspec.graph.value import Value
+from netspec.schema.kinds import SOLVERS
+from netspec.solvers.clipping import sum_of_squares
+from netspec.solvers.rules import DecoupledSolver
+from netspec.solvers.schedules.constant import Constant, Schedule
+from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Transform, Updates, for_each
+
+
+def factored(shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """The two largest axes of a parameter, rows before columns; the later ones of equal ones. None for a vector."""
+    if len(shape) < 2:
+        return None
+    column, row = sorted(range(len(shape)), key=lambda axis: (shape[axis], axis))[:-3:-1]
+    return min(row, column), max(row, column)
+
+
+def root_mean_square(x: Value) -> Value:
+    """√(mean of x²), a scalar"""
+    return Sqrt()(sum_of_squares(x) * (1.0 / x.type.size))
+
+
+@dataclass(frozen=True)
+class ScaleByFactors(Transform):
+    """u ← u / √v, where v is a moving average of u² + epsilon, or for matrices what its row and column means make of it
+
+    v = rows · columns / mean(rows). At update t the averages keep 1 - t^decay of themselves. Then u is shrunk to a root
+    mean square of at most `threshold`.
+    """
+
+    exponent: float
+    epsilon: float
+    threshold: float
+
+    def init(self, param: Param) -> Declared:
+        shape = param.value.shape
+        axes = factored(shape)
+        if axes is None:
+            return {"second_moment": 0.0}
+        rows, columns = (tuple(1 if axis == gone else size for axis, size in enumerate(shape)) for gone in axes[::-1])
+        return {"rows": Kept(shape=rows), "columns": Kept(shape=columns)}
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        fresh = Exp()(Log()(step.count) * self.exponent)
+
+        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            share = cast(fresh, update.dtype)
+            square = update * update + self.epsilon
+            axes = factored(update.shape)
+            if axes is None:
+                second = own["second_moment"] + (square - own["second_moment"]) * share
+                return self._clipped(update / Sqrt()(second)), {"second_moment": second}
+            row, column = axes
+            rows = own["rows"] + (ReduceMean((column,), keepdims=True)(square) - own["rows"]) * share
+            columns = own["columns"] + (ReduceMean((row,), keepdims=True)(square) - own["columns"]) * share
+            by_row = 1.0 / Sqrt()(rows / ReduceMean((row,), keepdims=True)(rows))
+            by_column = 1.0 / Sqrt()(columns)
+            return self._clipped(update * by_row * by_column), {"rows": rows, "columns": columns}
+
+        return for_each(updates, slots, step, rule)
+
+    def _clipped(self, update: Value) -> Value:
+        size = root_mean_square(update) * (1.0 / self.threshold)
+        return update / Maximum()(size, scalar(1.0, update.dtype))
+
+
+@dataclass(frozen=True)
+class DescendRelatively(Transform):
+    """u ← -max(epsilon, RMS(w)) · min(lr, 1/√t) · u"""
+
+    epsilon: float
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        slowest = 1.0 / Sqrt()(step.count)
+
+        def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            dtype = update.dtype
+            size = Maximum()(root_mean_square(param.value), scalar(self.epsilon, dtype))
+            return -(size * Minimum()(step.rate(param), cast(slowest, dtype))) * update, own
+
+        return for_each(updates, slots, step, rule)
+
+
+@SOLVERS.register
+class Adafactor(DecoupledSolver):
+    """Steps scaled by averages of squared gradients, of which matrices keep those of rows and columns alone.
+
+    β = 1 - t^beta_2_decay; s = g² + epsilon_1; vectors: v ← β · v + (1 - β) · s; all else: rows r and columns c the
+    same of the means of s along the other of the two largest axes, and v = r · c / mean(r); u = g / √v;
+    u ← u / max(1, RMS(u) / clip_threshold); w ← w - max(epsilon_2, RMS(w)) · min(lr, 1/√t) · u. Shazeer and Stern 2018,
+    arXiv:1804.04235, algorithms 4 and 5, as in Keras; which always factors the last two axes (kernels of convolutions
+    have there what are the two first axes here). Unlike Hugging Face's, it has no first moment.
+    """
+
+    type: Literal["Adafactor"] = "Adafactor"
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "relative_step": "the rate is always relative: to the size of the weights, and at most 1/√t",
+        "scale_parameter": "steps are always relative to the size of the weights",
+        "decay_rate": "here it is `beta_2_decay`",
+        "beta1": "there is no first moment here",
+    }
+    learning_rate: Schedule = Constant(initial=0.001)
+    """most that a step may be, as a share of the weights' root mean square: a number, or a schedule"""
+    beta_2_decay: float = Field(default=-0.8, lt=0)
+    """exponent of the number of the update: how the averages come to keep more and more of the past"""
+    epsilon_1: float = Field(default=1e-30, gt=0)
+    """added to the squared gradients"""
+    epsilon_2: float = Field(default=1e-3, gt=0)
+    """least root mean square that weights are taken to have"""
+    clip_threshold: float = Field(default=1.0, gt=0)
+    """most that the root mean square of a scaled gradient may be"""
+    samples: ClassVar = (
+        {},
+        {
+            "learning_rate": 0.5,
+            "beta_2_decay": -0.5,
+            "epsilon_1": 1e-3,
+            "epsilon_2": 2.0,
+            "clip_threshold": 0.5,
+            "weight_decay": 0.01,
+        },
+    )
+
+    def transforms(self) -> Sequence[Transform]:
+        scale = ScaleByFactors(self.beta_2_decay, self.epsilon_1, self.clip_threshold)
+        return [scale, DescendRelatively(self.epsilon_2)]

@@ -1,0 +1,101 @@
+"""Adagrad, which sums squared gradients up, and Adadelta, which measures steps by steps before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.graph.ops.functions import Sqrt
+from netspec.graph.value import Value
+from netspec.schema.kinds import SOLVERS
+from netspec.solvers.rules import ScalingSolver, average
+from netspec.solvers.schedules.constant import Constant, Schedule
+from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+
+
+@dataclass(frozen=True)
+class ScaleByAdagrad(Transform):
+    """u ← u / √(a + epsilon), with the sum a of all u² so far"""
+
+    initial: float
+    epsilon: float
+
+    def init(self, param: Param) -> Declared:
+        return {"accumulator": self.initial}
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            accumulator = own["accumulator"] + update * update
+            return update / Sqrt()(accumulator + self.epsilon), {"accumulator": accumulator}
+
+        return for_each(updates, slots, step, rule)
+
+
+@dataclass(frozen=True)
+class ScaleByAdadelta(Transform):
+    """u ← u · √(d + epsilon) / √(a + epsilon), with moving averages a of u² and d of what is given, squared"""
+
+    rho: float
+    epsilon: float
+
+    def init(self, param: Param) -> Declared:
+        return {"accumulator": 0.0, "delta_accumulator": 0.0}
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            gradients = average(own["accumulator"], update * update, self.rho)
+            delta = Sqrt()(own["delta_accumulator"] + self.epsilon) * update / Sqrt()(gradients + self.epsilon)
+            deltas = average(own["delta_accumulator"], delta * delta, self.rho)
+            return delta, {"accumulator": gradients, "delta_accumulator": deltas}
+
+        return for_each(updates, slots, step, rule)
+
+
+@SOLVERS.register
+class Adagrad(ScalingSolver):
+    """Steps scaled, for each element, by all gradients so far: what is seldom reached moves further.
+
+    g ← ∂loss/∂w + weight_decay · w; a ← a + g²; w ← w - lr · g / √(a + epsilon). Duchi, Hazan and Singer 2011,
+    "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization". As in Keras; PyTorch and Caffe start
+    a at 0 and add epsilon to the root.
+    """
+
+    type: Literal["Adagrad"] = "Adagrad"
+    learning_rate: Schedule = Constant(initial=0.001)
+    """factor of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`"""
+    initial_accumulator_value: float = Field(default=0.1, ge=0)
+    """what the sum of squared gradients starts with"""
+    epsilon: float = Field(default=1e-7, gt=0)
+    """added to the sum of squares, under the root"""
+    samples: ClassVar = (
+        {},
+        {"learning_rate": 0.05, "initial_accumulator_value": 0.0, "epsilon": 1e-3, "weight_decay": 0.01},
+    )
+
+    def rule(self) -> Transform:
+        return ScaleByAdagrad(self.initial_accumulator_value, self.epsilon)
+
+
+@SOLVERS.register
+class Adadelta(ScalingSolver):
+    """Steps that have the unit of the weights: each is measured by the steps before it.
+
+    g ← ∂loss/∂w + weight_decay · w; a ← rho · a + (1 - rho) · g²; Δ = √(d + epsilon) / √(a + epsilon) · g;
+    d ← rho · d + (1 - rho) · Δ²; w ← w - lr · Δ. Zeiler 2012, arXiv:1212.5701, where lr is 1; as in Keras, Caffe and
+    PyTorch (whose `learning_rate` is 1 by default, Keras's and this one 0.001).
+    """
+
+    type: Literal["Adadelta"] = "Adadelta"
+    foreign_fields: ClassVar[dict[str, str]] = {"momentum": "here it is `rho`, as `momentum` is in Caffe"}
+    learning_rate: Schedule = Constant(initial=0.001)
+    """factor of a step: a number, or a schedule such as `{type: CosineDecay, initial: 1.0}`"""
+    rho: float = Field(default=0.95, ge=0, lt=1)
+    """share of the past in the moving averages"""
+    epsilon: float = Field(default=1e-7, gt=0)
+    """added to the average squares, under the roots"""
+    samples: ClassVar = ({}, {"learning_rate": 1.0, "rho": 0.8, "epsilon": 1e-4, "weight_decay": 0.01})
+
+    def rule(self) -> Transform:
+        return ScaleByAdadelta(self.rho, self.epsilon)

@@ -1,0 +1,59 @@
+"""Adamax: Adam with the infinity norm of past gradients in place of their average square."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.graph.ops.elementwise import Maximum, cast
+from netspec.graph.ops.functions import Abs
+from netspec.graph.value import Value
+from netspec.schema.kinds import SOLVERS
+from netspec.solvers.adam import MomentsSpec
+from netspec.solvers.rules import ScalingSolver, average, debias
+from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+
+
+@dataclass(frozen=True)
+class ScaleByAdamax(Transform):
+    """u ← m / ((1 - β₁ᵗ) · (norm + epsilon)), with a moving average m of u, and norm ← max(β₂ · norm, |u|)"""
+
+    beta_1: float
+    beta_2: float
+    epsilon: float
+
+    def init(self, param: Param) -> Declared:
+        return {"first_moment": 0.0, "norm": 0.0}
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        corrected = 1.0 / debias(self.beta_1, step.count)
+
+        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            first = average(own["first_moment"], update, self.beta_1)
+            norm = Maximum()(self.beta_2 * own["norm"], Abs()(update))
+            scaled = cast(corrected, update.dtype) * first / (norm + self.epsilon)
+            return scaled, {"first_moment": first, "norm": norm}
+
+        return for_each(updates, slots, step, rule)
+
+
+@SOLVERS.register
+class Adamax(MomentsSpec, ScalingSolver):
+    """Steps scaled, for each element, by the largest recent gradient.
+
+    g ← ∂loss/∂w + weight_decay · w; m ← β₁ · m + (1 - β₁) · g; u ← max(β₂ · u, |g|);
+    w ← w - lr / (1 - β₁ᵗ) · m / (u + epsilon). Kingma and Ba 2015, arXiv:1412.6980, section 7.1, as in Keras; PyTorch
+    adds epsilon to |g| before it takes the maximum.
+    """
+
+    type: Literal["Adamax"] = "Adamax"
+    beta_2: float = Field(default=0.999, ge=0, lt=1)
+    """share that the largest gradient keeps from step to step"""
+    epsilon: float = Field(default=1e-7, gt=0)
+    """added to the largest gradient, so that nothing is divided by 0"""
+    samples: ClassVar = ({}, {"learning_rate": 0.02, "beta_1": 0.7, "beta_2": 0.9, "weight_decay": 0.01})
+
+    def rule(self) -> Transform:
+        return ScaleByAdamax(self.beta_1, self.beta_2, self.epsilon)

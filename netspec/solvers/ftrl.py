@@ -1,0 +1,115 @@
+"""Ftrl: follow the regularized leader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from netspec.graph.ops.elementwise import Maximum, Minimum, scalar
+from netspec.graph.value import Value
+from netspec.schema.kinds import SOLVERS
+from netspec.schema.spec import problem
+from netspec.solvers.rules import DecayingSolver, power
+from netspec.solvers.schedules.constant import Constant, Schedule
+from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+
+
+@dataclass(frozen=True)
+class FollowRegularizedLeader(Transform):
+    """From a gradient to the step that leads to the solution: see `Ftrl`"""
+
+    exponent: float
+    initial: float
+    l1: float
+    l2: float
+    shrinkage: float
+    beta: float
+
+    def init(self, param: Param) -> Declared:
+        return {"accumulator": self.initial, "linear": 0.0}
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            weight, rate, dtype = param.value, step.rate(param), update.dtype
+            accumulator = own["accumulator"] + update * update
+            before, after = (power(one, self.exponent) / rate for one in (own["accumulator"], accumulator))
+            shrunk = update + 2 * self.shrinkage * weight if self.shrinkage else update
+            linear = own["linear"] + shrunk - (after - before) * weight
+            bound = scalar(self.l1, dtype)
+            kept = Minimum()(Maximum()(linear, -bound), bound) - linear if self.l1 else -linear
+            quadratic = after + 2 * self.l2 + self.beta / rate if self.beta else after + 2 * self.l2
+            return kept / quadratic - weight, {"accumulator": accumulator, "linear": linear}
+
+        return for_each(updates, slots, step, rule)
+
+
+@SOLVERS.register
+class Ftrl(DecayingSolver):
+    """Follow the regularized leader: at each step the weights that would have been best for all gradients so far.
+
+    g ← ∂loss/∂w + weight_decay · w; a' = a + g², p = -learning_rate_power;
+    z ← z + g + 2 · l2_shrinkage · w - (a'^p - a^p) / lr · w; a ← a';
+    w ← (clip(z, -l1, l1) - z) / (a^p / lr + 2 · (l2 + beta / (2 · lr))), with the fields' strengths for l1, l2 and
+    l2_shrinkage. So a weight of which |z| is at most l1 is exactly 0. McMahan et al. 2013, "Ad Click Prediction: a View
+    from the Trenches"; Keras's Ftrl.
+    """
+
+    type: Literal["Ftrl"] = "Ftrl"
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "l1": "here it is `l1_regularization_strength`",
+        "l2": "here it is `l2_regularization_strength`",
+    }
+    learning_rate: Schedule = Constant(initial=0.001)
+    """factor of a step: a number, or a schedule that never gives 0, since the rule divides by it"""
+    learning_rate_power: float = Field(default=-0.5, lt=0)
+    """how the rate of an element falls with its squared gradients: their sum to this power"""
+    initial_accumulator_value: float = Field(default=0.1, ge=0)
+    """what the sum of squared gradients starts with"""
+    l1_regularization_strength: float = Field(default=0.0, ge=0)
+    """L1 penalty: it makes weights exactly 0"""
+    l2_regularization_strength: float = Field(default=0.0, ge=0)
+    """L2 penalty on the weights as solutions"""
+    l2_shrinkage_regularization_strength: float = Field(default=0.0, ge=0)
+    """L2 penalty as a part of the gradient, which the sum of squares does not see"""
+    beta: float = Field(default=0.0, ge=0)
+    """added to the root of the sum of squares: the paper's β"""
+    samples: ClassVar = (
+        {},
+        {
+            "learning_rate": 0.1,
+            "learning_rate_power": -0.7,
+            "initial_accumulator_value": 0.2,
+            "l1_regularization_strength": 0.3,
+            "l2_regularization_strength": 0.1,
+            "l2_shrinkage_regularization_strength": 0.05,
+            "beta": 0.5,
+            "weight_decay": 0.01,
+        },
+    )
+
+    @model_validator(mode="after")
+    def _rate_above_zero(self) -> Self:
+        rates = [self.learning_rate, *(one.learning_rate for one in self.groups if one.learning_rate is not None)]
+        if any(rate.value(0, 1_000_000) == 0 for rate in rates):
+            raise problem(
+                "Ftrl divides by its learning rate",
+                field="learning_rate",
+                expected="a schedule that starts above 0",
+                got="0 at the first step",
+                hint="a `Warmup` starts at its `initial`",
+            )
+        return self
+
+    def transforms(self) -> Sequence[Transform]:
+        rule = FollowRegularizedLeader(
+            -self.learning_rate_power,
+            self.initial_accumulator_value,
+            self.l1_regularization_strength,
+            self.l2_regularization_strength,
+            self.l2_shrinkage_regularization_strength,
+            self.beta,
+        )
+        return [*self.coupled(), rule]

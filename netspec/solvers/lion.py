@@ -1,0 +1,59 @@
+"""Lion: steps of one length, in the direction of an average's sign."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.graph.ops.functions import Sign
+from netspec.graph.value import Value
+from netspec.schema.kinds import SOLVERS
+from netspec.solvers.rules import DecoupledSolver, average
+from netspec.solvers.scaling import Descend
+from netspec.solvers.schedules.constant import Constant, Schedule
+from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+
+
+@dataclass(frozen=True)
+class SignOfMomentum(Transform):
+    """u ← sign(β₁ · m + (1 - β₁) · u), with a moving average m of u that keeps β₂ of itself"""
+
+    beta_1: float
+    beta_2: float
+
+    def init(self, param: Param) -> Declared:
+        return {"first_moment": 0.0}
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            first = own["first_moment"]
+            mixed = self.beta_1 * first + (1 - self.beta_1) * update
+            return Sign()(mixed), {"first_moment": average(first, update, self.beta_2)}
+
+        return for_each(updates, slots, step, rule)
+
+
+@SOLVERS.register
+class Lion(DecoupledSolver):
+    """Every weight moves by lr, in the direction that gradients have had lately.
+
+    w ← w - lr · weight_decay · w; w ← w - lr · sign(β₁ · m + (1 - β₁) · g); m ← β₂ · m + (1 - β₂) · g. Chen et al.
+    2023, "Symbolic Discovery of Optimization Algorithms", arXiv:2302.06675; Keras's Lion. Its steps are larger than
+    Adam's: a rate 3 to 10 times lower, and a decay as much higher, is usual.
+    """
+
+    type: Literal["Lion"] = "Lion"
+    foreign_fields: ClassVar[dict[str, str]] = {"momentum": "here it is `beta_2`, and `beta_1` for the step"}
+    learning_rate: Schedule = Constant(initial=0.001)
+    """length of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.0001}`"""
+    beta_1: float = Field(default=0.9, ge=0, le=1)
+    """share of the past in what the step is the sign of"""
+    beta_2: float = Field(default=0.99, ge=0, lt=1)
+    """share of the past in the moving average that is kept"""
+    samples: ClassVar = ({}, {"learning_rate": 0.01, "beta_1": 0.5, "beta_2": 0.7, "weight_decay": 0.1})
+
+    def transforms(self) -> Sequence[Transform]:
+        return [SignOfMomentum(self.beta_1, self.beta_2), Descend()]

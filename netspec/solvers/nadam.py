@@ -1,0 +1,76 @@
+"""Nadam: Adam with Nesterov's momentum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.graph.ops.elementwise import cast
+from netspec.graph.ops.functions import Sqrt
+from netspec.graph.value import Value
+from netspec.schema.kinds import SOLVERS
+from netspec.solvers.adam import MomentsSpec
+from netspec.solvers.rules import ScalingSolver, average, debias, to_power
+from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Transform, Updates, for_each
+
+
+@dataclass(frozen=True)
+class ScaleByNadam(Transform):
+    """u ← (μₜ₊₁ · m / (1 - μ₁ … μₜ₊₁) + (1 - μₜ) · u / (1 - μ₁ … μₜ)) / (√(v / (1 - β₂ᵗ)) + epsilon)
+
+    with moving averages m of u and v of u², and μₜ = β₁ · (1 - ½ · 0.96^(t · momentum_decay)). The product of all μ so
+    far is kept once for all parameters.
+    """
+
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    momentum_decay: float
+
+    def init(self, param: Param) -> Declared:
+        return {"first_moment": 0.0, "second_moment": 0.0, "momentum_product": Kept(1.0, (), shared=True)}
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        now, following = self._momentum(step.count), self._momentum(step.count + 1.0)
+        corrected = debias(self.beta_2, step.count)
+
+        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            dtype = update.dtype
+            first = average(own["first_moment"], update, self.beta_1)
+            second = average(own["second_moment"], update * update, self.beta_2)
+            product = own["momentum_product"] * cast(now, dtype)
+            ahead = cast(following, dtype) / (1.0 - product * cast(following, dtype))
+            fresh = (1.0 - cast(now, dtype)) / (1.0 - product)
+            scaled = (ahead * first + fresh * update) / (Sqrt()(second / cast(corrected, dtype)) + self.epsilon)
+            return scaled, {"first_moment": first, "second_moment": second, "momentum_product": product}
+
+        return for_each(updates, slots, step, rule)
+
+    def _momentum(self, count: Value) -> Value:
+        """μ of an update, a scalar."""
+        return self.beta_1 * (1.0 - 0.5 * to_power(0.96**self.momentum_decay, count))
+
+
+@SOLVERS.register
+class Nadam(MomentsSpec, ScalingSolver):
+    """Adam with Nesterov's momentum: a step is taken as if the average already had the next one in it.
+
+    g ← ∂loss/∂w + weight_decay · w; m ← β₁ · m + (1 - β₁) · g; v ← β₂ · v + (1 - β₂) · g²;
+    m̂ = μₜ₊₁ · m / (1 - μ₁ … μₜ₊₁) + (1 - μₜ) · g / (1 - μ₁ … μₜ) with μₜ = β₁ · (1 - ½ · 0.96^(t · momentum_decay));
+    w ← w - lr · m̂ / (√(v / (1 - β₂ᵗ)) + epsilon). Dozat 2016, "Incorporating Nesterov Momentum into Adam". By default
+    as in Keras; with `momentum_decay: 0.004` as in PyTorch's NAdam.
+    """
+
+    type: Literal["Nadam"] = "Nadam"
+    foreign_fields: ClassVar[dict[str, str]] = {"schedule_decay": "here it is `momentum_decay`"}
+    momentum_decay: float = Field(default=1.0, ge=0)
+    """how fast the momentum μ rises to `beta_1`: 1 is Keras's, 0.004 PyTorch's and the paper's"""
+    samples: ClassVar = (
+        {},
+        {"learning_rate": 0.02, "beta_1": 0.7, "beta_2": 0.9, "momentum_decay": 0.004, "weight_decay": 0.01},
+    )
+
+    def rule(self) -> Transform:
+        return ScaleByNadam(self.beta_1, self.beta_2, self.epsilon, self.momentum_decay)

@@ -1,0 +1,80 @@
+"""RMSprop: steps scaled by a moving average of squared gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.graph.ops.functions import Sqrt
+from netspec.graph.value import Value
+from netspec.schema.kinds import SOLVERS
+from netspec.solvers.rules import ScalingSolver, average
+from netspec.solvers.schedules.constant import Constant, Schedule
+from netspec.solvers.sgd import Momentum
+from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+
+
+@dataclass(frozen=True)
+class ScaleByRMS(Transform):
+    """u ← u / √(v + epsilon), with a moving average v of u²; with `centered` v - m², m that of u, stands for v"""
+
+    rho: float
+    epsilon: float
+    centered: bool = False
+
+    def init(self, param: Param) -> Declared:
+        return {"second_moment": 0.0, "first_moment": 0.0} if self.centered else {"second_moment": 0.0}
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            second = average(own["second_moment"], update * update, self.rho)
+            following = {"second_moment": second}
+            if self.centered:
+                first = average(own["first_moment"], update, self.rho)
+                following["first_moment"] = first
+                second = second - first * first
+            return update / Sqrt()(second + self.epsilon), following
+
+        return for_each(updates, slots, step, rule)
+
+
+@SOLVERS.register
+class RMSprop(ScalingSolver):
+    """Steps scaled, for each element, by a moving average of the squared gradient.
+
+    g ← ∂loss/∂w + weight_decay · w; v ← rho · v + (1 - rho) · g²; s = lr · g / √(v + epsilon), where with `centered`
+    v - m² stands for v, m ← rho · m + (1 - rho) · g; w ← w - s, or with a momentum
+    velocity ← momentum · velocity - s; w ← w + velocity. Tieleman and Hinton 2012, lecture 6.5 of "Neural Networks for
+    Machine Learning"; centered: Graves 2013, arXiv:1308.0850. As in Keras; PyTorch and Caffe add epsilon to the root,
+    and PyTorch's velocity has no rate in it.
+    """
+
+    type: Literal["RMSprop"] = "RMSprop"
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "rms_decay": "`rms_decay` is Caffe's name: here it is `rho`",
+        "alpha": "`alpha` is PyTorch's name: here it is `rho`",
+    }
+    learning_rate: Schedule = Constant(initial=0.001)
+    """factor of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`"""
+    rho: float = Field(default=0.9, ge=0, lt=1)
+    """share of the past in the moving averages"""
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    """share of the last step that goes into this one"""
+    epsilon: float = Field(default=1e-7, gt=0)
+    """added to the average square, under the root"""
+    centered: bool = False
+    """scale by an estimate of the variance: the average square without the square of the average"""
+    samples: ClassVar = (
+        {},
+        {"learning_rate": 0.02, "rho": 0.7, "momentum": 0.9, "epsilon": 1e-3, "weight_decay": 0.01},
+        {"learning_rate": 0.01, "centered": True, "epsilon": 0.01},
+    )
+
+    def rule(self) -> Transform:
+        return ScaleByRMS(self.rho, self.epsilon, self.centered)
+
+    def transforms(self) -> Sequence[Transform]:
+        return [*super().transforms(), *([Momentum(self.momentum)] if self.momentum else [])]

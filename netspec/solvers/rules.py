@@ -1,0 +1,78 @@
+"""What most rules have in common: a gradient is scaled, then taken off; decay is coupled unless decoupled is asked for.
+
+And formulas that several of them use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+
+from pydantic import Field
+
+from netspec.graph.ops.elementwise import Pow, scalar
+from netspec.graph.ops.functions import Exp, Expm1, Sqrt
+from netspec.graph.value import Value
+from netspec.solvers.base import SolverSpec
+from netspec.solvers.scaling import AddDecayedWeights, Descend
+from netspec.solvers.transform import Transform
+
+
+class DecayingSolver(SolverSpec):
+    """Base of solvers whose decay is a part of the gradient, or apart from it, as the user says."""
+
+    decoupled_weight_decay: bool = False
+    """the decay is no part of the gradient: w ← w - lr · weight_decay · w, and then the rule, as in Keras"""
+
+    @property
+    def decouples(self) -> bool:
+        return self.decoupled_weight_decay
+
+    def coupled(self) -> list[Transform]:
+        """The links that add the decay to the gradients, where it is a part of them."""
+        return [] if self.decouples else [AddDecayedWeights(self.weight_decay)]
+
+
+class ScalingSolver(DecayingSolver):
+    """Base of solvers that scale the gradient and take it off: decay → rule → rate."""
+
+    def rule(self) -> Transform:
+        """What makes of gradients what is taken off, times the rate."""
+        raise NotImplementedError
+
+    def transforms(self) -> Sequence[Transform]:
+        return [*self.coupled(), self.rule(), Descend()]
+
+
+class DecoupledSolver(SolverSpec):
+    """Base of solvers whose decay is never a part of the gradient."""
+
+    weight_decay: float = Field(default=0.0, ge=0)
+    """decoupled weight decay: each step takes lr · weight_decay · w off the weights first"""
+
+    @property
+    def decouples(self) -> bool:
+        return True
+
+
+def debias(beta: float, count: Value) -> Value:
+    """1 - beta^count, a scalar: the weights that a moving average started at 0 has given by its `count`-th value.
+
+    As -expm1(count · ln beta), which float32 has to all its digits where beta is near 1.
+    """
+    return -Expm1()(count * log(beta)) if beta else scalar(1.0, count.dtype)
+
+
+def to_power(base: float, count: Value) -> Value:
+    """base^count for a base above 0."""
+    return Exp()(count * log(base))
+
+
+def average(old: Value, new: Value, share: float) -> Value:
+    """A moving average's next value: share · old + (1 - share) · new."""
+    return old + (new - old) * (1 - share)
+
+
+def power(x: Value, exponent: float) -> Value:
+    """x^exponent for x above 0, by a root where that does it."""
+    return Sqrt()(x) if exponent == 0.5 else Pow(exponent)(x)

@@ -1,0 +1,99 @@
+"""Every solver in a whole net: its states are all that a step depends on, and every kernel of its update agrees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.compile import Compiler, Purpose
+from netspec.exchange.hdf5 import read_checkpoint, write_checkpoint
+from netspec.graph.types import DType
+from netspec.schema.kinds import SOLVERS
+from tests.compile.nets import CLASSIFIER, batch, net, solver
+from tests.solvers.problem import samples
+
+SAMPLES = samples(SOLVERS)
+AVERAGED = [("SGD", {"ema": {"decay": 0.5, "warmup": True, "start_step": 1, "overwrite_every": 2}})]
+
+
+PLAIN = """\
+netspec: 1
+inputs: {x: {shape: [2, 6, 6]}, y: {shape: [3]}}
+layers:
+  - {name: conv, type: Conv2D, filters: 4, kernel_size: 3, activation: tanh}
+  - {name: flat, type: Flatten}
+  - {name: hidden, type: Dense, units: 6, activation: tanh}
+  - {name: logits, type: Dense, units: 3}
+losses: [{type: MeanSquaredError, from: [logits, y]}]
+"""
+"""A net of which no gradient is 0 but for rounding, as that of a bias before a normalization is."""
+
+
+def compiler(
+    folder: Path, type_: str, fields: dict[str, Any], device: str, dtype: DType = DType.FLOAT64, text: str = CLASSIFIER
+) -> Compiler:
+    """A net with a solver whose patterns are of its layers."""
+    given = {name: "logits/*" if name == "exclude" else value for name, value in fields.items()}
+    return Compiler(net(text, folder), solver=solver(type_, **given), dtype=dtype, device=device)
+
+
+def train(one: Compiler, steps: range) -> dict[str, bytes]:
+    """Every state after these steps."""
+    for step in steps:
+        one.program(Purpose.TRAIN, 5)(batch(one, 5, step))
+    return {name: one.states[name].tobytes() for name in one.info}
+
+
+@pytest.mark.parametrize(("type_", "fields"), [*SAMPLES, *AVERAGED], ids=str)
+def test_a_checkpoint_has_all_that_the_next_step_depends_on(type_, fields, tmp_path):
+    whole = train(compiler(tmp_path, type_, fields, "reference"), range(4))
+    first, second = (compiler(tmp_path, type_, fields, "reference") for _ in range(2))
+    train(first, range(2))
+    roles = {name: info.role for name, info in first.info.items()}
+    states = {name: first.states[name] for name in roles}
+    write_checkpoint(tmp_path / "made.h5", states, roles, {"step": 2}, "", first.evaluated)
+    for name, array in read_checkpoint(tmp_path / "made.h5").states.items():
+        second.states.assign(name, array)
+    assert train(second, range(2, 4)) == whole
+
+
+@pytest.mark.parametrize(("type_", "fields"), [*SAMPLES, *AVERAGED], ids=str)
+def test_fast_kernels_take_its_whole_update(type_, fields, tmp_path):
+    choices = compiler(tmp_path, type_, fields, "cpu", DType.FLOAT32).plan(Purpose.TRAIN, 5).choices
+    update = {node: choice.kernel for node, choice in choices.items() if node.scope.phase == "update"}
+    assert update
+    assert not [node for node, kernel in update.items() if kernel.array_code]
+
+
+OF_EVERY_KIND = ("Adafactor", "Muon", "RAdam", "ScheduleFreeAdamW")
+"""Rows and columns, products of matrices, conditions, shared states: the others are elementwise alone."""
+
+
+@pytest.mark.parametrize(("type_", "fields"), [*((one, {}) for one in OF_EVERY_KIND), *AVERAGED], ids=str)
+def test_fast_kernels_agree_with_the_reference(type_, fields, tmp_path):
+    fast, plain = (compiler(tmp_path, type_, fields, device, DType.FLOAT32, PLAIN) for device in ("cpu", "reference"))
+    for step in range(3):
+        for one in (fast, plain):
+            one.program(Purpose.TRAIN, 5)(batch(one, 5, step))
+    for name in fast.info:
+        # Rounding of float32 (6e-8) in three steps forward and back, relative to the largest element.
+        assert np.abs(fast.states[name] - plain.states[name]).max() <= 2e-5 * np.abs(plain.states[name]).max(), name
+
+
+@pytest.mark.parametrize("type_", SOLVERS.names())
+def test_what_is_evaluated_is_what_the_solver_says(type_, tmp_path):
+    made = compiler(tmp_path, type_, {}, "reference")
+    train(made, range(3))
+    weights = made.weights()
+    plain = Compiler(net(CLASSIFIER, tmp_path), dtype=DType.FLOAT64, device="reference")
+    for name, array in weights.items():
+        np.testing.assert_array_equal(array, made.states[made.evaluated.get(name, name)])
+        plain.states.assign(name, array)
+    given = batch(made, 4, purpose=Purpose.TEST)
+    found, expected = (one.program(Purpose.TEST, 4)(given) for one in (made, plain))
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value)
