@@ -177,7 +177,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     by_fold: dict[str, str] = {}
     for candidate in known:
         by_fold.setdefault(folded(candidate), candidate)
-    found = get_close_matches(folded(name), by_fold, n=1, cutoff=0.6)
+    swapped = [one for one in by_fold if sorted(one) == sorted(folded(name))]  # Adma: Adam, not Adamax
+    found = swapped or get_close_matches(folded(name), by_fold, n=1, cutoff=0.6)
     return by_fold[found[0]] if found else None
 
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from tests.peers.fitting import fitted
 from tests.peers.scheduling import scheduled
+from tests.peers.solving import solved
 from tests.peers.spectra import spectra
 from tests.registry.cases import WEIGHT, Case, built, cases
 
@@ -342,6 +343,8 @@ def main() -> None:
     output.mkdir(parents=True, exist_ok=True)
     if not arguments.classes or "fitting" in arguments.classes:
         np.savez_compressed(output / "fitting.npz", **fitted(keras()))  # type: ignore[arg-type]  # names are no parameters of it
+    if not arguments.classes or "solving" in arguments.classes:
+        np.savez_compressed(output / "solving.npz", **solved(keras()))  # type: ignore[arg-type]  # names are no parameters of it
     if not arguments.classes or "scheduling" in arguments.classes:
         np.savez_compressed(output / "scheduling.npz", **scheduled(keras(), import_module("torch")))  # type: ignore[arg-type]  # names are no parameters of it
     if not arguments.classes or "spectra" in arguments.classes:

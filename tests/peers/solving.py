@@ -1,0 +1,182 @@
+"""What Keras's and PyTorch's solvers make of a small net: recorded by `record.py`, compared by `test_solving.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+STEPS, BATCH, FEATURES, HIDDEN, UNITS = 10, 8, 5, 6, 3
+RATE = 2.0**-5
+"""Keras keeps some numbers in float32: this one is the same there, as all are that are sums of few powers of 2."""
+DTYPES = ("float64", "float32")
+NAMES = ("hidden/kernel", "hidden/bias", "out/kernel", "out/bias")
+DECAY, EMA = 2.0**-4, 0.75
+
+
+@dataclass(frozen=True)
+class Solving:
+    """A solver here and there."""
+
+    type: str
+    fields: dict[str, Any]
+    """Its fields here, without the rate."""
+    peer: str = "keras"
+    called: str = ""
+    """Its class there, where it is called otherwise."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Where they are others than the fields."""
+    decays: bool = True
+    """Whether its weight decay is the same there; Keras's is decoupled, PyTorch's is not."""
+
+    @property
+    def name(self) -> str:
+        told = "".join(f" {name}={value}" for name, value in self.fields.items())
+        return f"{self.peer} {self.type}{told}"
+
+
+CASES = (
+    Solving("SGD", {}),
+    Solving("SGD", {"momentum": 0.9, "nesterov": True}),
+    Solving("SGD", {"momentum": 0.9}, "torch"),
+    Solving("SGD", {"momentum": 0.9, "nesterov": True}, "torch"),
+    Solving("Adam", {"epsilon": 1e-3}),
+    Solving("Adam", {"beta_1": 0.8, "beta_2": 0.9, "amsgrad": True}),
+    Solving("AdamW", {}),
+    Solving("Adamax", {"beta_2": 0.9}),
+    Solving("Nadam", {}),
+    Solving("Nadam", {"momentum_decay": 0.004}, "torch", "NAdam", {"momentum_decay": 0.004, "eps": 1e-7}),
+    Solving("RAdam", {"beta_2": 0.9}, "torch", arguments={"betas": (0.9, 0.9)}),
+    Solving("RAdam", {"epsilon": 1e-4}, "torch", arguments={"eps": 1e-4}),
+    Solving("RMSprop", {"epsilon": 1e-3}),
+    Solving("RMSprop", {"momentum": 0.5, "centered": True, "epsilon": 1e-3}),
+    Solving("Adagrad", {}),
+    Solving("Adadelta", {}),
+    Solving("Adadelta", {"rho": 0.8, "epsilon": 1e-4}, "torch", arguments={"rho": 0.8, "eps": 1e-4}),
+    Solving("Ftrl", {}),
+    Solving("Ftrl", {"learning_rate_power": -0.75, "l1_regularization_strength": 0.01,
+                     "l2_regularization_strength": 0.1, "l2_shrinkage_regularization_strength": 0.05,
+                     "beta": 0.1}),
+    Solving("Lion", {}),
+    Solving("Lamb", {}),
+    Solving("Adafactor", {}),
+    Solving("Muon", {}),
+    Solving("Muon", {"exclude": "out/*", "nesterov": False, "rms_rate": None, "ns_steps": 3, "adam_lr_ratio": 0.5},
+            arguments={"exclude_layers": ["out"], "nesterov": False, "rms_rate": None, "ns_steps": 3,
+                       "adam_lr_ratio": 0.5}),
+    Solving("Adafactor", {}, "torch", decays=False),  # which shrinks weights after it has measured them
+)  # fmt: skip
+
+
+def variants(case: Solving) -> Iterator[dict[str, Any]]:
+    """What a solver is composed with: each thing alone, and all of them."""
+    clipping: list[dict[str, Any]] = [{"clipnorm": 2.0**-4}, {"clipvalue": 2.0**-6}, {"global_clipnorm": 2.0**-3}]
+    decay = {"weight_decay": DECAY} if case.decays else {}
+    ema = {"ema": EMA}
+    found = [{}, *clipping, decay, ema, {**clipping[-1], **decay, **ema}]
+    yield from {str(one): one for one in found}.values()
+
+
+def key(case: Solving, variant: dict[str, Any], dtype: str) -> str:
+    """Under which the answer is kept."""
+    return f"{case.name}/{' '.join(f'{name}={value}' for name, value in variant.items())}/{dtype}"
+
+
+def given() -> dict[str, np.ndarray]:
+    """Inputs, targets, and the weights that training starts from: short numbers, which float32 holds too."""
+    random = np.random.default_rng(23)
+    shapes = {"x": (BATCH, FEATURES), "y": (BATCH, UNITS), "hidden/kernel": (FEATURES, HIDDEN),
+              "hidden/bias": (HIDDEN,), "out/kernel": (HIDDEN, UNITS), "out/bias": (UNITS,)}  # fmt: skip
+    return {name: random.normal(size=shape).astype("float32").astype("float64") for name, shape in shapes.items()}
+
+
+def exactly() -> AbstractContextManager[Any]:
+    """Within it Keras computes in float64 what on PyTorch it rounds to float32, though it is told float64."""
+    ops, torch = import_module("keras.src.ops"), import_module("torch")
+    tensor = ops.convert_to_tensor
+
+    def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return torch.mean(tensor(x), dim=axis, keepdim=keepdims)
+
+    def norm(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return torch.linalg.norm(tensor(x), dim=axis, keepdim=keepdims)
+
+    def larger(one: Any, other: Any) -> Any:
+        return torch.maximum(*(tensor(x, dtype="float64") for x in (one, other)))
+
+    def smaller(one: Any, other: Any) -> Any:
+        return torch.minimum(*(tensor(x, dtype="float64") for x in (one, other)))
+
+    return patch.multiple(ops, mean=mean, norm=norm, maximum=larger, minimum=smaller)
+
+
+def solved(keras: Any) -> dict[str, np.ndarray]:
+    """The weights after some steps, and their averages, for every case, variant and type: `recorded`."""
+    found, torch = given(), import_module("torch")
+    for dtype in DTYPES:
+        keras.config.set_floatx(dtype)
+        torch.set_default_dtype(getattr(torch, dtype))  # in which PyTorch keeps what is one number
+        for case in CASES:
+            for variant in variants(case):
+                steps = of_keras if case.peer == "keras" else of_torch
+                with exactly() if dtype == "float64" else nullcontext():
+                    found[key(case, variant, dtype)] = steps(keras, case, variant, dtype)
+    return found
+
+
+def gradients(weights: list[Any], dtype: str) -> list[Any]:
+    """Those of the net's loss."""
+    torch = import_module("torch")
+    x, y = (torch.tensor(given()[name], dtype=getattr(torch, dtype)) for name in ("x", "y"))
+    kernel, bias, last, end = weights
+    loss = ((torch.tanh(x @ kernel + bias) @ last + end - y) ** 2).mean()
+    return list(torch.autograd.grad(loss, weights))
+
+
+def recorded(weights: list[Any], averages: list[Any]) -> np.ndarray:
+    """All in one row: the weights, one after the other, and their averages."""
+    return np.concatenate([one.detach().numpy().ravel() for one in [*weights, *averages]])
+
+
+def of_keras(keras: Any, case: Solving, variant: dict[str, Any], dtype: str) -> np.ndarray:
+    """By one of Keras's solvers."""
+    arguments = {**(case.arguments or case.fields), **variant}
+    if "ema" in arguments:
+        arguments |= {"use_ema": True, "ema_momentum": arguments.pop("ema")}
+    if "weight_decay" not in arguments:  # AdamW's default stays: it is the same here
+        arguments |= {} if case.type in ("AdamW", "Muon") else {"weight_decay": None}
+    elif case.type == "Muon":
+        arguments["adam_weight_decay"] = arguments["weight_decay"]
+    made = getattr(keras.optimizers, case.called or case.type)(RATE, **arguments)
+    weights = [keras.Variable(given()[name], dtype=dtype, name=name.split("/")[1]) for name in NAMES]
+    for weight, name in zip(weights, NAMES, strict=True):
+        weight._path = name
+    for _ in range(STEPS):
+        made.apply(gradients([one.value for one in weights], dtype), weights)
+    averages = [one.value for one in made._model_variables_moving_average] if made.use_ema else []
+    return recorded([one.value for one in weights], averages)
+
+
+def of_torch(keras: Any, case: Solving, variant: dict[str, Any], dtype: str) -> np.ndarray:
+    """By one of PyTorch's solvers, its gradients clipped as Keras does: PyTorch adds 1e-6 to a norm."""
+    torch = import_module("torch")
+    clipping = {name: value for name, value in variant.items() if name.startswith(("clip", "global"))}
+    weights = [torch.tensor(given()[name], dtype=getattr(torch, dtype), requires_grad=True) for name in NAMES]
+    arguments = {"lr": RATE, "weight_decay": variant.get("weight_decay", 0.0), **(case.arguments or case.fields)}
+    made = getattr(torch.optim, case.called or case.type)(weights, **arguments)
+    averages: list[Any] = []
+    mean = torch.optim.swa_utils.get_ema_avg_fn(variant.get("ema", 0.0))
+    for _ in range(STEPS):
+        found = keras.optimizers.SGD(**clipping)._clip_gradients(gradients(weights, dtype))
+        for weight, gradient in zip(weights, found, strict=True):
+            weight.grad = gradient
+        made.step()
+        if "ema" in variant:
+            now = [one.detach().clone() for one in weights]
+            averages = [mean(old, new, None) for old, new in zip(averages, now, strict=True)] if averages else now
+    return recorded(weights, averages)

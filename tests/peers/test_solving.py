@@ -1,0 +1,93 @@
+"""Ten steps of every solver on a small net: netspec's, and those of Keras and PyTorch as they were recorded."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.compile import LEARNING_RATE, STEP, build
+from netspec.compile.steps import train_graph
+from netspec.graph.types import DType
+from netspec.schema.kinds import SOLVERS
+from netspec.schema.load import load_net
+from netspec.solvers.base import SolverSpec
+from tests.interpret import Arrays, run
+from tests.peers import solving
+from tests.peers.solving import CASES, DTYPES, Solving, key, variants
+from tests.peers.test_answers import ANSWERS
+
+NET: dict[str, Any] = {
+    "netspec": 1,
+    "inputs": {"x": {"shape": [solving.FEATURES]}, "y": {"shape": [solving.UNITS]}},
+    "layers": [
+        {"name": "hidden", "type": "Dense", "from": "x", "units": solving.HIDDEN, "activation": "tanh"},
+        {"name": "out", "type": "Dense", "units": solving.UNITS},
+    ],
+    "losses": [{"type": "MeanSquaredError", "from": ["out", "y"]}],
+}
+TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
+"""Of the largest element."""
+
+ALL = [(case, variant, dtype) for case in CASES for variant in variants(case) for dtype in DTYPES]
+
+
+@cache
+def answers() -> Arrays:
+    with np.load(ANSWERS / "solving.npz") as stored:
+        return dict(stored)
+
+
+def fields(case: Solving, variant: dict[str, Any]) -> dict[str, Any]:
+    """What YAML would say: Keras's decay is decoupled."""
+    found = {"type": case.type, "learning_rate": solving.RATE, **case.fields, **variant}
+    if "weight_decay" in variant and case.peer == "keras":
+        if case.type == "Muon":
+            found["adam_weight_decay"] = variant["weight_decay"]
+        elif "decoupled_weight_decay" in SOLVERS[case.type].model_fields:
+            found["decoupled_weight_decay"] = True
+    return found
+
+
+def steps(solver: SolverSpec, dtype: str) -> Arrays:
+    """All states after the last step."""
+    kind = DType(dtype)
+    built = build(load_net(NET), solving.BATCH, training=True, dtype=kind)
+    graph, solution = train_graph(load_net(NET), built, solver, kind)
+    numbers = {name: array.astype(dtype) for name, array in solving.given().items()}
+    states = {name: numbers[name] for name in solving.NAMES}
+    for slot in solution.slots:
+        shape = slot.value.shape
+        states[slot.label] = states[slot.param] if slot.initial is None else np.full(shape, slot.initial, dtype)
+    for step in range(solving.STEPS):
+        given = {LEARNING_RATE: np.array(solving.RATE, dtype), STEP: np.array(step + 1, dtype)}
+        _, states = run(graph, {**numbers, **given}, states)
+    return states
+
+
+@pytest.mark.parametrize(("case", "variant", "dtype"), ALL, ids=[key(*one) for one in ALL])
+def test_ten_steps_are_those_of_the_peer(case: Solving, variant: dict[str, Any], dtype: str) -> None:
+    for name, array in solving.given().items():
+        np.testing.assert_array_equal(answers()[name], array, err_msg="record the peers' answers")
+    expected = answers()[key(case, variant, dtype)]
+    solver = SOLVERS.parse(fields(case, variant))
+    assert isinstance(solver, SolverSpec)
+    states = steps(solver, dtype)
+    labels = [*solving.NAMES, *(f"solver/{name}/average" for name in solving.NAMES if "ema" in variant)]
+    found = np.concatenate([states[label].ravel() for label in labels])
+    assert np.abs(found - expected).max() <= TOLERANCE[dtype] * np.abs(expected).max()
+
+
+WITHOUT = {"LARS", "ScheduleFreeAdamW"}
+"""Neither peer has LARS; Keras's ScheduleFreeAdamW, on PyTorch, takes its old momentum after changing it in place."""
+
+
+def test_every_other_solver_has_a_peer() -> None:
+    assert set(SOLVERS.names()) - {case.type for case in CASES} == WITHOUT
+
+
+def test_the_answers_are_committed() -> None:
+    assert (Path(__file__).parent / "answers" / "solving.npz").exists()
