@@ -129,7 +129,7 @@ class Muon(DecoupledSolver):
             "ns_coefficients": [2.0, -1.5, 0.5],
             "rms_rate": None,
             "flatten": True,
-            "exclude": "fc/*",
+            "exclude": "fc*",
             "weight_decay": 0.1,
             "adam_weight_decay": 0.05,
             "adam_lr_ratio": 0.5,
