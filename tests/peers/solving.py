@@ -126,6 +126,8 @@ def solved(keras: Any) -> dict[str, np.ndarray]:
                 steps = of_keras if case.peer == "keras" else of_torch
                 with exactly() if dtype == "float64" else nullcontext():
                     found[key(case, variant, dtype)] = steps(keras, case, variant, dtype)
+    keras.config.set_floatx("float64")  # as `record.py` has it
+    torch.set_default_dtype(torch.float32)
     return found
 
 
