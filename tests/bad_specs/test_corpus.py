@@ -106,7 +106,7 @@ def _kind(path: tuple[str | int, ...]) -> str | None:
         return "data source"
     if words[-2:-1] == ["columns"]:
         return "column"
-    return "solver" if last == "solver" else None
+    return last if last in ("solver", "tokenizer") else None
 
 
 def _types_in(case: Case) -> set[tuple[str, Any]]:

@@ -47,7 +47,9 @@ class MadeField(Spec):
                 "these are no bounds",
                 field="low" if self.high is None else "high",
                 expected="`low` and a larger `high`",
-                got=f"{self.low} to {self.high}",
+                got=", ".join(
+                    f"{name} {value}" for name, value in (("low", self.low), ("high", self.high)) if value is not None
+                ),
             )
         if self.classes is not None and self.type_name.startswith("float"):
             raise problem("classes are whole numbers", field="dtype", expected="int32", got=self.type_name)
