@@ -129,6 +129,29 @@ def test_bytes_and_floats_differ_by_rounding_alone(cls, sample):
         assert away.max() <= 1.01
 
 
+@pytest.mark.parametrize(("cls", "sample"), CASES)
+def test_the_smallest_images_and_what_is_not_a_number_are_taken(cls, sample):
+    transform = made(cls, sample)
+    for dtype in ("uint8", "float32"):
+        told = transform.infer(FieldType((3, None, None), dtype))
+        for size in ((1, 1), (1, 7), (5, 1), (2, 2)):
+            small = [image[:, : size[0], : size[1]].copy() for image in images(3, dtype)]
+            if dtype == "float32":
+                small[0][:] = np.nan
+                small[1][0, 0, 0] = np.inf
+            found = applied(transform, small)
+            assert all(image.dtype == dtype and image.ndim == 3 for image in found)
+            assert all(
+                known in (None, size) for image in found for known, size in zip(told.shape, image.shape, strict=True)
+            )
+            if (
+                dtype == "float32"
+                and "fill" not in str(sample)
+                and cls.__name__ not in ("RandomErasing", "RandomPerspective")
+            ):
+                assert np.isnan(found[0]).any()  # for the guard behind the transforms to find
+
+
 @pytest.mark.parametrize("cls", TYPES)
 def test_what_is_random_is_another_for_each_sample_and_epoch(cls):
     alike = np.repeat(one_size(3, "uint8")[:1], 32, axis=0)

@@ -88,12 +88,16 @@ class ImageTransform(Transform):
 
     def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
         """x: (N, C, H, W), or a list of (C, H, W) → the same of changed images; a list where their sizes differ."""
+        import numpy as np
+
         from netspec.data.imaging.arrays import batched, images_of
 
         images = images_of(batch)
         count = self.draws
         numbers = keys.uniform(count).tolist() if count else [()] * len(images)
-        changed = [self.change(image, Draw(numbers[row], keys, row)) for row, image in enumerate(images)]
+        # What is not a number stays none, for the guard behind the transforms to find: no warning for each.
+        with np.errstate(all="ignore"):
+            changed = [self.change(image, Draw(numbers[row], keys, row)) for row, image in enumerate(images)]
         differ = isinstance(batch, list) and None in self.result(ImageShape(images[0].shape[2], None, None))
         return batched(changed, ragged=differ)
 

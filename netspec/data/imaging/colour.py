@@ -92,9 +92,9 @@ def saturated(image: Array, factor: float, span: tuple[float, float]) -> Array:
     values -= span[0]
     highest = np.maximum(np.maximum(values[:, :, 0], values[:, :, 1]), values[:, :, 2])
     spread = highest - np.minimum(np.minimum(values[:, :, 0], values[:, :, 1]), values[:, :, 2])
-    with np.errstate(divide="ignore", invalid="ignore"):  # a grey pixel has no spread, and keeps its values
+    with np.errstate(divide="ignore", invalid="ignore"):
         times = np.minimum(values.dtype.type(factor), highest / spread)
-    times[spread <= 0] = 0
+    times[spread <= 0] = 0  # a grey pixel keeps its values
     for channel in range(3):
         plane = values[:, :, channel]
         plane -= highest
@@ -139,8 +139,9 @@ def posterized(image: Array, bits: int, span: tuple[float, float]) -> Array:
     mask = np.uint8(256 - (1 << (8 - bits)))
     if image.dtype == np.uint8:
         return image & mask
-    values = to_bytes(image, span).astype(np.uint8) & mask
-    return from_bytes(values, image, span)
+    values = to_bytes(image, span)
+    steps = values.astype(np.uint8) & mask
+    return from_bytes(np.where(np.isnan(values), values, steps), image, span)
 
 
 def solarized(image: Array, addition: float, threshold: float, span: tuple[float, float]) -> Array:
@@ -199,5 +200,7 @@ def equalized(image: Array, bins: int, span: tuple[float, float]) -> Array:
         levels = np.rint((upto - first) * (255 / (upto[-1] - first))).clip(0, 255).astype(plane.dtype)
         if image.dtype != np.uint8:
             levels = levels * plane.dtype.type((span[1] - span[0]) / 255) + plane.dtype.type(span[0])
-        made[:, :, channel] = levels[places]
+        made[:, :, channel] = (
+            levels[places] if image.dtype == np.uint8 else np.where(np.isnan(plane), plane, levels[places])
+        )
     return made

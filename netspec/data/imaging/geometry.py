@@ -154,11 +154,17 @@ def _reached(by: Map, height: int, width: int, reach: int) -> tuple[int, int, in
     )
 
 
-def homography(sources: Sequence[tuple[float, float]], places: Sequence[tuple[float, float]]) -> Map:
-    """The map whose result has at four `places` (x, y) what the image has at four `sources`."""
+def homography(sources: Sequence[tuple[float, float]], places: Sequence[tuple[float, float]]) -> Map | None:
+    """The map whose result has at four `places` (x, y) what the image has at four `sources`.
+
+    None where there is none, since three places are on one line.
+    """
     rows, wanted = [], []
     for (u, v), (x, y) in zip(sources, places, strict=True):
         rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
         wanted += [u, v]
-    a, b, c, d, e, f, g, h = np.linalg.solve(np.array(rows, np.float64), np.array(wanted, np.float64)).tolist()
+    try:
+        a, b, c, d, e, f, g, h = np.linalg.solve(np.array(rows, np.float64), np.array(wanted, np.float64)).tolist()
+    except np.linalg.LinAlgError:
+        return None
     return a, b, c, d, e, f, g, h

@@ -186,7 +186,7 @@ class RandomPerspective(_Warp):
     def map(self, height: int, width: int, draw: Draw) -> Map | None:
         from netspec.data.imaging.geometry import homography
 
-        if not draw.happens(0, self.factor):
+        if not draw.happens(0, self.factor) or min(height, width) < 2:  # a line has no other sides
             return None
         corners = [(0.0, 0.0), (width - 1.0, 0.0), (0.0, height - 1.0), (width - 1.0, height - 1.0)]
         half = (-self.scale / 2, self.scale / 2)
