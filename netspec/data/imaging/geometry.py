@@ -55,7 +55,8 @@ def window(
     if above == before == 0 and end_row == top + height and end_column == left + width:
         return image[top:end_row, left:end_column]
     if fill_mode == "constant":
-        made = np.full((height, width, image.shape[2]), fill_value, image.dtype)
+        made = np.empty((height, width, image.shape[2]), image.dtype)
+        made.fill(fill_value)
         if end_row > max(0, top) and end_column > max(0, left):
             inside = image[max(0, top) : end_row, max(0, left) : end_column]
             made[above : above + inside.shape[0], before : before + inside.shape[1]] = inside
