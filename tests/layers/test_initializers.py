@@ -32,8 +32,10 @@ NORMAL = {
     "VarianceScaling": sqrt(1 / FAN_IN),
 }
 REPEATED = {"Zeros": 0.0, "Ones": 1.0, "Constant": 0.0}
-OTHERS = {"Orthogonal", "Identity", "Bilinear", "PositiveUnitball"}
-FIXED = {*REPEATED, "Identity", "Bilinear"}
+OTHERS = {"Orthogonal", "Identity", "Bilinear", "PositiveUnitball", "STFT"}
+FIXED = {*REPEATED, "Identity", "Bilinear", "STFT"}
+WHOLE = {"STFT": (40, 1, 60)}
+"""Shapes for those that have no values of others."""
 UNBOUNDED = {"RandomNormal"}
 
 
@@ -53,8 +55,9 @@ def test_is_documented_and_depends_on_seed_and_name_alone(name):
     cls = INITIALIZERS[name]
     assert cls.__doc__
     assert fields_by_name(cls).keys() - field_docs(cls).keys() <= {"type"}
-    first = draw(name)
-    np.testing.assert_array_equal(first, draw(name))
+    shape = WHOLE.get(name, SHAPE)
+    first = draw(name, shape)
+    np.testing.assert_array_equal(first, draw(name, shape))
     if name not in FIXED:
         assert (first != draw(name, seed=2)).mean() > 0.99
         assert (first != draw(name, name="v")).mean() > 0.99
@@ -214,3 +217,46 @@ def test_orthogonal_regularizer_is_the_mean_cosine(mode):
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = abs(unit @ unit.T)[np.triu_indices(len(unit), 1)]
     assert made.y == pytest.approx(0.5 * cosines.mean(), rel=1e-12)
+
+
+# What keras.initializers.STFT (3.15) answers, of one column for each frequency; windows are NumPy's `hanning`,
+# `hamming` and `blackman` (of one more value, without the last, where they are periodic), since Keras takes arrays too.
+KERAS_STFT = [
+    (
+        {},
+        [[0, 0.252311319356, 0.66055960982, 0.66055960982, 0.252311319356, 0],
+         [0, 0.126155659678, -0.33027980491, -0.66055960982, -0.126155659678, 0],
+         [0, -0.126155659678, -0.33027980491, 0.66055960982, -0.126155659678, 0],
+         [0, -0.252311319356, 0.66055960982, -0.66055960982, 0.252311319356, 0]],
+    ),
+    (
+        {"side": "imag", "window": "hamming", "scaling": "spectrum", "periodic": True},
+        [[0, 0, 0, 0, 0], [0, -0.1473526602176, 0, 0.3378325249676, 0], [0, 0, 0, 0, 0]],
+    ),
+    ({"window": None}, [[1, 1, 1, 1], [1, 0, -1, 0], [1, -1, 1, -1]]),
+    (
+        {"side": "imag", "window": "blackman", "scaling": None},
+        [[0, 0, 0, 0, 0], [0, -0.2944486372867, -0.8660254037844, 0, 0],
+         [0, -0.2944486372867, 0.8660254037844, 0, 0], [0, 0, 0, 0, 0]],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "expected"), KERAS_STFT)
+def test_stft_is_kerass(fields, expected):
+    wanted = np.array(expected)[:, None]
+    made = draw({"type": "STFT", **fields}, wanted.shape)
+    np.testing.assert_allclose(made, wanted, rtol=1e-11, atol=1e-15)  # recorded to 12 digits
+
+
+def test_stft_makes_a_convolution_a_fourier_transform():
+    x = np.random.default_rng(4).normal(size=(2, 1, 16))
+    parts = []
+    for side in ("real", "imag"):
+        initial = {"type": "STFT", "side": side, "window": "hann", "scaling": None, "periodic": True}
+        fields = {"type": "Conv1D", "filters": 5, "kernel_size": 8, "strides": 4, "use_bias": False}
+        parts.append(layer(fields, x, kernel=draw(initial, (5, 1, 8))).y)
+    frames = np.stack([x[:, 0, start : start + 8] for start in (0, 4, 8)], -1)
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(8) / 8)
+    expected = np.fft.rfft(frames * window[:, None], axis=1)
+    np.testing.assert_allclose(parts[0] + 1j * parts[1], expected, atol=1e-12)
