@@ -22,7 +22,7 @@ app = command_app()
     cls=Plain,
     epilog=examples(
         "netspec export net.yaml --weights weights.h5 --output model.onnx",
-        "netspec export runs/lenet_mnist/spec.yaml --weights runs/lenet_mnist/best.h5 --output model.onnx --batch 1",
+        "netspec export runs/lenet/spec.yaml --weights runs/lenet/best.h5 --output model.onnx --batch-size 1",
     ),
 )
 def export(
@@ -33,7 +33,7 @@ def export(
     output_file: Annotated[
         str, typer.Option("--output", metavar="FILE.onnx", help="The model to write.", show_default=False)
     ],
-    batch: Annotated[
+    batch_size: Annotated[
         str, typer.Option(metavar="N|symbolic", help="The batch size of the model; `symbolic` leaves it open.")
     ] = "symbolic",
     opset: Annotated[
@@ -46,7 +46,7 @@ def export(
     The model is checked, run in onnxruntime and compared with the net itself; only a model that gives the same results
     is written. Transforms of the training are not part of it: they are listed, and recorded in its metadata.
     """
-    batch_size = _batch(batch)
+    batch = _batch(batch_size)
     target = writable(Path(output_file), "--output")
     from netspec.cli.prepared import note_preparation
     from netspec.cli.specs import load_spec, net_of, precision_of
@@ -57,7 +57,7 @@ def export(
     precision = precision_of(found).computed  # a file holds numbers of the type they are computed in
     model = load(net_of(found), weights, precision=str(precision))
     preparation = model.preparation.in_training(found)
-    report = export_model(model, target, preparation, batch=batch_size, opset=opset)
+    report = export_model(model, target, preparation, batch=batch, opset=opset)
     counts = {"parameters": count_of(model.compiler, "parameter"), "statistics": count_of(model.compiler, "statistic")}
     if as_json:
         print_json(_facts(report, counts))
@@ -71,9 +71,9 @@ def _batch(given: str) -> int | None:
         return None
     if not (given.isascii() and given.isdigit()):
         raise InputError(
-            "--batch is neither a number nor `symbolic`", expected="1, 2, … or `symbolic`", got=repr(given)
+            "--batch-size is neither a number nor `symbolic`", expected="1, 2, … or `symbolic`", got=repr(given)
         )
-    check_batch(int(given), "--batch")
+    check_batch(int(given))
     return int(given)
 
 

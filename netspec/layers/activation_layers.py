@@ -8,13 +8,16 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from netspec.graph.ops.elementwise import Where, elementwise
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Transpose
+from netspec.graph.types import broadcast_shapes
 from netspec.graph.value import Value
 from netspec.layers import axis_activations, piecewise_activations, smooth_activations
 from netspec.layers.activations import Activation as Function
 from netspec.layers.activations import ActivationSpec, activate
 from netspec.layers.base import Axes, Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.masking import as_mask
 from netspec.schema.kinds import ACTIVATIONS, LAYERS, LayerFields
 
 FAMILIES = (piecewise_activations, smooth_activations, axis_activations)
@@ -167,11 +170,16 @@ class Swish(FunctionLayer):
         return smooth_activations.Swish(beta=self.beta)
 
 
+LEAST = -1e9
+"""What a place that does not count is instead; Keras's number."""
+
+
 @LAYERS.register
 class Softmax(LayerSpec):
     """Positive numbers that sum to 1 over `axis`: eˣ / Σ eˣ.
 
-    Input (N, …), output the same.
+    Inputs (N, …) and, where not all places count, a mask that broadcasts to it, not 0 where one does; output (N, …), 0
+    at places that do not count.
     """
 
     alike: ClassVar = ("Activation",)
@@ -185,10 +193,20 @@ class Softmax(LayerSpec):
         Sample.of((2, 3, 4)),
         Sample.of((2, 3, 2, 4), axis=1),
         Sample.of((2, 3, 2, 4), one_way=True, axis=[1, -1]),
+        Sample.of((2, 3, 4), (2, 3, 4), ranges=(None, (0, 2)), dtypes=("float32", "int32"), one_way=True),
     )
 
-    def build(self, net: Builder, x: Value) -> Value:
-        """x: (N, …) → (N, …)."""
+    def build(self, net: Builder, x: Value, mask: Value | None = None) -> Value:
+        """x: (N, …), mask: as x, or 1 along some axes → (N, …)."""
+        if mask is None:
+            return self._normalized(net, x)
+        fits = len(mask.shape) == len(x.shape) and broadcast_shapes(mask.shape, x.shape) == x.shape
+        need(fits, "the mask has other sizes", expected=f"those of {x.type}, or 1", got=mask.type)
+        counts = as_mask(mask)
+        y = self._normalized(net, elementwise(Where(), counts, net.floating(x), LEAST))
+        return elementwise(Where(), counts, y, 0.0)  # where none counts all would be alike
+
+    def _normalized(self, net: Builder, x: Value) -> Value:
         axes = tuple(sorted(sample_axis(x, axis, "to normalize over") for axis in self.axis))
         need(len(set(axes)) == len(axes), "an axis is given twice", expected="different axes", got=list(self.axis))
         x = net.floating(x)

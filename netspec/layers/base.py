@@ -248,6 +248,12 @@ class Builder:
         """`x` as a float of this graph's precision (uint8 images, integer features)."""
         return x if x.dtype.is_float else cast(x, self.dtype)
 
+    def common(self, values: Sequence[Value]) -> list[Value]:
+        """The values in one element type: whole numbers (int32, int64) where all are of the same, else floats."""
+        if {x.dtype for x in values} in ({DType.INT32}, {DType.INT64}):
+            return list(values)
+        return [self.floating(x) for x in values]
+
     def require_range(self, x: Value, low: int, high: int, why: str, also: Collection[int] = ()) -> None:
         """Declare that the whole numbers `x` must lie in low … high - 1, or be one of `also`, if they are an input."""
         if isinstance(x.op, Input):

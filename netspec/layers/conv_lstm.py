@@ -86,7 +86,7 @@ class ConvLSTM(ForgettingFields, SequenceSpec):
                 new = tuple(Where()(counts, one, before) for one, before in zip(new, (h, c), strict=True))
             found[t] = h = new[0]
             c = new[1]
-        return self.finished(sequence_of([found[t] for t in range(steps)]), (h, c))
+        return self.finished(sequence_of([found[t] for t in range(steps)]), (h, c), mask)
 
 
 @LAYERS.register

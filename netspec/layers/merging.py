@@ -31,8 +31,11 @@ class ElementByElement(LayerSpec):
         Sample.of((2, 3, 4), (2, 3, 1), (2, 1, 4)),
     )
 
+    whole: ClassVar[bool] = True
+    """Whether what is made of whole numbers is whole."""
+
     def fitting(self, net: Builder, *inputs: Value) -> list[Value]:
-        """The inputs as floats; their shapes must broadcast, the batch apart."""
+        """The inputs in one element type; their shapes must broadcast, the batch apart."""
         shapes = [x.shape[1:] for x in inputs]
         need(
             len({len(shape) for shape in shapes}) == 1 and broadcast_shapes(*shapes) is not None,
@@ -40,7 +43,7 @@ class ElementByElement(LayerSpec):
             expected="equal sizes, or 1",
             got=" and ".join(str(list(shape)) for shape in shapes) + " per sample",
         )
-        return [net.floating(x) for x in inputs]
+        return net.common(inputs) if self.whole else [net.floating(x) for x in inputs]
 
     def mask(self, net: Builder, *inputs: Value) -> Value | None:
         """Where any of the inputs counts, if all of them have masks."""
@@ -71,7 +74,8 @@ class Add(Merging):
 
     type: Literal["Add"] = "Add"
 
-    samples: ClassVar = (*Merging.samples, Sample.of((2, 3), (2, 3), dtypes=("float32", "int32")))
+    samples: ClassVar = (*Merging.samples, Sample.of((2, 3), (2, 3), dtypes=("float32", "int32")),
+               Sample.of((2, 3), (2, 1), dtypes=("int32", "int32")))  # fmt: skip
 
     def merged(self, inputs: Sequence[Value]) -> Value:
         """a + b + …"""
@@ -121,6 +125,7 @@ class Average(Merging):
     """
 
     done: ClassVar[str] = "averaged"
+    whole: ClassVar[bool] = False
 
     type: Literal["Average"] = "Average"
 
@@ -140,6 +145,8 @@ class Maximum(Merging):
     done: ClassVar[str] = "compared"
 
     type: Literal["Maximum"] = "Maximum"
+
+    samples: ClassVar = (*Merging.samples, Sample.of((2, 3), (2, 3), dtypes=("int32", "int32")))
 
     def merged(self, inputs: Sequence[Value]) -> Value:
         """max(a, b, …)"""
@@ -183,6 +190,7 @@ class WeightedSum(ElementByElement):
     """
 
     done: ClassVar[str] = "added"
+    whole: ClassVar[bool] = False
     foreign_fields: ClassVar[dict[str, str]] = {"coeff": "`coeff` is Caffe's name: here it is `coefficients`"}
     alike: ClassVar[tuple[str, ...]] = ("Add",)
 
@@ -221,6 +229,7 @@ class Concatenate(LayerSpec):
         Sample.of((2, 3, 2, 2), (2, 1, 2, 2)),
         Sample.of((2, 3), (2, 2), (2, 3), axis=-1),
         Sample.of((2, 2), (2, 2), dtypes=("float32", "uint8")),
+        Sample.of((2, 2), (2, 3), dtypes=("int32", "int32")),
     )
 
     def build(self, net: Builder, first: Value, second: Value, *others: Value) -> Value:
@@ -242,7 +251,7 @@ class Concatenate(LayerSpec):
             expected="equal sizes everywhere else",
             got=sizes,
         )
-        return Concat(axis)(*map(net.floating, inputs))
+        return Concat(axis)(*net.common(inputs))
 
     def mask(self, net: Builder, *inputs: Value) -> Value | None:
         """The masks one after another where their places are; along another axis, where any of the inputs counts."""

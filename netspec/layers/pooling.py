@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, prod
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap, ints, pads
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
@@ -15,6 +17,7 @@ from netspec.layers.base import Builder, LayerSpec, Sample, need
 from netspec.layers.sizes import Pair, Single, Triple, need_spatial
 from netspec.layers.window import Explicit, Padding, Padding1D, Padding3D, Window
 from netspec.schema.kinds import LAYERS
+from netspec.schema.spec import problem
 
 
 @dataclass(frozen=True)
@@ -224,6 +227,16 @@ class Pooling(LayerSpec):
     ceil_mode: bool = False
     """true: where a rest fills no window, a last window reaches beyond the end; it must begin inside the input, or
     inside the padding before it. (PyTorch's name; Caffe always does so.)"""
+
+    @model_validator(mode="after")
+    def _rounded_once(self) -> Self:
+        if self.ceil_mode and self.padding == "same":
+            raise problem(
+                "`ceil_mode` says nothing where `padding` is `same`", field="ceil_mode",
+                expected="false, or numbers for `padding`", got="true",
+                hint="with `same` the size is rounded up anyway: the padding is as wide as the last window needs",
+            )  # fmt: skip
+        return self
 
     def window(self, x: Value) -> Window:
         """The window for the input `x`, (N, C, …) with `rank` spatial axes."""

@@ -7,10 +7,11 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
+from netspec.graph.ops.elementwise import Where, elementwise
 from netspec.graph.ops.shape import Flip
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample, need
-from netspec.layers.masking import steps_that_count
+from netspec.layers.masking import over, steps_that_count
 from netspec.layers.recurrent_cells import (
     AnyCell,
     CellSpec,
@@ -47,6 +48,8 @@ class SequenceSpec(CellSpec, LayerSpec):
     """true: the states in the end are outputs too, `NAME.state_h` and for an LSTM `NAME.state_c`"""
     go_backwards: bool = False
     """read the sequence from its end; with `return_sequences` the outputs are in the order of reading"""
+    zero_output_for_mask: bool = False
+    """true: with `return_sequences` the output is 0 at steps that a mask leaves out; false: that of the step before"""
     stateful: bool = False
     """not available: a sequence goes on where another ended by `return_state` and first states in `from`"""
 
@@ -56,6 +59,11 @@ class SequenceSpec(CellSpec, LayerSpec):
             raise problem(
                 f"`stateful` is not available: {_STATEFUL}", field="stateful", expected="false", got="true",
                 hint="`return_state: true` gives states out, `from: [sequence, state, …]` takes them in",
+            )  # fmt: skip
+        if self.zero_output_for_mask and not self.return_sequences:
+            raise problem(
+                "`zero_output_for_mask` is of the outputs of all steps", field="zero_output_for_mask",
+                expected="false, or `return_sequences: true`", got="true",
             )  # fmt: skip
         return self
 
@@ -75,7 +83,7 @@ class SequenceSpec(CellSpec, LayerSpec):
         mask = steps_that_count(net, x)
         self.need_states(states, [(x.shape[0], size) for size in self.sizes()])
         y, *last = self.run(net, net.floating(x), [*map(net.floating, states)], mask, reverse=self.go_backwards)
-        return self.finished(y, last)
+        return self.finished(y, last, mask)
 
     def need_states(self, states: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> None:
         """Raise a located error unless there are first states of these shapes, or none."""
@@ -95,8 +103,10 @@ class SequenceSpec(CellSpec, LayerSpec):
                 got=state.type,
             )
 
-    def finished(self, y: Value, last: Sequence[Value]) -> Value | tuple[Value, ...]:
+    def finished(self, y: Value, last: Sequence[Value], mask: Value | None) -> Value | tuple[Value, ...]:
         """What the fields say is wanted of the outputs of all steps and the states in the end."""
+        if self.zero_output_for_mask and self.return_sequences and mask is not None:
+            y = elementwise(Where(), over(mask, y), y, 0.0)
         made = (Flip(1)(y) if self.go_backwards else y) if self.return_sequences else last[self.shown()]
         return (made, *last) if self.return_state else made
 
@@ -168,6 +178,7 @@ class GRU(GRUFields, SequenceSpec):
         Sample.of((2, 3, 2), units=2, activation="softsign", recurrent_activation="hard_sigmoid"),
         Sample.of((2, 3, 2), (2, 2), units=2, return_state=True, go_backwards=True),
         Sample.of((3, 4, 2), units=2, return_sequences=True, masks=[(3, 4)]),
+        Sample.of((3, 4, 2), units=2, return_sequences=True, zero_output_for_mask=True, masks=[(3, 4)]),
         Sample.of((3, 3, 2), (3, 2), units=2, reset_after=False, return_state=True),
         Sample.of((3, 4, 2), units=2, reset_after=False, return_sequences=True, masks=[(3, 4)]),
     )

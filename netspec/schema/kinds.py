@@ -69,6 +69,8 @@ class LayerFields(Spec):
         "weight_filler": "`weight_filler` is Caffe's name: here it is `kernel_initializer`",
         "bias_filler": "`bias_filler` is Caffe's name: here it is `bias_initializer`",
         "eps": "here it is `epsilon`",
+        "renorm": "not there: of small batches GroupNormalization and LayerNormalization need no statistics",
+        "lora_rank": "not there: a Dense of few `units` and one behind it, added to a frozen layer, are what it makes",
         "pool": "`pool` is Caffe's name: here the type says it, MaxPooling2D or AveragePooling2D",
         "global_pooling": "`global_pooling` is Caffe's name: here it is a type, GlobalAveragePooling2D",
         **dict.fromkeys(CAFFE_PARAMS, "not needed: what Caffe has inside it stands here beside `type`"),

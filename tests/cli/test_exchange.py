@@ -29,7 +29,7 @@ def test_the_batch_is_open_or_fixed(netspec, trained):
     assert "features [N, 3] → logits [N, 2]" in found.out
     assert batch_axis("model.onnx").dim_param == "N"
     fixed = netspec(
-        "export", "net.yaml", *WEIGHTS, "--output", "fixed.onnx", "--batch", "6", "--opset", "13", "--json"
+        "export", "net.yaml", *WEIGHTS, "--output", "fixed.onnx", "--batch-size", "6", "--opset", "13", "--json"
     ).json
     assert batch_axis("fixed.onnx").dim_value == 6
     assert fixed["opset"] == onnx.load("fixed.onnx").opset_import[0].version == 13

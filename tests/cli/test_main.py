@@ -35,7 +35,7 @@ MISTAKES = [
     ("predict", "net.yaml", "--weights", "w.h5", "--input", "i.npz", "--output", "o.npz", "--batch-size", "0"),
     ("predict", "net.yaml", "--weights", "w.h5", "--input", "i.npz", "--output", "o.npz", "--batch-size", "many"),
     ("export", "net.yaml", "--weights", "nosuch.h5", "--output", "model.onnx"),
-    ("export", "net.yaml", "--weights", "w.h5", "--output", "model.onnx", "--batch", "any"),
+    ("export", "net.yaml", "--weights", "w.h5", "--output", "model.onnx", "--batch-size", "any"),
     ("export", "net.yaml", "--weights", "w.h5", "--output", "."),
     ("import", "nosuch.onnx", "--output", "new"),
     ("import", "blobs.npz", "--output", "new"),

@@ -42,7 +42,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 OF_CALLS = ("use_causal_mask", "reverse")
 """Fields that are arguments of the call in Keras."""
-OPERANDS = dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), ("query", "value", "key", "attention_mask"))
+OPERANDS = {
+    **dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), ("query", "value", "key", "attention_mask")),
+    "Softmax": ("inputs", "mask"),
+}
 """Layers that take their inputs one by one in Keras, not as a list."""
 
 
@@ -199,9 +202,10 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     shapes = [tuple(x.shape) for x in operands]
     named: dict[str, Any] = {}
     if case.type in OPERANDS:
-        operands += operands[:1] * (2 - len(operands))
+        least = sum("mask" not in name for name in OPERANDS[case.type][:2])
+        operands += operands[:1] * (least - len(operands))  # attention to itself
         named = dict(zip(OPERANDS[case.type], operands, strict=False))
-        made.build(*(tuple(x.shape) for x in operands[:3]))
+        made.build(*(tuple(x.shape) for name, x in named.items() if "mask" not in name))
     else:
         made.build(shapes if len(shapes) > 1 else shapes[0])
     # A recurrent layer has its weights in a cell.
