@@ -33,6 +33,7 @@ PHOTOS = {"source": "image_folder", "path": "photos/train", "batch_size": SPLIT[
 _CARRIERS: Sequence[tuple[list[int], dict[str, Any]]] = (
     ([4], {"type": "Dense", "units": 4}),
     ([1, 8, 8], {"type": "Conv2D", "filters": 4, "kernel_size": 3}),
+    ([1, 16], {"type": "Conv1D", "filters": 5, "kernel_size": 8}),
     ([5, 3], {"type": "RNN"}),
 )
 """Layers, and what they read, that show what is said of a kernel or of a cell."""
