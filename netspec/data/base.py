@@ -187,7 +187,7 @@ class Transform(Spec):
     def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
         """The changed field of a batch, a list where `infer` was given a size of None; `batch` is left as it is.
 
-        Raises `DamagedSamples` with the rows that cannot be changed.
+        Raises `DamagedSamples` with the rows that cannot be changed; which samples these are is added.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say what it does")
 
@@ -195,8 +195,8 @@ class Transform(Spec):
         """The types of all fields afterwards, of a transform that mixes."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it makes of the fields")
 
-    def check_fields(self, batch: Mapping[str, Samples], describe: Callable[[int], str]) -> None:
-        """Raises DamagedSamples with the rows that must not be mixed with others; `describe(row)` names a sample."""
+    def check_fields(self, batch: Mapping[str, Samples]) -> None:  # most have nothing to check
+        """Raises DamagedSamples with the rows that must not be mixed with others."""
 
     def apply_fields(self, batch: Mapping[str, Samples], keys: SampleKeys) -> dict[str, Samples]:
         """All fields of a whole batch afterwards, of a transform that mixes; `batch` is left as it is."""

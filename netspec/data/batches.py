@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
 
 PARTS = 16
-"""Parts that a batch is cut into where several threads prepare it."""
+"""Parts that a batch is cut into where preparing it is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class BatchMaker:
             epoch, first = epoch + 1, 0
 
     def _parts(self, jobs: Iterator[_Job], workers: Workers | None) -> Iterator[_Part]:
-        """Prepared samples in their order: batch by batch, and once that is slow, in parts by all workers."""
+        """Prepared samples in their order: batch by batch, and once that is slow, in parts, by all workers."""
         pace = Pace()
         for job in jobs:
             began = perf_counter()
@@ -196,8 +196,9 @@ class BatchMaker:
             slow = pace.is_slow(perf_counter() - began)
             yield part
             if slow and workers is not None:
-                most = PARTS + workers.count
-                yield from workers.in_order(self._made, self._cut(jobs), most)
+                yield from workers.in_order(self._made, self._cut(jobs), PARTS + workers.count)
+            elif slow:
+                yield from map(self._made, self._cut(jobs))  # parts stay in the cache, where batches do not
 
     def _cut(self, jobs: Iterator[_Job]) -> Iterator[_Job]:
         for job in jobs:

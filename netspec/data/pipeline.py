@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,7 @@ class Pipeline:
                         values[key] = {} if problems else self._values(transform, name, key, learned)
                         transform = transform.model_copy(update=dict(values[key]))
                     if transform.mixes:
+                        transform = transform.model_copy(update={"apply_to": name})
                         self.fields = transform.infer_fields(self.fields)
                     else:
                         self.fields[name] = transform.infer(self.fields[name])
@@ -192,21 +194,36 @@ class Pipeline:
         batch = dict(batch)
         for step in self._steps:
             keys = SampleKeys(self._seed, epoch, indices, step.stage)
-            with blamed_on(self._split, "transforms", step.stage):
+            with self._blamed(step, indices):
                 batch[step.name] = step.transform.apply(batch[step.name], keys)
         return batch
+
+    @contextmanager
+    def _blamed(self, step: _Step, indices: Array) -> Iterator[None]:
+        """Give problems their place in the spec, and those of samples the names of the samples."""
+        with blamed_on(self._split, "transforms", step.stage):
+            try:
+                yield
+            except DamagedSamples as error:
+                raise DamagedSamples(
+                    {row: self._named(found, indices[row]) for row, found in error.rows.items()}
+                ) from None
+
+    def _named(self, found: Sequence[Problem], index: int) -> list[Problem]:
+        where = f"in {self.describe(int(index))}"
+        return [replace(one, got=f"{one.got} {where}" if one.got else where) for one in found]
 
     def check_mixed(self, batch: Mapping[str, Samples], indices: Array) -> None:
         """Raise DamagedSamples with the samples that would spoil those that they are mixed with."""
         for step in self._mixed[:1]:
-            with blamed_on(self._split, "transforms", step.stage):
-                step.transform.check_fields(batch, lambda row: self.describe(int(indices[row])))
+            with self._blamed(step, indices):
+                step.transform.check_fields(batch)
 
     def finished(self, batch: Mapping[str, Samples], indices: Array, epoch: int) -> Mapping[str, Samples]:
         """The transforms from the first one on that mixes samples, on a whole batch."""
         for step in self._mixed:
             keys = SampleKeys(self._seed, epoch, indices, step.stage)
-            with blamed_on(self._split, "transforms", step.stage):
+            with self._blamed(step, indices):
                 if step.transform.mixes:
                     batch = step.transform.apply_fields(batch, keys)
                 else:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from netspec.schema.load import Source
@@ -28,6 +28,7 @@ def train(
     run_dir: str | Path | None = None,
     resume: bool = False,
     weights: str | Path | None = None,
+    samples: Mapping[str, Any] | None = None,
     device: str = "auto",
     listeners: Sequence[Listener] = (),
     **overrides: Any,
@@ -41,6 +42,7 @@ def train(
     run_dir: str | Path | None = None,
     resume: bool = False,
     weights: str | Path | None = None,
+    samples: Mapping[str, Any] | None = None,
     device: str = "auto",
     listeners: Sequence[Listener] = (),
     **overrides: Any,
@@ -48,8 +50,9 @@ def train(
     """Train as a training file (or a mapping with what it would say) tells.
 
     `run_dir` is where the run is written, by default the next free of `runs/NAME`, `runs/NAME-2`, …; `resume` goes on
-    from its newest checkpoint; `weights` starts from a file; `device` is one of `netspec devices`; each of `listeners`
-    is called with every event. All other names change the spec:
+    from its newest checkpoint; `weights` starts from a file; `samples` are those of splits of
+    `source: python`, by split: `{"train": arrays, "test": function}`; `device` is one of `netspec devices`; each of
+    `listeners` is called with every event. All other names change the spec:
     `netspec.train("train.yaml", solver={"learning_rate": 0.1}, **{"train.max_epochs": 2})`.
 
     Raises `netspec.errors.InputError` for what the caller can mend, `RunError` for a run that failed, and
@@ -57,7 +60,16 @@ def train(
     """
     from netspec.train.run import run
 
-    return run(spec, overrides, run_dir=run_dir, resume=resume, weights=weights, device=device, listeners=listeners)
+    return run(
+        spec,
+        overrides,
+        run_dir=run_dir,
+        resume=resume,
+        weights=weights,
+        samples=samples,
+        device=device,
+        listeners=listeners,
+    )
 
 
 class _CallablePackage(ModuleType):

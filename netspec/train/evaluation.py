@@ -25,6 +25,7 @@ from netspec.train.events import MOST_EXAMPLES
 from netspec.train.inputs import ranges
 from netspec.train.model import load_weights
 from netspec.train.preparation import Preparation
+from netspec.train.samples import with_samples
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,19 @@ def wanted_inputs(compiler: Compiler, purposes: Sequence[Purpose]) -> dict[str, 
     return found
 
 
-def test(source: Source, weights: str | Path, overrides: Overrides = (), *, device: str = "auto") -> Evaluation:
-    """Evaluate weights on the test data of a training file.
+def test(
+    source: Source,
+    weights: str | Path,
+    overrides: Overrides = (),
+    *,
+    device: str = "auto",
+    samples: Mapping[str, Any] | None = None,
+) -> Evaluation:
+    """Evaluate weights on the test data of a training file; `samples` are those of splits of `source: python`.
 
     What the training data taught (class names, means) comes with the weights; else the training data is read again.
     """
-    spec = with_test_data(source, overrides)
+    spec = with_samples(with_test_data(source, overrides), samples)
     opened = open_device(device, spec.compile.autotune, spec.compile.rounding)
     compiler = Compiler(spec.net, dtype=DType(spec.train.precision), device=opened, seed=spec.train.seed)
     learned = Preparation.from_meta(load_weights(compiler, weights).meta).learned

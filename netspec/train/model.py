@@ -126,17 +126,19 @@ class Model:
         found = {name.removeprefix("gradient/"): one for name, one in results.items() if name.startswith("gradient/")}
         return losses, found
 
-    def evaluate(self, data: Loader | Source) -> Evaluation:
+    def evaluate(self, data: Loader | Source, *, samples: Mapping[str, Any] | None = None) -> Evaluation:
         """Losses and metrics over every sample, each exactly once.
 
         `data` is a training file, or a mapping with what it would say: then its test data is meant, transforms applied;
-        or a loader. Raises `InputError` where it has no test data, or where the data does not feed this net.
+        or a loader. `samples` are those of splits of `source: python`, `{"test": …}`. Raises `InputError` where it has
+        no test data, or where the data does not feed this net.
         """
         from netspec.train.evaluation import evaluate, evaluate_on, with_test_data
+        from netspec.train.samples import with_samples
 
         if isinstance(data, Loader):
             return evaluate(self.compiler, data)
-        return evaluate_on(with_test_data(data), self.compiler, self.preparation.learned)
+        return evaluate_on(with_samples(with_test_data(data), samples), self.compiler, self.preparation.learned)
 
     def save_weights(self, path: str | Path) -> None:
         """Write parameters and statistics, with the net's spec, to an HDF5 file."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from netspec.backends.device import open_device
 from netspec.compile import Compiler, Purpose
@@ -29,6 +30,7 @@ from netspec.train.loop import Loop, Progress
 from netspec.train.model import count_of, load_weights
 from netspec.train.resume import Begun, restore
 from netspec.train.rundir import RunDir, open_run_dir, run_of
+from netspec.train.samples import with_samples
 from netspec.train.transfer import init_from
 
 
@@ -63,6 +65,7 @@ def run(
     run_dir: str | Path | None = None,
     resume: bool = False,
     weights: str | Path | None = None,
+    samples: Mapping[str, Any] | None = None,
     device: str = "auto",
     listeners: Sequence[Listener] = (),
 ) -> Run:
@@ -70,13 +73,13 @@ def run(
 
     `resume` goes on from the newest sound checkpoint of the run directory (of the run itself, where the spec is its
     `spec.yaml`), to bitwise the weights that an uninterrupted run reaches. `weights` starts from a file instead:
-    parameters that fit by name and shape are taken.
+    parameters that fit by name and shape are taken. `samples` are those of splits of `source: python`.
     Raises `InputError` (the spec, the data, the checkpoint), `RunError` (a loss that is not finite) or `Interrupted`.
     """
     began = time.perf_counter()
     if resume and weights is not None:
         raise InputError("--resume and --weights exclude each other: a checkpoint holds the weights")
-    spec = source if isinstance(source, TrainSpec) else load_train(source, overrides)
+    spec = with_samples(source if isinstance(source, TrainSpec) else load_train(source, overrides), samples)
     if weights is not None and spec.init_from is not None:
         hint = "remove it by `~init_from`, or give the file by `init_from.file=FILE`"
         raise InputError("--weights and `init_from` exclude each other", location=spec.where("init_from"), hint=hint)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 EPSILON = 1e-7
 """The least standard deviation that is divided by, as in Keras: a constant channel becomes zeros."""
 
+NEAR = 2**17
+"""Numbers that are worked on at a time."""
+
 NonNegative = Annotated[float, Field(ge=0)]
 
 
@@ -121,10 +124,18 @@ class Normalization(Transform):
 
         exact = np.result_type(batch.dtype, np.float32)
         over_channels = (-1, *(1,) * (batch.ndim - 2)) if batch.ndim > 1 else (-1,)
-        mean = np.asarray(self.mean, np.float64).reshape(over_channels)
-        deviation = np.maximum(np.sqrt(np.asarray(self.variance, np.float64)), EPSILON).reshape(over_channels)
-        centred = batch.astype(exact) - mean.astype(exact)
-        normal: Array = (centred / deviation.astype(exact)).astype(np.float32, copy=False)
+        mean = np.asarray(self.mean, np.float64).astype(exact).reshape(over_channels)
+        deviation = np.maximum(np.sqrt(np.asarray(self.variance, np.float64)), EPSILON)
+        deviation = deviation.astype(exact).reshape(over_channels)
+        normal: Array = np.empty(batch.shape, np.float32)
+        several = max(1, NEAR * len(batch) // max(1, batch.size))
+        for start in range(0, len(batch), several):  # few enough to stay in the cache between the two
+            rows = slice(start, start + several)
+            if exact == np.float32:
+                np.subtract(batch[rows], mean, out=normal[rows], dtype=exact)
+                np.divide(normal[rows], deviation, out=normal[rows])
+            else:
+                normal[rows] = (batch[rows].astype(exact) - mean) / deviation
         return normal
 
 

@@ -1,0 +1,194 @@
+"""`{type: MixUp}` and `{type: CutMix}`: each sample of a batch mixed with another one of it, and so the labels."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.data.base import DamagedSamples, FieldType, SampleKeys, Transform
+from netspec.data.transforms.encoding import encoded, out_of_range
+from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.schema.data import TRANSFORMS
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array, Samples
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Mixing(Transform):
+    """What both share: the partners, the weights, and the labels.
+
+    Sample i of a batch is mixed with sample p(i), where p is a random permutation of the batch, by a weight λ of its
+    own: Beta(α, α). Labels become λ · label(i) + (1 − λ) · label(p(i)), probabilities of the classes.
+    """
+
+    mixes: ClassVar[bool] = True
+
+    num_classes: int | None = Field(default=None, ge=2)
+    """how many classes there are, where labels are whole numbers; labels that are probabilities already (of
+    CategoryEncoding, or of another mixing before) need none"""
+    label: str = "label"
+    """the field of the labels"""
+
+    alpha: Positive
+
+    def infer_fields(self, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
+        """The image (C, H, W), or anything else of one size; the label () of whole numbers, or (classes,) of floats."""
+        assert self.apply_to is not None  # the pipeline fills it in
+        mixed, found = fields[self.apply_to], fields.get(self.label)
+        problems: list[Problem] = []
+        if mixed.ragged:
+            hint = "put a transform that gives all samples one size, such as Resizing, in front"
+            problems.append(Problem("samples that differ in size cannot be mixed", got=str(mixed), hint=hint))
+        if found is None:
+            problems.append(
+                Problem(
+                    f"the source has no field `{self.label}`", self.where("label"), "label",
+                    expected=f"one of {listing(list(fields))}", hint=did_you_mean(self.label, fields),
+                )
+            )  # fmt: skip
+            raise InputError(problems)
+        whole = not found.shape and not found.dtype.startswith("float")
+        if whole and self.num_classes is None:
+            problems.append(
+                Problem(
+                    "how many classes there are is not said", expected=f"`num_classes`, since `{self.label}` is {found}"
+                )
+            )
+        elif not whole and (len(found.shape) != 1 or not found.dtype.startswith("float") or self._other(found)):
+            classes = "" if self.num_classes is None else f" of {self.num_classes}"
+            expected = f"a class number, or the probabilities{classes}"
+            problems.append(Problem(f"`{self.label}` is no label that can be mixed", expected=expected, got=str(found)))
+        if problems:
+            raise InputError(problems)
+        kind = FieldType(found.shape or (self.num_classes,), "float32")
+        return {**fields, self.apply_to: self.infer(mixed), self.label: kind}
+
+    def _other(self, found: FieldType) -> bool:
+        return self.num_classes is not None and found.shape[0] != self.num_classes
+
+    def check_fields(self, batch: Mapping[str, Samples]) -> None:
+        """Raises DamagedSamples with labels out of range and values that are not finite: partners would get them."""
+        import numpy as np
+
+        assert self.apply_to is not None
+        labels = np.asarray(batch[self.label])
+        damaged = {} if labels.ndim > 1 else out_of_range(self.label, labels, self.num_classes or 0)
+        values = np.asarray(batch[self.apply_to])
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            for row in np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1)):
+                expected = "finite numbers, which its partner in the batch gets too"
+                problem = Problem(f"a value of `{self.apply_to}` is not finite", expected=expected, got="one")
+                damaged.setdefault(int(row), []).append(problem)
+        if damaged:
+            raise DamagedSamples(damaged)
+
+    def apply_fields(self, batch: Mapping[str, Samples], keys: SampleKeys) -> dict[str, Samples]:
+        """x: (N, …), label: (N,) or (N, classes) → x: (N, …), label: (N, classes) of float32."""
+        import numpy as np
+
+        assert self.apply_to is not None
+        drawn = keys.uniform(7)
+        partner = np.argsort(drawn[:, 0], kind="stable")
+        values, labels = np.asarray(batch[self.apply_to]), np.asarray(batch[self.label])
+        if labels.ndim == 1:
+            labels = encoded(labels, self.num_classes or 0)
+        mixed, weight = self.mixed(values, partner, symmetric_beta(self.alpha, drawn[:, 1:5]), drawn[:, 5:])
+        weight = weight.astype(np.float32)[:, None]
+        return {**batch, self.apply_to: mixed, self.label: weight * labels + (1 - weight) * labels[partner]}
+
+    @abstractmethod
+    def mixed(self, values: Array, partner: Array, weight: Array, drawn: Array) -> tuple[Array, Array]:
+        """The mixed values, and the share (N,) that each sample's own label has; drawn: (N, 2) in [0, 1)."""
+
+
+@TRANSFORMS.register
+class MixUp(Mixing):
+    """y = λ · x(i) + (1 − λ) · x(p(i)) for sample i and its partner p(i) in the batch, and labels likewise.
+
+    As in "mixup: Beyond Empirical Risk Minimization" (arXiv:1710.09412). λ ~ Beta(`alpha`, `alpha`) is drawn for every
+    sample, as in Keras; the paper and torchvision draw one for a batch, and torchvision's partner is the sample before.
+    The result is float32. The label becomes the probabilities of the classes, `[num_classes]` of float32: give the net
+    such an input and the loss CategoricalCrossentropy, and the test split a CategoryEncoding.
+    """
+
+    type: Literal["MixUp"] = "MixUp"
+    alpha: Positive = 0.2
+    """how much is mixed: little, most often, where it is small; anything from 0 to 1 alike where it is 1"""
+
+    samples: ClassVar = ({"num_classes": 10},)
+
+    def infer(self, field: FieldType) -> FieldType:
+        """(…) of any type → (…) of float32."""
+        return FieldType(field.shape, "float32")
+
+    def mixed(self, values: Array, partner: Array, weight: Array, drawn: Array) -> tuple[Array, Array]:
+        """The weighted means."""
+        import numpy as np
+
+        values = values.astype(np.float32, copy=False)
+        share = weight.astype(np.float32).reshape(-1, *(1,) * (values.ndim - 1))
+        result = values[partner]
+        result -= values
+        result *= 1 - share
+        result += values
+        return result, weight
+
+
+@TRANSFORMS.register
+class CutMix(Mixing):
+    """A rectangle of image i is replaced by that of image p(i), its partner in the batch; labels by their areas.
+
+    As in "CutMix: Regularization Strategy to Train Strong Classifiers" (arXiv:1905.04899) and torchvision: sides of
+    √(1 − λ) of the image's, the center anywhere, what lies outside cut off, and the label's λ the share of pixels that
+    are left. λ ~ Beta(`alpha`, `alpha`), the rectangle and the partner are drawn for every sample, as in Keras; the
+    paper and torchvision draw one rectangle for a batch. Keras's rectangles lie inside the image as a whole, and its
+    `factor` is the most that α is drawn from. Values keep their type. The label becomes the probabilities of the
+    classes, as with MixUp.
+    """
+
+    type: Literal["CutMix"] = "CutMix"
+    alpha: Positive = 1.0
+    """how large the rectangles are: nothing or all, most often, where it is small; all sizes alike where it is 1"""
+
+    samples: ClassVar = ({"num_classes": 10},)
+
+    def infer(self, field: FieldType) -> FieldType:
+        """(C, H, W) of any type, unchanged. Raises InputError for what is no image."""
+        if len(field.shape) != 3:
+            raise InputError("rectangles are cut from images", expected="[channels, height, width]", got=str(field))
+        return field
+
+    def mixed(self, values: Array, partner: Array, weight: Array, drawn: Array) -> tuple[Array, Array]:
+        """The images with the rectangles of others."""
+        import numpy as np
+
+        size = np.array(values.shape[2:])
+        half = np.sqrt(1 - weight)[:, None] * size / 2
+        center = drawn * size
+        low = np.clip(np.rint(center - half), 0, size).astype(np.int64)
+        high = np.clip(np.rint(center + half), 0, size).astype(np.int64)
+        result = values.copy(order="K")
+        for row, ((top, left), (bottom, right)) in enumerate(zip(low, high, strict=True)):
+            result[row, :, top:bottom, left:right] = values[partner[row], :, top:bottom, left:right]
+        return result, 1 - (high - low).prod(axis=1) / size.prod()
+
+
+def symmetric_beta(alpha: float, drawn: Array) -> Array:
+    """Beta(α, α), (N,) of float64, from four uniform numbers in [0, 1) each, (N, 4), for every α above 0.
+
+    Beta(α+1, α+1) by Ulrich's method ("Computer generation of distributions on the m-sphere", 1984): a point of the
+    unit disc, seen from the side. Then Gamma(α) = Gamma(α+1) · U^(1/α), for both of the gammas whose share a beta is,
+    in logarithms, since U^(1/α) underflows where α is small.
+    """
+    import numpy as np
+
+    one, two, three, four = 1 - drawn.T  # none is 0
+    side = np.sqrt(1 - one ** (2 / (2 * alpha + 1))) * np.cos(2 * np.pi * two)
+    odds = np.log1p(side) - np.log1p(-side) + (np.log(three) - np.log(four)) / alpha
+    share: Array = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
+    return share

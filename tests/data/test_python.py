@@ -1,0 +1,252 @@
+"""Samples that a Python program gives: arrays, lists, streams; and what is wrong with some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.data.loader import Loader
+from netspec.data.order import Windowed
+from netspec.data.readers.python import StreamDataset
+from netspec.data.sources.python import Python
+from netspec.errors import InputError
+from netspec.train.evaluation import test as evaluated
+from tests.data.conftest import split_of
+
+COUNT = 50
+
+
+def stream() -> Iterator[dict[str, Any]]:
+    for index in range(COUNT):
+        yield {"x": np.array([index, -index], np.float32), "label": index}
+
+
+def loader_of(given: object, *, prefetch: int = 0, **fields: Any) -> Loader:
+    split = split_of(source="python", **{"batch_size": 8, "shuffle": True, **fields})
+    assert isinstance(split, Python)
+    return Loader(split.given(given).open(seed=1), split, seed=1, prefetch=prefetch)
+
+
+def epochs(loader: Loader, number: int) -> list[tuple[int, list[Any], list[Any]]]:
+    """Epoch, indices and values of each batch."""
+    found = islice(loader, number * loader.steps_per_epoch)
+    return [(one.epoch, one.indices.tolist(), one.inputs["x"].tolist()) for one in found]
+
+
+class Fresh:
+    """Can be gone through again and again."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return stream()
+
+
+GIVEN: dict[str, Callable[[], Any]] = {
+    "arrays": lambda: {"x": np.array([[n, -n] for n in range(COUNT)], np.float32), "label": list(range(COUNT))},
+    "list": lambda: list(stream()),
+    "tuples": lambda: [(sample["x"], sample["label"]) for sample in stream()],
+    "function": lambda: stream,
+    "iterable": Fresh,
+}
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("kind", GIVEN)
+def test_every_sample_comes_once_an_epoch(monkeypatch: pytest.MonkeyPatch, kind, prefetch):
+    monkeypatch.setattr("netspec.data.prefetch.SLOW", -1.0)
+    more = {"fields": ["x", "label"]} if kind == "tuples" else {}
+    with loader_of(GIVEN[kind](), prefetch=prefetch, **more) as loader:
+        found = epochs(loader, 2)
+    for epoch in (0, 1):
+        mine = [
+            (index, x) for number, indices, xs in found if number == epoch for index, x in zip(indices, xs, strict=True)
+        ]
+        assert sorted(index for index, _ in mine) == list(range(COUNT))
+        assert all(x == [index, -index] for index, x in mine)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_stream_resumes_where_it_was(monkeypatch: pytest.MonkeyPatch, prefetch):
+    monkeypatch.setattr("netspec.data.prefetch.SLOW", -1.0)
+    fields = {"shuffle": {"window": 20}, "prefetch": prefetch}
+    straight = epochs(loader_of(stream, **fields), 3)
+    assert [index for _, indices, _ in straight[:7] for index in indices] == Windowed(
+        COUNT, 1, 0, 20, stream=True
+    ).take(0, COUNT).tolist()
+    for stop in (3, 7, 12):
+        with loader_of(stream, prefetch=prefetch, shuffle={"window": 20}) as loader:
+            list(islice(loader, stop))
+            state = loader.state()
+        with loader_of(stream, prefetch=prefetch, shuffle={"window": 20}) as loader:
+            loader.restore(state)
+            rest = islice(loader, 21 - stop)
+            assert [(one.epoch, one.indices.tolist(), one.inputs["x"].tolist()) for one in rest] == straight[stop:]
+
+
+def test_a_stream_holds_no_more_than_two_windows():
+    alive: set[int] = set()
+    most = 0
+
+    class Tracked(np.ndarray):
+        """Tells when it is gone."""
+
+        index = -1
+
+        def __del__(self) -> None:
+            alive.discard(self.index)
+
+    def tracked() -> Iterator[dict[str, Any]]:
+        nonlocal most
+        for index in range(400):
+            value = np.full(3, index, np.float32).view(Tracked)
+            value.index = index
+            alive.add(index)
+            most = max(most, len(alive))
+            yield {"x": value}
+
+    with loader_of(tracked, shuffle={"window": 40}) as loader:
+        epochs(loader, 2)
+    assert 40 <= most <= 2 * 40 + 2  # and the one in the generator, and the one taken from it
+
+
+def test_windows_of_a_stream_that_is_not_shuffled_are_batches():
+    data = StreamDataset(stream, None, window=1, limit=None, skip=False)
+    for start in range(0, COUNT, 10):
+        data.read(np.arange(start, start + 10))
+        assert len(data._held) <= 10
+
+
+def test_a_limit_makes_an_endless_stream_end():
+    loader = loader_of(lambda: ({"x": [n, -n]} for n in count()), limit=20)
+    assert loader.samples == 20
+    assert len(epochs(loader, 2)) == 6
+
+
+def changing(values: list[Any]) -> Callable[[], Iterator[Any]]:
+    """Each pass over one more of the lists; the first one is looked at twice: at its beginning, and to count."""
+    passes = iter([values[0], *values, values[-1]])
+    return lambda: iter(next(passes))
+
+
+ONE = {"x": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (3, "these are no samples"),
+        ({"x": [[1, 2], [3]]}, "`x` is no array"),
+        ({"x": np.zeros((3, 2)), "label": [1, 2]}, "the arrays differ in their number of samples"),
+        ({"x": ["a", "b"]}, "`x` holds no samples"),
+        ({}, "there are no arrays"),
+        ([], "there are no samples"),
+        (lambda: iter([]), "there are no samples"),
+        (lambda: 3, "the function makes no iterator"),
+        (stream(), "a generator can be gone through only once"),
+        ([3], "this is no sample"),
+        ([(1, 2)], "a sample is a tuple, whose parts have no names"),
+        (lambda: iter([ONE, {"y": [1.0, 2.0]}]), "a sample has other fields than the first one"),
+        (lambda: iter([ONE, {"x": [1.0]}]), "`x` is not as in the first sample"),
+        (lambda: iter([ONE, {"x": "ab"}]), "`x` is not as in the first sample"),
+        (lambda: iter([{"x": [1, 2]}, {"x": [0.5, 2]}]), "`x` is not as in the first sample"),
+        ([{"x": "ab"}], "`x` of the first sample is not of numbers"),
+    ],
+)
+def test_what_is_wrong_is_told_before_the_first_batch(given, message):
+    with pytest.raises(InputError) as error:
+        loader_of(given)
+    assert error.value.problems[0].message.startswith(message)
+
+
+@pytest.mark.parametrize(("second", "got"), [([ONE] * 2, "2"), ([ONE] * 4, "more")])
+def test_another_number_of_samples_the_second_time(second, got):
+    with loader_of(changing([[ONE] * 3, second]), shuffle=False) as loader, pytest.raises(InputError) as error:
+        list(loader.one_pass())
+    assert "another number of samples" in error.value.problems[0].message
+    assert error.value.problems[0].got == got
+
+
+def test_samples_that_do_not_fit_are_counted_or_left_out():
+    samples = [ONE, {"x": [1.0]}, ONE, {"z": 1}, ONE]
+    for given in (samples, lambda: iter(samples)):
+        with loader_of(given, shuffle=False, on_error="skip", batch_size=2) as loader:
+            found = list(loader.one_pass())
+        assert [one.indices.tolist() for one in found] == [[0, 2], [4]]
+        assert [str(skipped) for one in found for skipped in one.skipped] == [
+            "`x` is not as in the first sample: [1] of float64 in sample 1",
+            "a sample has other fields than the first one: z in sample 3",
+        ]
+    with pytest.raises(InputError) as error:
+        loader_of(lambda: iter([ONE] + [{"x": [1.0]}] * 9))
+    assert error.value.problems[-1].message == "4 more samples do not fit"
+
+
+def test_the_fingerprint_follows_the_samples():
+    def digest(given: object) -> str:
+        return loader_of(given).state()["data"]  # type: ignore[return-value]  # a text, of the values of a state
+
+    for kind in GIVEN.values():
+        more: dict[str, Any] = {"fields": ["x", "label"]} if kind is GIVEN["tuples"] else {}
+        assert loader_of(kind(), **more).state() == loader_of(kind(), **more).state()
+    assert digest([ONE, ONE]) != digest([ONE, {"x": [1.0, 3.0]}])
+    assert digest(lambda: iter([ONE, ONE])) != digest(lambda: iter([ONE, ONE, ONE]))
+
+
+NET = {
+    "netspec": 1,
+    "name": "given",
+    "inputs": {"x": {"shape": [2]}, "label": {"shape": [], "dtype": "int32"}},
+    "layers": [{"name": "logits", "type": "Dense", "units": 2}],
+    "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
+}
+
+
+def spec(**train: Any) -> dict[str, Any]:
+    split = {"source": "python", "batch_size": 10}
+    return {
+        "netspec": 1,
+        "net": NET,
+        "data": {"train": {**split, "shuffle": {"window": 16}}, "test": split},
+        "solver": {"type": "SGD", "learning_rate": 0.01},
+        "train": {"max_epochs": 2, **train},
+    }
+
+
+def halves() -> Iterator[dict[str, Any]]:
+    for sample in stream():
+        yield {**sample, "label": sample["label"] % 2}
+
+
+def test_a_training_on_given_samples_resumes_and_is_evaluated(tmp_path):
+    arrays = {name: np.stack([np.asarray(one[name]) for one in halves()]) for name in ("x", "label")}
+    given = {"train": halves, "test": arrays}
+    run = netspec.train(spec(), run_dir=tmp_path / "run", samples=given)
+    assert run.steps == 10
+    assert run.test is not None
+    longer = netspec.train(spec(max_epochs=3), run_dir=tmp_path / "run", samples=given, resume=True)
+    whole = netspec.train(spec(max_epochs=3), run_dir=tmp_path / "whole", samples=given)
+    assert longer.weights.read_bytes() == whole.weights.read_bytes()
+    assert evaluated(spec(), longer.weights, samples=given) == longer.test
+    assert netspec.load(NET, longer.weights).evaluate(spec(), samples={"test": list(halves())}) == longer.test
+    with pytest.raises(InputError, match="the samples of this split are not given") as error:
+        netspec.train(run.run_dir / "spec.yaml", run_dir=tmp_path / "other")
+    assert error.value.problems[0].location is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([1], "the samples are not given by split"),
+        ({"training": [ONE]}, "samples are given for `training`, which the spec has no split for"),
+        ({"test": [ONE]}, "samples are given for `test`, which reads others"),
+    ],
+)
+def test_samples_for_no_split_of_their_kind(given, message):
+    other = spec()
+    other["data"]["test"] = {"source": "npz", "path": "x.npz", "batch_size": 4}
+    with pytest.raises(InputError, match=message):
+        netspec.train(other, samples=given)
