@@ -26,6 +26,7 @@ COMMANDS = {
     "check": "netspec.cli.check",
     "plan": "netspec.cli.plan",
     "time": "netspec.cli.time",
+    "plot": "netspec.cli.plot",
     "schema": "netspec.cli.schema",
     "zoo": "netspec.cli.zoo",
     "data": "netspec.cli.data",

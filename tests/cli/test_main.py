@@ -50,6 +50,7 @@ MISTAKES = [
     ("plan", "net.yaml", "layers.hidden.units=1.5"),
     ("time", "nosuch.yaml"),
     ("time", "train.yaml", "--steps", "0"),
+    ("plot", "nosuch.yaml", "--schedule"),
     ("schema", "nett"),
     ("zoo",),
     ("zoo", "lst"),

@@ -1,0 +1,122 @@
+"""`netspec plot`: the curves of a training to come, and of a run."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from netspec.cli.charts import Chart, Curve, Scale, as_svg, as_text, number, ticks
+
+SVG = "{http://www.w3.org/2000/svg}"
+COSINE = "solver.learning_rate={type: CosineDecay, initial: 0.1}"
+
+
+def test_the_curve_of_a_schedule_is_the_rate_at_each_step(netspec, work):
+    (chart,) = netspec("plot", "train.yaml", COSINE, "--schedule", "--json").json
+    (curve,) = chart["curves"]
+    assert curve["x"] == list(range(1, 13))
+    assert curve["y"][0] == 0.1
+    assert curve["y"][6] == pytest.approx(0.05)
+    assert "note" not in curve
+
+
+def test_no_data_is_read_where_the_length_is_in_steps(netspec, work):
+    (work / "blobs.npz").unlink()
+    assert netspec("plot", "train.yaml", "--schedule").status == 0
+    found = netspec("plot", "train.yaml", "~train.max_steps", "train.max_epochs=2", "--schedule")
+    assert found.status == 2
+    assert "`max_epochs` can't be counted in steps" in found.err
+    assert "train.max_steps=1000" in found.err
+
+
+def test_epochs_are_counted_in_the_data(netspec, work):
+    words = "plot", "train.yaml", "~train.max_steps", "train.max_epochs=2", "--schedule", "--json"
+    assert netspec(*words).json[0]["curves"][0]["x"][-1] == 12  # 42 samples, batches of 8
+    assert netspec(*words, "data.train.limit=16").json[0]["curves"][0]["x"][-1] == 4
+
+
+def test_groups_and_plateaus_have_curves_of_their_own(netspec, work):
+    plateau = "{type: ReduceLROnPlateau, schedule: 0.2}"
+    words = "plot", "train.yaml", f"solver.groups=[{{match: '*/bias', learning_rate: {plateau}}}]", "--schedule"
+    first, second = netspec(*words, "--json").json[0]["curves"]
+    assert (first["name"], second["name"]) == ("learning_rate", "*/bias")
+    assert set(second["y"]) == {0.2}
+    assert "it watches `loss`" in second["note"]
+    assert "*/bias (before any reduction" in netspec(*words).out
+
+
+def test_a_chart_is_drawn_in_the_terminal(netspec, work):
+    lines = netspec("plot", "train.yaml", COSINE, "--schedule").out.splitlines()
+    assert lines[0] == "learning rate"
+    assert lines[1].lstrip().startswith("0.1 ┤⠉")
+    assert lines[-1].split() == ["1", "step", "12"]
+    assert max(map(len, lines)) <= 100
+
+
+def test_an_svg_is_a_picture_of_it(netspec, work):
+    found = netspec("plot", "train.yaml", COSINE, "--schedule", "--out", "rate.svg")
+    assert found.status == 0
+    picture = ET.parse(work / "rate.svg").getroot()
+    (line,) = picture.iter(f"{SVG}polyline")
+    points = [tuple(map(float, point.split(","))) for point in line.get("points", "").split()]
+    assert len(points) == 12
+    assert all(y < z for (_, y), (_, z) in pairwise(points)), "down the page, as the rate falls"
+    assert "learning rate" in [text.text for text in picture.iter(f"{SVG}text")]
+
+
+def test_the_figures_of_a_run(netspec, trained):
+    loss, accuracy = netspec("plot", "run", "--json").json
+    assert [curve["name"] for curve in loss["curves"]] == ["training", "test"]
+    assert loss["curves"][0]["x"][-1] == 12
+    assert accuracy["title"] == "accuracy"
+    assert accuracy["curves"][0]["y"][-1] > 0.9
+    (rate,) = netspec("plot", "run", "--schedule", "--json").json
+    assert set(rate["curves"][0]["y"]) == {0.5}
+    assert netspec("plot", "run", "--log").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("train.yaml",), "a training file has no figures to draw yet"),
+        (("net.yaml", "--schedule"), "this is a net: it has no learning rate"),
+        ((".",), "is not the folder of a run"),
+        (("train.yaml", "--schedule", "--out", "rate.png"), "a chart is written as SVG"),
+        (("train.yaml", "--schedule", "--out", "no/rate.svg"), "there is no folder no"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(netspec, work, words, told):
+    found = netspec("plot", *words)
+    assert found.status == 2
+    assert told in found.err
+
+
+def test_a_run_without_a_step_has_nothing_to_draw(netspec, work):
+    (work / "run").mkdir()
+    (work / "run" / "log.jsonl").write_text('{"event": "start"}\n{"event": "lo')
+    found = netspec("plot", "run")
+    assert found.status == 2
+    assert "has no figures yet" in found.err
+
+
+def test_what_is_not_finite_or_has_no_logarithm_is_left_out():
+    curve = Curve("rate", [1, 2, 3, 4], [0.0, 1.0, float("nan"), 100.0])
+    chart = Chart("rate", "step", [curve], Scale(logarithmic=True))
+    assert curve.points(chart.scale) == [(2, 0.0), (4, 2.0)]
+    assert any("100" in line for line in as_text(chart, 60))
+    empty = Chart("rate", "step", [Curve("rate", [1], [0.0])], Scale(logarithmic=True))
+    assert "nothing to draw" in "\n".join(as_text(empty, 60))
+    assert "nothing to draw" in as_svg([empty])
+
+
+def test_text_in_a_picture_is_escaped():
+    made = as_svg([Chart("a < b & c", "step", [Curve("<x>", [1, 2], [1.0, 1.0])])])
+    assert "a < b & c" in [text.text for text in ET.fromstring(made).iter(f"{SVG}text")]
+
+
+def test_numbers_of_axes_are_round():
+    assert ticks(0.0, 0.1) == pytest.approx([0.0, 0.02, 0.04, 0.06, 0.08, 0.1])
+    assert ticks(1, 10_000, 8) == pytest.approx([2000, 4000, 6000, 8000, 10_000])
+    assert [number(value) for value in (0, 0.05, 12_000, 1.5e-7, 2e9)] == ["0", "0.05", "12,000", "1.5e-7", "2e9"]
