@@ -94,7 +94,7 @@ class Costs:
     parameters: int
     trainable_parameters: int
     states_bytes: dict[str, int]
-    """Bytes that outlive a step, by role: `parameter`, `statistic`, `slot`."""
+    """Bytes that outlive a step, by role: `parameter`, `statistic`, `slot`, `gradient`."""
     programs: dict[str, ProgramCost]
     """By purpose: `train`, `test`, `predict`."""
     kernels: dict[str, tuple[KernelUse, ...]]
@@ -136,17 +136,20 @@ def costs(
     """
     opened = open_device("null", autotune, rounding)
     compiler = Compiler(net, dtype=dtype, solver=solver, device=opened, loop=loop)
+    several = compiler.of_batch is Purpose.ACCUMULATE
     purposes = [
-        *([Purpose.TRAIN] if solver else []),
+        *(([compiler.of_batch, Purpose.UPDATE] if several else [Purpose.TRAIN]) if solver else []),
         *([Purpose.TEST] if net.losses or net.metrics else []),
         Purpose.PREDICT,
     ]
     try:
-        plans = {str(purpose): compiler.plan(purpose, batch_size) for purpose in purposes}
+        plans = {
+            str(purpose): compiler.plan(purpose, 1 if purpose is Purpose.UPDATE else batch_size) for purpose in purposes
+        }
     except NoKernelError as error:
         raise RunError(f"there is no kernel for a part of this net: {error}") from None
     info = compiler.info.values()
-    states = Counter(dict.fromkeys(("parameter", "statistic", "slot"), 0))
+    states = Counter(dict.fromkeys(("parameter", "statistic", "slot", "gradient"), 0))
     for one in info:
         states[one.role] += aligned(one.value.type.nbytes)
     parameters = [one for one in info if one.role == "parameter"]

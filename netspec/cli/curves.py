@@ -59,7 +59,7 @@ def steps_of(spec: TrainSpec) -> int:
         hint = "or say the length in steps: `~train.max_epochs train.max_steps=1000`"
         told = Problem("`max_epochs` can't be counted in steps", place, path, expected="the training data", hint=hint)
         raise InputError([*error.problems, told]) from None
-    return (loop.max_epochs or 0) * -(-samples // split.batch_size)
+    return (loop.max_epochs or 0) * -(-samples // (split.batch_size * loop.accumulate))
 
 
 def run_charts(folder: Path, scale: Scale) -> list[Chart]:

@@ -108,6 +108,7 @@ def _print_programs(found: Costs) -> None:
     columns = ["program", "operations", "arithmetic", "arena", "constants", "steady", "states", "in all"]
     table(columns, rows, right=range(1, len(columns)))
     named = {"parameter": "parameters", "statistic": "moving statistics", "slot": "the solver's own"}
+    named["gradient"] = "sums of gradients"
     parts = [f"{named[role]} {size(nbytes)}" for role, nbytes in found.states_bytes.items() if nbytes]
     steady = [f"{count(one.steady_nodes)} of {purpose}" for purpose, one in found.programs.items() if one.steady_nodes]
     if steady:

@@ -26,7 +26,7 @@ def check_training(spec: TrainSpec) -> None:
     compiler: Compiler | None = None
     try:
         opened = open_device("null", spec.compile.autotune, spec.compile.rounding)
-        compiler = Compiler(spec.net, solver=spec.solver, dtype=precision_of(spec), device=opened)
+        compiler = Compiler(spec.net, solver=spec.solver, dtype=precision_of(spec), device=opened, loop=spec.train)
     except InputError as error:
         problems += error.problems
     if compiler is not None and spec.init_from is not None and resolve_path(spec.init_from, "file").is_file():
@@ -58,7 +58,7 @@ def _check_feeds(compiler: Compiler, path: str, split: SplitFields) -> None:
     if split.known_fields() is not None:  # the rest needs NumPy
         from netspec.cli.feeding import check_feeds
 
-        check_feeds(compiler, split, Purpose.TEST if path == "data.test" else Purpose.TRAIN)
+        check_feeds(compiler, split, Purpose.TEST if path == "data.test" else compiler.of_batch)
 
 
 def _unknown_inputs(net: NetSpec, path: str, split: SplitFields) -> Iterator[Problem]:

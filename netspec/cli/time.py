@@ -87,8 +87,9 @@ def time(
 
 def _print_summary(found: Timing) -> None:
     what = f"training step with {found.solver}" if found.solver else "prediction"
-    print(f"{found.name}: {what}, a batch of {count(found.batch_size)}, {found.precision}, on {found.device}\n")
-    per_second = found.batch_size / found.step_seconds
+    read = f"{found.batches} batches" if found.batches > 1 else "a batch"
+    print(f"{found.name}: {what}, {read} of {count(found.batch_size)}, {found.precision}, on {found.device}\n")
+    per_second = found.samples_per_second
     rate = scaled(found.flops / found.step_seconds, "FLOP/s")
     print(
         f"step      {_ms(found.step_seconds)} ms (median of {count(found.steps)}, fastest "

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from netspec.backends.device import open_device
 from netspec.backends.program import NonFiniteLoss, Program
 from netspec.cli.roofline import Roofline, measure_roofline
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.compile import FIRST, LEARNING_RATE, SHARE, STEP, WEIGHT, Compiler, Purpose
 from netspec.errors import RunError
 from netspec.exchange.onnx_verify import random_inputs
 from netspec.graph.kernel import NoKernelError
@@ -86,6 +86,8 @@ class Timing:
     purpose: str
     """`train`, or `predict`."""
     batch_size: int
+    batches: int
+    """How many batches a step reads."""
     precision: str
     device: str
     solver: str | None
@@ -104,6 +106,11 @@ class Timing:
     """Those of each step, in the order of execution."""
     steady: tuple[NodeTime, ...]
     """Those that run only when states have changed."""
+
+    @property
+    def samples_per_second(self) -> float:
+        """Of whole steps."""
+        return self.batches * self.batch_size / self.step_seconds
 
     @property
     def nodes_seconds(self) -> float:
@@ -136,7 +143,7 @@ class Timing:
         """The same as plain data, with rates, layers and shares."""
         made = asdict(self)
         del made["types"]
-        made["samples_per_second"] = self.batch_size / self.step_seconds
+        made["samples_per_second"] = self.samples_per_second
         made["flops_per_second"] = self.flops / self.step_seconds
         made["layers"] = [{**asdict(one), **one.rates(self.nodes_seconds)} for one in self.layers]
         made["nodes"] = [{**asdict(one), **one.rates(self.nodes_seconds)} for one in self.nodes]
@@ -164,23 +171,28 @@ def time_net(
     start = perf_counter()
     opened = open_device(device, autotune, rounding)
     compiler = Compiler(net, solver=solver, dtype=dtype, device=opened, loop=loop)
-    purpose = Purpose.TRAIN if solver else Purpose.PREDICT
+    purpose = compiler.of_batch if solver else Purpose.PREDICT
+    batches = loop.accumulate if loop is not None and solver else 1
     try:
-        program = compiler.program(purpose, batch_size)
+        parts = [(compiler.program(purpose, batch_size), batches)]
+        if purpose is Purpose.ACCUMULATE:
+            parts.append((compiler.program(Purpose.UPDATE, 1), 1))
     except NoKernelError as error:
         raise RunError(f"there is no kernel for a part of this net: {error}") from None
     took = perf_counter() - start
-    write = writer(compiler, program)
-    whole, by_node = _measure(program, write, steps)
+    whole, by_node = _measure([(program, writer(compiler, program), times) for program, times in parts], steps)
     names = resolve_names(net)
     links: list[LayerLink | LossLink] = [*names.layers, *names.losses]
     roofline = measure_roofline(opened, dtype)
-    nodes = tuple(_nodes(program, by_node, roofline))
-    steady = tuple(_nodes(program, [program.timed_steady() for _ in range(LEAST)], roofline))
+    nodes, steady = list[NodeTime](), list[NodeTime]()
+    for (program, times), runs in zip(parts, by_node, strict=True):
+        nodes += _nodes(program, runs, roofline, times)
+        steady += _nodes(program, [program.timed_steady() for _ in range(LEAST)], roofline)
     return Timing(
         name=net.name,
-        purpose=str(purpose),
+        purpose=str(Purpose.TRAIN if solver else Purpose.PREDICT),
         batch_size=batch_size,
+        batches=batches,
         precision=str(dtype),
         device=opened.name,
         solver=str(solver.type) if solver else None,
@@ -191,8 +203,8 @@ def time_net(
         flops=sum(node.flops for node in nodes),
         roofline=roofline,
         types={one.name: str(getattr(one.fields, "type", "")) for one in links},
-        nodes=nodes,
-        steady=steady,
+        nodes=tuple(nodes),
+        steady=tuple(steady),
     )
 
 
@@ -202,19 +214,29 @@ def writer(compiler: Compiler, program: Program, seed: int = 0) -> Callable[[], 
     inputs = random_inputs(types, compiler.domains, seed)
     rates = [name for name in program.inputs if name.partition("/")[0] == LEARNING_RATE]
     inputs |= {name: np.array(1e-8) for name in rates}  # the weights stay as they are; some rules divide by it
+    inputs |= {WEIGHT: np.array(1.0), FIRST: np.array(True), SHARE: np.array(1.0)}
     inputs |= {STEP: np.array(1.0), RNG_INPUT: np.array([seed, 0, 0])}
     return lambda: program.write(inputs)
 
 
+Runs: TypeAlias = list[list[tuple[Node | None, float]]]
+"""Of some runs of a program: each node with its seconds."""
+
+
 def _measure(
-    program: Program, write: Callable[[], None], steps: int | None
-) -> tuple[list[float], list[list[tuple[Node | None, float]]]]:
-    """Seconds of whole steps, and of steps node by node, in turn, after two steps that are not counted."""
+    parts: Sequence[tuple[Program, Callable[[], None], int]], steps: int | None
+) -> tuple[list[float], list[Runs]]:
+    """Seconds of whole steps, and of each part of steps node by node, in turn, after two steps that are not counted.
+
+    A part is a program, what writes its inputs, and how many times a step runs it.
+    """
 
     def step() -> float:
         start = perf_counter()
-        write()
-        program.run()
+        for program, write, times in parts:
+            for _ in range(times):
+                write()
+                program.run()
         return perf_counter() - start
 
     try:
@@ -223,18 +245,22 @@ def _measure(
     except NonFiniteLoss:
         raise RunError("the loss of made-up inputs is not finite: there is no step to time") from None
     steps = steps or max(LEAST, min(MOST, int(BUDGET / max(first, 1e-6))))
-    whole, by_node = [], []
+    whole, by_node = [], [Runs() for _ in parts]
     for _ in range(steps):
         whole.append(step())
-        write()
-        by_node.append(program.timed())
+        for (program, write, _), runs in zip(parts, by_node, strict=True):
+            write()
+            runs.append(program.timed())
     return whole, by_node
 
 
 def _nodes(
-    program: Program, runs: Sequence[Sequence[tuple[Node | None, float]]], roofline: Roofline
+    program: Program, runs: Sequence[Sequence[tuple[Node | None, float]]], roofline: Roofline, times: int = 1
 ) -> Iterator[NodeTime]:
-    """Each node with the median of its times. States copied at the end of a step count as one node."""
+    """Each node with the median of its times, and all that it takes in a step that runs it several `times`.
+
+    States copied at the end of a run count as one node.
+    """
     stored, choices, layouts = program.plan.memory.storage, program.plan.choices, program.plan.layouts
     copied = [0.0] * len(runs)
     for calls in zip(*runs, strict=True):
@@ -243,10 +269,10 @@ def _nodes(
             copied = [before + taken for before, taken in zip(copied, seconds, strict=True)]
             continue
         values = [*dict.fromkeys(node.inputs), *(value for value in node.outputs if value in stored)]
-        flops = node.op.flops(*(value.type for value in node.inputs))
-        nbytes = sum(layouts[one].nbytes(one.type) for one in values)
+        flops = times * node.op.flops(*(value.type for value in node.inputs))
+        nbytes = times * sum(layouts[one].nbytes(one.type) for one in values)
         yield NodeTime(
-            seconds=median(seconds),
+            seconds=times * median(seconds),
             flops=flops,
             bytes=nbytes,
             least_seconds=roofline.seconds(flops, nbytes),
@@ -257,9 +283,11 @@ def _nodes(
             types=tuple(str(one.type.with_dtype(layouts[one].stored(one.type))) for one in node.outputs),
         )
     if program.plan.memory.copies and any(node is None for node, _ in runs[0]):
-        nbytes = sum(2 * value.type.nbytes for value, _ in program.plan.memory.copies)
+        nbytes = times * sum(2 * value.type.nbytes for value, _ in program.plan.memory.copies)
         least = roofline.seconds(0, nbytes)
-        yield NodeTime(median(copied), 0, nbytes, least, "copies of states", "", "update", program.device.name, ())
+        yield NodeTime(
+            times * median(copied), 0, nbytes, least, "copies of states", "", "update", program.device.name, ()
+        )
 
 
 def _ratio(part: float, whole: float) -> float:

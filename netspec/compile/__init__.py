@@ -17,15 +17,21 @@ from netspec.compile.build import LOSS, REGULARIZATION, Built, build, input_type
 if TYPE_CHECKING:
     from netspec.compile.compiler import KEPT_FORMS, Compiler, Purpose
     from netspec.compile.planning import PASSES, make_plan
-    from netspec.compile.steps import LEARNING_RATE, STEP, rate_inputs
+    from netspec.compile.steps import FIRST, LEARNING_RATE, SHARE, STEP, WEIGHT, rate_inputs
+    from netspec.compile.training import SCALE, SKIPPED
 
 __all__ = [
+    "FIRST",
     "KEPT_FORMS",
     "LEARNING_RATE",
     "LOSS",
     "PASSES",
     "REGULARIZATION",
+    "SCALE",
+    "SHARE",
+    "SKIPPED",
     "STEP",
+    "WEIGHT",
     "Built",
     "Compiler",
     "Purpose",
@@ -38,7 +44,8 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("KEPT_FORMS", "Compiler", "Purpose"), "compiler"),
     **dict.fromkeys(("PASSES", "make_plan"), "planning"),
-    **dict.fromkeys(("LEARNING_RATE", "STEP", "rate_inputs"), "steps"),
+    **dict.fromkeys(("FIRST", "LEARNING_RATE", "SHARE", "STEP", "WEIGHT", "rate_inputs"), "steps"),
+    **dict.fromkeys(("SCALE", "SKIPPED"), "training"),
 }
 
 

@@ -12,12 +12,13 @@ from netspec.backends.program import Program
 from netspec.backends.states import States
 from netspec.compile.build import Built, build
 from netspec.compile.planning import make_plan, plan_within
-from netspec.compile.steps import gradients_graph, losses, train_graph
+from netspec.compile.steps import gradients_graph, losses
+from netspec.compile.training import Made, Training
 from netspec.errors import InputError
 from netspec.graph.graph import Graph
 from netspec.graph.plan import Plan
 from netspec.graph.types import DType
-from netspec.layers.states import Constant, Domain, StateInfo
+from netspec.layers.states import Domain, StateInfo
 from netspec.schema.net import NetSpec
 from netspec.schema.train import LoopSpec
 from netspec.solvers.base import SolverSpec
@@ -31,6 +32,10 @@ class Purpose(StrEnum):
 
     TRAIN = "train"
     """One training step: losses, gradients, update."""
+    ACCUMULATE = "accumulate"
+    """One of several batches of a step: losses, gradients, added to those of the batches before."""
+    UPDATE = "update"
+    """The update by the gradients of several batches. It reads none: its batch size makes no difference, and is 1."""
     GRADIENTS = "gradients"
     """Losses and gradients in the training form; no state changes."""
     TEST = "test"
@@ -39,6 +44,10 @@ class Purpose(StrEnum):
     """What layers want to know of a batch before training (`Builder.adapt`), in the inference form."""
     PREDICT = "predict"
     """The net's outputs, in the inference form, with the weights that are evaluated."""
+
+
+STEPS = (Purpose.TRAIN, Purpose.ACCUMULATE, Purpose.UPDATE)
+"""The purposes of which training steps consist."""
 
 
 class Compiler:
@@ -59,7 +68,7 @@ class Compiler:
         seed: int = 1,
         loop: LoopSpec | None = None,
     ) -> None:
-        """`loop` says what is recomputed within which memory; without it nothing is."""
+        """`loop` says what is recomputed within which memory (without it nothing is), and what a step consists of."""
         self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, dtype.computed, seed, loop
         self.device = open_device(device) if isinstance(device, str) else device
         self.stored = dtype
@@ -71,15 +80,20 @@ class Compiler:
             )  # fmt: skip
         self.evaluated: dict[str, str] = {}
         """Parameters, and the states that stand for them wherever the net is not trained: averages, for example."""
+        several = loop is not None and loop.accumulate > 1
+        self.of_batch = Purpose.ACCUMULATE if several else Purpose.TRAIN
+        """What a training runs for each batch: the whole step, or a part of one."""
         self._forms: dict[tuple[Purpose, int], _Form] = {}
-        form = self.built(Purpose.TEST if solver is None else Purpose.TRAIN, 1)
+        form = self.built(Purpose.TEST if solver is None else self.of_batch, 1)
         self.info: dict[str, StateInfo] = dict(form.builder.states)
         self.metrics = {name: metric for name, (metric, _) in form.metrics.items()}
         self.domains: dict[str, Domain] = form.builder.domains
         self.adapts = bool(form.builder.adapted)
         """Whether layers want states adapted to the training data."""
         if solver is not None:
-            self.graph(Purpose.TRAIN, 1)
+            self.graph(self.of_batch, 1)
+            if several:
+                self.graph(Purpose.UPDATE, 1)
         self.states = States({name: info.value.type for name, info in self.info.items()}, self.device)
         if self.device.runs:
             self.reset()
@@ -103,7 +117,7 @@ class Compiler:
         return {name: self.states[self.evaluated.get(name, name)] for name in self.names("parameter", "statistic")}
 
     def names(self, *roles: str) -> list[str]:
-        """Names of the states with one of these roles: `parameter`, `statistic`, `slot`."""
+        """Names of the states with one of these roles: `parameter`, `statistic`, `slot`, `gradient`."""
         return [name for name, info in self.info.items() if info.role in roles]
 
     def built(self, purpose: Purpose, batch_size: int) -> Built:
@@ -143,7 +157,7 @@ class _Form:
         """The net as graph values."""
         purpose, compiler = self._purpose, self._compiler
         training, judged = (
-            purpose in (Purpose.TRAIN, Purpose.GRADIENTS),
+            purpose in (*STEPS, Purpose.GRADIENTS),
             purpose not in (Purpose.PREDICT, Purpose.ADAPT),
         )
         standing = compiler.evaluated if purpose in (Purpose.TEST, Purpose.PREDICT) else {}
@@ -156,7 +170,11 @@ class _Form:
         built, spec = self.built, self._compiler.spec
         match self._purpose:
             case Purpose.TRAIN:
-                return self._train_graph()
+                return self._known(self._training.step(built))
+            case Purpose.ACCUMULATE:
+                return self._known(self._training.sums(built))
+            case Purpose.UPDATE:
+                return self._known(self._training.update(built))
             case Purpose.GRADIENTS:
                 return gradients_graph(spec, built)
             case Purpose.TEST:
@@ -174,23 +192,25 @@ class _Form:
                 })  # fmt: skip
         return Graph(built.outputs, named=built.values)
 
-    def _train_graph(self) -> Graph:
-        """One training step; also makes the solver's slots known to the compiler."""
+    @property
+    def _training(self) -> Training:
         compiler = self._compiler
         assert compiler.solver is not None, "a compiler without a solver has no training step"
-        graph, solution = train_graph(compiler.spec, self.built, compiler.solver, compiler.dtype)
-        for slot in solution.slots:
-            follows = slot.param if slot.initial is None else None
-            info = StateInfo(slot.value, Constant(slot.initial or 0.0), "slot", follows=follows)
-            compiler.info.setdefault(slot.label, info)
-        compiler.evaluated.update(solution.evaluated)
-        return graph
+        scaling = compiler.loop.loss_scale if compiler.loop is not None else None
+        return Training(compiler.spec, compiler.solver, compiler.dtype, scaling)
+
+    def _known(self, made: Made) -> Graph:
+        """The graph; its states become known to the compiler."""
+        for label, info in made.states.items():
+            self._compiler.info.setdefault(label, info)
+        self._compiler.evaluated.update(made.evaluated)
+        return made.graph
 
     @cached_property
     def plan(self) -> Plan:
         """Order, kernels and memory. Raises `SpecError` where a training step does not fit into its memory budget."""
         compiler = self._compiler
-        if self._purpose is Purpose.TRAIN and compiler.loop is not None:
+        if self._purpose in STEPS and compiler.loop is not None:
             return plan_within(compiler.loop, self.graph, compiler.device, compiler.stored, compiler.states.nbytes)
         return make_plan(self.graph, compiler.device, compiler.stored)
 

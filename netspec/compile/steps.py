@@ -1,4 +1,4 @@
-"""What programs compute: losses, their gradients, a whole training step."""
+"""What programs compute: losses and their gradients; `compile/training.py` makes training steps of them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from netspec.compile.build import LOSS, Built, total
 from netspec.errors import Problem, SpecError
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
-from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 from netspec.layers.states import StateInfo
 from netspec.passes.base import run_passes
 from netspec.passes.sink import SinkClamps
 from netspec.schema.net import NetSpec
-from netspec.solvers.base import Param, Solution, SolverSpec
+from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
 
 LEARNING_RATE, STEP = "$learning_rate", "$step"
 """Inputs of a training program beside the data; no input of a net can be called so."""
+WEIGHT, FIRST, SHARE = "$weight", "$first", "$share"
+"""Further inputs where a step reads several batches: what a batch counts, whether it is the step's first, and what the
+sum of their gradients is multiplied by."""
 
 
 def rate_inputs(solver: SolverSpec) -> dict[str, ScheduleSpec]:
@@ -35,7 +37,7 @@ def losses(built: Built) -> dict[str, Value]:
     return {LOSS: total(built.losses.values())} | {f"{LOSS}/{name}": value for name, value in built.losses.items()}
 
 
-def _forward(spec: NetSpec, built: Built) -> Graph:
+def forward_graph(spec: NetSpec, built: Built) -> Graph:
     """Losses and new moving averages as the gradients are made of them. Raises `SpecError` where there is no loss."""
     if not built.losses:
         example = "{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}"
@@ -44,50 +46,15 @@ def _forward(spec: NetSpec, built: Built) -> Graph:
     return run_passes(Graph(losses(built), built.builder.updates), FORWARD_PASSES)
 
 
-def _start(forward: Graph, name: str, info: StateInfo) -> Value:
+def start_of(forward: Graph, name: str, info: StateInfo) -> Value:
     """What a training step moves a parameter on from: what its layer made of it, or the parameter as it is."""
     return forward.updates.get(name, info.value)
 
 
 def gradients_graph(spec: NetSpec, built: Built) -> Graph:
     """Losses, and the gradient of their sum by each trained parameter, as a training step starts from it."""
-    forward = _forward(spec, built)
+    forward = forward_graph(spec, built)
     made = forward.outputs
-    trained = {name: _start(forward, name, info) for name, info in built.builder.states.items() if info.trainable}
+    trained = {name: start_of(forward, name, info) for name, info in built.builder.states.items() if info.trainable}
     found = gradients(made[LOSS], list(trained.values()))
     return Graph({**made, **{f"gradient/{name}": one for name, one in zip(trained, found, strict=True)}})
-
-
-def train_graph(spec: NetSpec, built: Built, solver: SolverSpec, dtype: DType) -> tuple[Graph, Solution]:
-    """One training step, and the solver's part of it.
-
-    Raises `SpecError` where there is nothing to train, or where the solver names parameters that are not there.
-    """
-    forward = _forward(spec, built)
-    states = built.builder.states
-    trained = {name: info for name, info in states.items() if info.trainable}
-    if not trained:
-        frozen = any(info.role == "parameter" for info in states.values())
-        hint = "`trainable: false` and a `learning_rate_multiplier` of 0 freeze a layer" if frozen else None
-        message = f"there is nothing to train: {'every layer is frozen' if frozen else 'no layer has parameters'}"
-        raise SpecError(Problem(message, spec.where("layers"), "layers", hint=hint))
-    solver.check([name for name, info in states.items() if info.role == "parameter"])
-    loss = forward.outputs[LOSS]
-    starts = [_start(forward, name, info) for name, info in trained.items()]
-    found = gradients(loss, starts)
-    params = [
-        Param(
-            name,
-            start,
-            gradient,
-            info.learning_rate_multiplier,
-            info.weight_decay_multiplier,
-            info.constraint.project if info.constraint is not None else None,
-        )
-        for (name, info), start, gradient in zip(trained.items(), starts, found, strict=True)
-    ]
-    scalar = TensorType((), dtype)
-    rates = [built.builder.input(name, scalar) for name in rate_inputs(solver)]
-    solution = solver.build(params, rates, built.builder.input(STEP, scalar))
-    updates = {**forward.updates, **solution.updates, **solution.slot_updates}
-    return Graph(forward.outputs, updates, guard=loss), solution

@@ -43,7 +43,7 @@ class CheckpointFile:
 
     states: dict[str, NDArray[Any]]
     roles: dict[str, str]
-    """`parameter`, `statistic` or `slot`, for each state."""
+    """`parameter`, `statistic`, `slot` or `gradient`, for each state."""
     progress: dict[str, Any]
     spec: str
     """The run's resolved YAML."""

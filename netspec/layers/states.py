@@ -41,7 +41,8 @@ class StateInfo:
     value: Value
     initial: Initial
     role: str
-    """`parameter` (given by the user's layers), `statistic` (a moving average), `slot` (of a solver)."""
+    """`parameter` (given by the user's layers), `statistic` (a moving average), `slot` (of a solver), `gradient` (a
+    sum)."""
     trainable: bool = False
     learning_rate_multiplier: float = 1.0
     weight_decay_multiplier: float = 1.0

@@ -47,6 +47,45 @@ Bytes = Annotated[
 """An amount of memory: a number of bytes, or a text such as `2GiB`."""
 
 
+class LossScale(Spec):
+    """A factor on the loss that adapts: halved where gradients overflow, doubled where they have not for long."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "init_scale": "`init_scale` is PyTorch's name: here it is `initial`",
+        "initial_scale": "here it is `initial`",
+        "growth_interval": "`growth_interval` is PyTorch's name: here it is `growth_steps`",
+        "dynamic_growth_steps": "here it is `growth_steps`",
+        "growth_factor": "the scale is always doubled: powers of two round nothing",
+        "backoff_factor": "the scale is always halved: powers of two round nothing",
+    }
+
+    initial: float = Field(default=2.0**15, gt=0)
+    """the factor of the first step"""
+    growth_steps: PositiveInt | None = 2000
+    """it is doubled after this many steps with finite gradients, one after the other, and halved where they are not;
+    null: it stays as it is, and no step is skipped"""
+
+
+def _loss_scale(value: object) -> object:
+    """`dynamic`, or a number, as the mapping that it is short for."""
+    if value == "dynamic":
+        return LossScale()
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not value > 0:
+            raise problem("a loss scale must be positive", expected="a number above 0", got=describe(value))
+        return LossScale(initial=float(value), growth_steps=None)
+    if not isinstance(value, (dict, LossScale)):
+        raise problem("not a loss scale", expected="`dynamic`, a number, or a mapping", got=describe(value))
+    return value
+
+
+Scaling = Annotated[
+    LossScale,
+    BeforeValidator(_loss_scale, json_schema_input_type=Literal["dynamic"] | Annotated[float, Field(gt=0)] | LossScale),
+]
+"""A factor on the loss: `dynamic`, a number, or a mapping."""
+
+
 class LoopSpec(Spec):
     """The training loop: how long, how often what, and the seed."""
 
@@ -67,6 +106,11 @@ class LoopSpec(Spec):
         "base_lr": "`base_lr` is Caffe's name: it is `learning_rate` under `solver`",
         "gradient_checkpointing": "here it is `recompute: all`, or `auto` with a `memory_budget`",
         "remat": "here it is `recompute`",
+        "iter_size": "`iter_size` is Caffe's name: here it is `accumulate`",
+        "gradient_accumulation_steps": "here it is `accumulate`",
+        "accumulate_grad_batches": "here it is `accumulate`",
+        "loss_scale_factor": "here it is `loss_scale`",
+        "grad_scaler": "here it is `loss_scale: dynamic`",
     }
 
     max_steps: PositiveInt | None = None
@@ -86,6 +130,13 @@ class LoopSpec(Spec):
     precision: Literal["float32", "float64", "bfloat16"] = "float32"
     """element type the net is computed in. `bfloat16` is mixed: products take operands of 16 bits, and activations lie
     in 16 bits; parameters, statistics, losses and updates stay float32"""
+    accumulate: PositiveInt = 1
+    """how many batches a step reads (fewer at the end of an epoch): the update follows the mean of their gradients over
+    all samples, as if they were one batch; layers with statistics of a batch see each by itself"""
+    loss_scale: Scaling | None = None
+    """factor on the loss before its gradients are made, so that small ones survive 16 bits; they are divided by it
+    before anything else: a number, or `dynamic` (or a mapping): found out, and a step whose gradients are not finite is
+    skipped"""
     recompute: Literal["auto", "none", "all"] = "auto"
     """activations computed a second time for the gradients instead of kept: as few as make the step fit into its memory
     (`auto`), none, or as many as make it need least (`all`); results are the same to the last bit"""

@@ -90,9 +90,10 @@ def as_text(event: Event) -> str:
             )
         case "log" | "progress":
             rate = event["samples_per_second"]
+            skipped = f" skipped {event['skipped_steps']:,}" if event.get("skipped_steps") else ""
             return (
                 f"step {event['step']:,} epoch {event['epoch']:.2f} loss {event['loss']:.5f} "
-                f"learning rate {event['learning_rate']:.6g} {rate:,.0f} samples/s"
+                f"learning rate {event['learning_rate']:.6g}{skipped} {rate:,.0f} samples/s"
             )
         case "test":
             return f"step {event['step']:,} test {figures(event)}"

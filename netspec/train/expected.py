@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from netspec.backends.program import NonFiniteLoss
-from netspec.compile import STEP, Compiler, Purpose, rate_inputs
-from netspec.data.batches import Batch
+from netspec.compile import rate_inputs
 from netspec.errors import Problem
-from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.train.adapting import adapt
 from netspec.train.run import open_training_loader, trainer
+from netspec.train.stepper import Part, Stepper
 from netspec.train.transfer import init_from
 
 
@@ -58,7 +57,7 @@ def run_expectations(spec: TrainSpec, device: str = "auto") -> Iterator[Found]:
 
 def _passes(spec: TrainSpec, samples: int) -> int:
     """How many steps a pass over so many samples has."""
-    return -(-samples // min(spec.data.train.batch_size, samples))
+    return -(-samples // (min(spec.data.train.batch_size, samples) * spec.train.accumulate))
 
 
 def _on_few(spec: TrainSpec, samples: int) -> TrainSpec:
@@ -74,23 +73,19 @@ def _losses(spec: TrainSpec, steps: int, device: str) -> list[float]:
     taken = init_from(spec, compiler)
     compiler.follow()
     losses: list[float] = []
+    assert isinstance(spec.solver, SolverSpec)
+    schedules, part = rate_inputs(spec.solver), Part()
     with open_training_loader(spec, compiler) as loader:
         adapt(compiler, loader, taken.coverage.arrays if taken is not None else ())
+        stepper = Stepper(spec.train, compiler, loader)
         for batch in loader:
+            rates = {name: one.value(len(losses), steps) for name, one in schedules.items()}
             try:
-                losses.append(_step(spec, compiler, batch, len(losses), steps))
+                loss = stepper.take(batch, len(losses), rates, part)
             except NonFiniteLoss:
                 return [*losses, *[float("inf")] * (steps - len(losses))]
+            if loss is not None:
+                losses.append(loss)
             if len(losses) == steps:
                 break
     return losses
-
-
-def _step(spec: TrainSpec, compiler: Compiler, batch: Batch, step: int, steps: int) -> float:
-    assert isinstance(spec.solver, SolverSpec)
-    program = compiler.program(Purpose.TRAIN, len(batch))
-    rates = {name: np.array(one.value(step, steps)) for name, one in rate_inputs(spec.solver).items()}
-    key = np.array([spec.train.seed, step, 0])
-    program.write({**batch.inputs, **rates, STEP: np.array(step + 1.0), RNG_INPUT: key})
-    program.run()
-    return program.guard

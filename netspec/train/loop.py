@@ -9,15 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from typing import Any
 
-import numpy as np
-
 from netspec.backends.program import NonFiniteLoss
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose, rate_inputs
+from netspec.compile import LEARNING_RATE, SCALE, SKIPPED, Compiler, rate_inputs
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.errors import InputError, NetspecError, Problem, RunError
 from netspec.exchange.hdf5 import read_weights, write_checkpoint
-from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.provenance import canonical_yaml
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
@@ -28,6 +25,7 @@ from netspec.train.interrupt import Signals
 from netspec.train.model import save_weights
 from netspec.train.preparation import Preparation
 from netspec.train.rundir import RunDir
+from netspec.train.stepper import Part, Stepper
 
 PROGRESS_EVERY = 0.1
 """Seconds between two `progress` events."""
@@ -49,6 +47,8 @@ class Progress:
     loss_sum: float = 0.0
     """Sum of the losses since the last log line, and how many they are."""
     loss_count: int = 0
+    part: Part = field(default_factory=Part)
+    """What is done of a step that reads several batches."""
     seen: dict[str, Any] = field(default_factory=dict)
     """What the schedules remember of evaluations, by the inputs that they feed."""
     skipped: int = 0
@@ -58,7 +58,8 @@ class Progress:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Progress:
         """The inverse of `dataclasses.asdict`; what older checkpoints do not say is as at the start."""
-        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
+        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        return cls(**{**known, "part": Part(**known.get("part", {}))})
 
 
 class Loop:
@@ -81,7 +82,8 @@ class Loop:
         self.schedules = rate_inputs(spec.solver)
         progress.seen = {name: progress.seen.get(name, one.start()) for name, one in self.schedules.items()}
         timing = spec.train
-        epoch = loader.steps_per_epoch
+        self.stepper = Stepper(timing, compiler, loader)
+        epoch = self.stepper.steps_per_epoch
         self.total = timing.max_steps or (timing.max_epochs or 0) * epoch
         self.preparation = Preparation.of(test or loader)
         """What is done to the samples that the net is evaluated on."""
@@ -108,8 +110,8 @@ class Loop:
             self._test()
         for batch in () if self.finished else self.loader:
             self._step(batch)
-            if self.finished or self.signals.stop is not None:
-                break
+            if not self.progress.part.batches and (self.finished or self.signals.stop is not None):
+                break  # else the step goes on with the next batch
         if self.finished:
             self._test()
         if self._saved != self.progress:
@@ -139,25 +141,20 @@ class Loop:
             return False
 
     def _step(self, batch: Batch) -> None:
-        step = self.progress.step
-        rates = self._rates()
-        program = self.compiler.program(Purpose.TRAIN, len(batch))
-        program.write(
-            {
-                **batch.inputs,
-                **{name: np.array(rate) for name, rate in rates.items()},
-                STEP: np.array(step + 1.0),
-                RNG_INPUT: np.array([self.spec.train.seed, step, 0]),
-            }
-        )
+        """Run a step, or the part of one that a batch is for."""
+        step, rates = self.progress.step, self._rates()
         try:
-            program.run()
+            loss = self.stepper.take(batch, step, rates, self.progress.part)
         except NonFiniteLoss as error:
             raise self._not_finite(error, step) from None
-        self.progress.step = step + 1
-        self.progress.loss_sum += program.guard
-        self.progress.loss_count += 1
         self._samples += len(batch)
+        if loss is None:
+            self._note_skipped(batch)
+            return
+        self.progress.step = step + 1
+        self.progress.loss_sum += loss
+        self.progress.loss_count += 1
+        self._note_skipped(batch)
         self._after(batch, rates[LEARNING_RATE])
 
     def _rates(self) -> dict[str, float]:
@@ -168,7 +165,6 @@ class Loop:
     def _after(self, batch: Batch, rate: float) -> None:
         """What is due after a step."""
         step, timing = self.progress.step, self.spec.train
-        self._note_skipped(batch)
         now = time.perf_counter()
         due = step == 1 or step % timing.log_every == 0 or self.finished  # a short run shows its loss too
         if due or now - self._shown > PROGRESS_EVERY:
@@ -176,7 +172,7 @@ class Loop:
             mean = self.progress.loss_sum / self.progress.loss_count
             speed = self._samples / max(now - self._since, 1e-9)
             epoch = batch.epoch + batch.end / self.loader.samples
-            facts = {"step": step, "epoch": round(epoch, 4), "loss": mean, "learning_rate": rate}
+            facts = {"step": step, "epoch": round(epoch, 4), "loss": mean, "learning_rate": rate, **self._scaling()}
             name = "log" if due else "progress"
             tell(self.listeners, name, **facts, steps=self.total, samples_per_second=round(speed, 1))
         if due:
@@ -190,6 +186,13 @@ class Loop:
         if self._is_due(timing.test_every) and not last:
             self._test()
         self._since += time.perf_counter() - pause
+
+    def _scaling(self) -> dict[str, float]:
+        """The scale of the loss, and how many steps were skipped, where it adapts."""
+        states = self.compiler.states
+        if SCALE not in states:
+            return {}
+        return {"loss_scale": float(states[SCALE]), "skipped_steps": int(states[SKIPPED])}
 
     def _is_due(self, every: int | None) -> bool:
         """Whether something is due that is done every so many steps; None: after every epoch."""
@@ -237,8 +240,9 @@ class Loop:
 
     def _save(self) -> None:
         path = self.folder.checkpoint(self.progress.step)
-        states = {name: self.compiler.states[name] for name in self.compiler.info}
-        roles = {name: info.role for name, info in self.compiler.info.items()}
+        between = "gradient" if not self.progress.part.batches else None  # sums that no step has begun are of no use
+        roles = {name: info.role for name, info in self.compiler.info.items() if info.role != between}
+        states = {name: self.compiler.states[name] for name in roles}
         progress = {
             **asdict(self.progress),
             **self.preparation.as_meta(),
@@ -248,7 +252,7 @@ class Loop:
         spec, evaluated = canonical_yaml(self.spec), self.compiler.evaluated
         write_checkpoint(path, states, roles=roles, progress=progress, spec=spec, evaluated=evaluated)
         self.folder.prune(self.spec.train.keep_checkpoints)
-        self._saved = replace(self.progress)
+        self._saved = replace(self.progress, part=replace(self.progress.part))
         tell(self.listeners, "checkpoint", step=self.progress.step, path=str(path))
 
     def _not_finite(self, error: NonFiniteLoss, step: int) -> RunError:

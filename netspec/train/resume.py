@@ -80,7 +80,11 @@ def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader)
             raise _all_damaged(folder, found.notes)
         begun.warnings.append("there is no checkpoint yet: starting from the beginning")
         return begun
-    wanted = {name: info.value.type for name, info in compiler.info.items()}
+    wanted = {
+        name: info.value.type
+        for name, info in compiler.info.items()
+        if info.role != "gradient" or name in checkpoint.states
+    }
     unfit = [name for name, kind in wanted.items() if getattr(checkpoint.states.get(name), "shape", None) != kind.shape]
     if unfit or set(checkpoint.states) - set(wanted):
         raise InputError(f"{found.path} is of another net or solver", expected=f"{len(wanted)} arrays", got=f"{unfit}")

@@ -87,7 +87,7 @@ def run(
     with ExitStack() as stack:
         loader = stack.enter_context(open_training_loader(spec, compiler))
         test = stack.enter_context(open_test_loader(spec, compiler, loader.learned)) if spec.data.test else None
-        compiler.program(Purpose.TRAIN, loader.batch_sizes[0])  # what can't run here says so before a folder is made
+        compiler.program(compiler.of_batch, loader.batch_sizes[0])  # what can't run says so before a folder is made
         given = Path(run_dir) if run_dir else _own_run(source) if resume else None
         folder = stack.enter_context(open_run_dir(spec.name or spec.net.name, given, resume=resume))
         begun = restore(folder, spec, compiler, loader) if resume else Begun(Progress())
@@ -142,7 +142,7 @@ def trainer(spec: TrainSpec, device: str) -> Compiler:
 
 def open_training_loader(spec: TrainSpec, compiler: Compiler) -> Loader:
     """The loader of the training data, with what the net's programs read."""
-    wanted = wanted_inputs(compiler, [Purpose.TRAIN, *([Purpose.ADAPT] if compiler.adapts else [])])
+    wanted = wanted_inputs(compiler, [compiler.of_batch, *([Purpose.ADAPT] if compiler.adapts else [])])
     return open_loader(
         spec.data.train, seed=spec.train.seed, wanted=wanted, ranges=ranges(compiler), known=spec.net.inputs
     )
@@ -157,7 +157,7 @@ def _facts(spec: TrainSpec, compiler: Compiler, loader: Loader, folder: RunDir, 
         "parameters": count_of(compiler, "parameter"),
         "samples": loader.samples,
         "batch_size": loader.batch_size,
-        "steps_per_epoch": loader.steps_per_epoch,
+        "steps_per_epoch": loop.stepper.steps_per_epoch,
         "steps": loop.total,
         "step": loop.progress.step,
         "seed": spec.train.seed,

@@ -26,6 +26,7 @@ from tests.peers.fitting import fitted
 from tests.peers.scheduling import scheduled
 from tests.peers.solving import solved
 from tests.peers.spectra import spectra
+from tests.peers.stepping import stepped
 from tests.registry.cases import WEIGHT, Case, built, cases
 
 ANSWERS = Path(__file__).parent / "answers"
@@ -333,6 +334,16 @@ def answers(*classes: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     yield from files.items()
 
 
+OTHERS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
+    "fitting": lambda: fitted(keras()),
+    "scheduling": lambda: scheduled(keras(), import_module("torch")),
+    "solving": lambda: solved(keras()),
+    "spectra": lambda: spectra(keras()),
+    "stepping": lambda: stepped(keras()),
+}
+"""Answers that belong to no single class, each a file."""
+
+
 def main() -> None:
     """Write one `.npz` for each class."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -340,20 +351,13 @@ def main() -> None:
     parser.add_argument(
         "classes",
         nargs="*",
-        help="names of layers, losses and metrics, `fitting`, `scheduling`, `spectra`; default: all",
+        help=f"names of layers, losses and metrics, {', '.join(OTHERS)}; default: all",
     )
     arguments = parser.parse_args()
     output: Path = arguments.output
     output.mkdir(parents=True, exist_ok=True)
-    if not arguments.classes or "fitting" in arguments.classes:
-        np.savez_compressed(output / "fitting.npz", **fitted(keras()))  # type: ignore[arg-type]  # names are no parameters of it
-    if not arguments.classes or "solving" in arguments.classes:
-        np.savez_compressed(output / "solving.npz", **solved(keras()))  # type: ignore[arg-type]  # names are no parameters of it
-    if not arguments.classes or "scheduling" in arguments.classes:
-        np.savez_compressed(output / "scheduling.npz", **scheduled(keras(), import_module("torch")))  # type: ignore[arg-type]  # names are no parameters of it
-    if not arguments.classes or "spectra" in arguments.classes:
-        np.savez_compressed(output / "spectra.npz", **spectra(keras()))  # type: ignore[arg-type]  # names are no parameters of it
-    for name, content in answers(*arguments.classes):
+    others = {name: make() for name, make in OTHERS.items() if not arguments.classes or name in arguments.classes}
+    for name, content in [*others.items(), *answers(*arguments.classes)]:
         np.savez_compressed(output / f"{name}.npz", **content)  # type: ignore[arg-type]  # names are no parameters of it
 
 

@@ -1,0 +1,193 @@
+"""Training steps as graphs: of one batch, or of several whose gradients are summed up before the update.
+
+The loss may be scaled before the gradients are made, so that small ones survive 16 bits; they are divided by the scale
+before anything looks at them. Micikevicius et al. 2018, "Mixed precision training", arXiv:1710.03740, section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
+
+from netspec.compile.build import LOSS, Built
+from netspec.compile.steps import FIRST, SHARE, STEP, WEIGHT, forward_graph, rate_inputs, start_of
+from netspec.errors import Problem, SpecError
+from netspec.graph.autodiff import gradients
+from netspec.graph.graph import Graph
+from netspec.graph.ops.elementwise import Equal, Maximum, Where, cast, scalar
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.source import State
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Scope, Value, in_scope
+from netspec.layers.states import Constant, StateInfo
+from netspec.schema.net import NetSpec
+from netspec.schema.train import LossScale
+from netspec.solvers.base import Param, SolverSpec
+
+SCALE, GOOD_STEPS, SKIPPED = "loss_scale/scale", "loss_scale/good_steps", "loss_scale/skipped"
+"""States of a loss scale that adapts: its value, the steps since it changed, the steps that were skipped."""
+LEAST_SCALE = 2.0**-14
+"""It is not halved below this: gradients that are still not finite are so without it too."""
+
+
+@dataclass
+class Made:
+    """A graph, and what of its states no layer made."""
+
+    graph: Graph
+    states: dict[str, StateInfo] = field(default_factory=dict)
+    evaluated: dict[str, str] = field(default_factory=dict)
+    """Name of a parameter → label of the state that stands for it wherever the net is not trained."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the parameters of a net are trained."""
+
+    spec: NetSpec
+    solver: SolverSpec
+    dtype: DType
+    scaling: LossScale | None = None
+
+    @property
+    def _adapts(self) -> bool:
+        """Whether the scale of the loss changes, and steps can be skipped."""
+        return self.scaling is not None and self.scaling.growth_steps is not None
+
+    def step(self, built: Built) -> Made:
+        """A step of one batch: losses, gradients, update. Raises `SpecError` where there is nothing to train."""
+        forward, gradient = self._gradients(built)
+        starts = {name: start_of(forward, name, info) for name, info in self._trained(built).items()}
+        made = self._update(built, starts, gradient, forward.updates)
+        made.graph = Graph(forward.outputs, made.graph.updates, guard=forward.outputs[LOSS])
+        return made
+
+    def sums(self, built: Built) -> Made:
+        """Losses of one of several batches, and its gradients added to the sums of those before.
+
+        Raises `SpecError` where there is nothing to train.
+        """
+        forward, gradient = self._gradients(built)
+        scalar_type = TensorType((), self.dtype)
+        weight = built.builder.input(WEIGHT, scalar_type)
+        first = built.builder.input(FIRST, TensorType((), DType.BOOL))
+        states, updates = {}, dict(forward.updates)
+        for name, value in gradient.items():
+            label, info = self._sum_of(built, name)
+            with in_scope(info.value.node.scope):
+                before = Where()(first, scalar(0.0, value.dtype), info.value)
+                updates[label] = before + cast(weight, value.dtype) * value
+            states[label] = info
+        return Made(Graph(forward.outputs, updates, guard=forward.outputs[LOSS]), {**states, **self._scale_states()})
+
+    def update(self, built: Built) -> Made:
+        """The update by the mean of the gradients that were summed up."""
+        trained = self._trained(built)
+        share = built.builder.input(SHARE, TensorType((), self.dtype))
+        gradient, sums = {}, {}
+        for name in trained:
+            label, info = self._sum_of(built, name)
+            with in_scope(info.value.node.scope):
+                gradient[name] = info.value * cast(share, info.value.dtype)
+            sums[label] = info
+        made = self._update(built, {name: info.value for name, info in trained.items()}, gradient, {})
+        made.states |= sums
+        return made
+
+    def _trained(self, built: Built) -> dict[str, StateInfo]:
+        """The parameters that are trained. Raises `SpecError` where there are none."""
+        states = built.builder.states
+        trained = {name: info for name, info in states.items() if info.trainable}
+        if not trained:
+            frozen = any(info.role == "parameter" for info in states.values())
+            hint = "`trainable: false` and a `learning_rate_multiplier` of 0 freeze a layer" if frozen else None
+            message = f"there is nothing to train: {'every layer is frozen' if frozen else 'no layer has parameters'}"
+            raise SpecError(Problem(message, self.spec.where("layers"), "layers", hint=hint))
+        return trained
+
+    def _sum_of(self, built: Built, name: str) -> tuple[str, StateInfo]:
+        """The state in which the gradients of a parameter are summed up, by its name."""
+        parameter, label = built.builder.states[name].value, f"gradient/{name}"
+        with in_scope(replace(parameter.node.scope, phase="update")):
+            return label, StateInfo(State(label, parameter.type)(), Constant(), "gradient")
+
+    def _gradients(self, built: Built) -> tuple[Graph, dict[str, Value]]:
+        """The losses with new statistics, and the gradient by each trained parameter, times the scale of the loss."""
+        trained, forward = self._trained(built), forward_graph(self.spec, built)
+        starts = [start_of(forward, name, info) for name, info in trained.items()]
+        loss, scale = forward.outputs[LOSS], self._scale()
+        scaled = loss if scale is None else loss * cast(scale, loss.dtype)
+        return forward, dict(zip(trained, gradients(scaled, starts), strict=True))
+
+    def _update(
+        self, built: Built, starts: Mapping[str, Value], scaled: Mapping[str, Value], others: Mapping[str, Value]
+    ) -> Made:
+        """The solver's update of parameters that move on from `starts`; `others` are further states with new values."""
+        states = built.builder.states
+        self.solver.check([name for name, info in states.items() if info.role == "parameter"])
+        scalar_type = TensorType((), self.dtype)
+        rates = [built.builder.input(name, scalar_type) for name in rate_inputs(self.solver)]
+        count, scale = built.builder.input(STEP, scalar_type), self._scale()
+        if self._adapts:
+            count = count - cast(self._state(SKIPPED), count.dtype)  # a skipped step is none to the solver
+        params = []
+        for name, start in starts.items():
+            info, gradient = states[name], scaled[name]
+            if scale is not None:
+                with in_scope(replace(info.value.node.scope, phase="update")):
+                    gradient = gradient / cast(scale, gradient.dtype)
+            project = info.constraint.project if info.constraint is not None else None
+            factors = info.learning_rate_multiplier, info.weight_decay_multiplier
+            params.append(Param(name, start, gradient, *factors, project))
+        solution = self.solver.build(params, rates, count)
+        kept = {
+            slot.label: StateInfo(
+                slot.value, Constant(slot.initial or 0.0), "slot", follows=slot.param if slot.initial is None else None
+            )
+            for slot in solution.slots
+        }
+        updates = {**others, **solution.updates, **solution.slot_updates}
+        if self._adapts:
+            old = {name: info.value for name, info in {**states, **kept}.items()}
+            updates = self._unless_skipped(updates, old, list(scaled.values()))
+        return Made(Graph({}, updates), {**kept, **self._scale_states()}, solution.evaluated)
+
+    def _state(self, label: str) -> Value:
+        """A state of the loss scale."""
+        with in_scope(Scope("", "LossScale", None, "update")):
+            return State(label, TensorType((), self.dtype))()
+
+    def _scale(self) -> Value | None:
+        """What the loss is multiplied by."""
+        if self.scaling is None:
+            return None
+        return self._state(SCALE) if self._adapts else scalar(self.scaling.initial, self.dtype)
+
+    def _scale_states(self) -> dict[str, StateInfo]:
+        """The states of the loss scale, if it adapts."""
+        if self.scaling is None or not self._adapts:
+            return {}
+        first = {SCALE: self.scaling.initial, GOOD_STEPS: 0.0, SKIPPED: 0.0}
+        return {label: StateInfo(self._state(label), Constant(value), "slot") for label, value in first.items()}
+
+    def _unless_skipped(
+        self, updates: Mapping[str, Value], old: Mapping[str, Value], scaled: Sequence[Value]
+    ) -> dict[str, Value]:
+        """The updates where all gradients are finite, the old values else; and how the scale goes on."""
+        assert self.scaling is not None
+        assert self.scaling.growth_steps is not None
+        with in_scope(Scope("", "LossScale", None, "update")):
+            zero, one = scalar(0.0, self.dtype), scalar(1.0, self.dtype)
+            # What is not finite stays so times 0; a sum of the values themselves could overflow.
+            nothing = reduce(add, [cast(ReduceSum()(value * 0.0), self.dtype) for value in scaled])
+            finite = Equal()(nothing, zero)
+            made = {name: Where()(finite, value, old[name]) for name, value in updates.items()}
+            scale, good, skipped = map(self._state, (SCALE, GOOD_STEPS, SKIPPED))
+            grows = Equal()(good + one, scalar(float(self.scaling.growth_steps), self.dtype))
+            grown = Where()(grows, scale * 2.0, scale)
+            made[SCALE] = Where()(finite, grown, Maximum()(scale * 0.5, scalar(LEAST_SCALE, self.dtype)))
+            made[GOOD_STEPS] = Where()(finite, Where()(grows, zero, good + one), zero)
+            made[SKIPPED] = Where()(finite, skipped, skipped + one)
+        return made

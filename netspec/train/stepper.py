@@ -1,0 +1,66 @@
+"""`Stepper`: training steps of one batch, or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from netspec.compile import FIRST, SHARE, STEP, WEIGHT, Compiler, Purpose
+from netspec.data.batches import Batch
+from netspec.data.loader import Loader
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.schema.train import LoopSpec
+
+
+@dataclass
+class Part:
+    """What of a step is done: of a step with several batches, between two of them."""
+
+    batches: int = 0
+    samples: int = 0
+    loss: float = 0.0
+    """Sum of the losses of the samples."""
+
+
+class Stepper:
+    """Runs training steps on the batches that it is given.
+
+    A step reads `accumulate` batches, fewer at the end of an epoch, and its loss and gradients are the means over all
+    its samples. Random numbers are those of one batch of all of them.
+    """
+
+    def __init__(self, loop: LoopSpec, compiler: Compiler, loader: Loader) -> None:
+        self._compiler, self._accumulate, self._seed = compiler, loop.accumulate, loop.seed
+        self._loader = loader
+        self.steps_per_epoch = -(-loader.steps_per_epoch // loop.accumulate)
+        """How many steps an epoch has, the smaller last one included."""
+
+    def take(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> float | None:
+        """Run what a batch is for. The loss of the step where this is its last batch, else None.
+
+        `part` is what of step `step` was done before, and is brought up to date. `rates` are the learning rates by the
+        inputs of the programs. Raises `NonFiniteLoss` before anything is changed.
+        """
+        program = self._compiler.program(self._compiler.of_batch, len(batch))
+        update = {**{name: np.array(rate) for name, rate in rates.items()}, STEP: np.array(step + 1.0)}
+        random = {RNG_INPUT: np.array([self._seed, step, part.samples])}
+        if self._accumulate == 1:
+            program.write({**batch.inputs, **update, **random})
+            program.run()
+            return program.guard
+        weight = {WEIGHT: np.array(len(batch) / self._loader.batch_size), FIRST: np.array(part.batches == 0)}
+        program.write({**batch.inputs, **weight, **random})
+        program.run()
+        part.batches += 1
+        part.samples += len(batch)
+        part.loss += program.guard * len(batch)
+        if part.batches < self._accumulate and not self._loader.between_epochs:
+            return None
+        last = self._compiler.program(Purpose.UPDATE, 1)
+        last.write({**update, SHARE: np.array(self._loader.batch_size / part.samples)})
+        last.run()
+        loss = part.loss / part.samples
+        part.batches, part.samples, part.loss = 0, 0, 0.0
+        return loss

@@ -1,0 +1,142 @@
+"""Steps of several batches, and scaled losses: what programs make of states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.compile import FIRST, LEARNING_RATE, SCALE, SHARE, SKIPPED, STEP, WEIGHT, Compiler, Purpose
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.graph.types import DType
+from netspec.graph.verify import verify
+from netspec.schema.train import LoopSpec
+from netspec.solvers.base import SolverSpec
+from tests.compile.nets import net, solver
+
+NET = """\
+netspec: 1
+inputs: {x: {shape: [5]}, y: {shape: [2]}}
+layers:
+  - {name: hidden, type: Dense, from: x, units: 4, activation: tanh, kernel_regularizer: {type: L2, l2: 0.01}}
+  - {name: drop, type: Dropout, rate: 0.25}
+  - {name: out, type: Dense, units: 2}
+losses: [{type: MeanSquaredError, from: [out, y]}]
+"""
+SOLVERS = {
+    "momentum, decay, clipping": solver(momentum=0.9, weight_decay=0.01, global_clipnorm=0.1),
+    "Adam, average": solver("Adam", ema=0.9, clipvalue=0.05),
+    "AdamW, groups": solver("AdamW", groups=[{"match": "*/bias", "learning_rate": 0.3}]),
+}
+
+
+def compiled(folder: Path, rule: SolverSpec, dtype: DType = DType.FLOAT64, **loop: Any) -> Compiler:
+    made = LoopSpec.model_validate({"max_steps": 1, **loop})
+    return Compiler(net(NET, folder), solver=rule, dtype=dtype, device="cpu", loop=made)
+
+
+def samples(count: int, step: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng([count, step])
+    return {"x": random.normal(size=(count, 5)), "y": random.normal(size=(count, 2))}
+
+
+def common(step: int) -> dict[str, np.ndarray]:
+    rates = {LEARNING_RATE: np.array(0.1), f"{LEARNING_RATE}/1": np.array(0.3)}
+    return {**rates, STEP: np.array(step + 1.0)}
+
+
+def whole(compiler: Compiler, data: dict[str, np.ndarray], step: int) -> float:
+    program = compiler.program(Purpose.TRAIN, len(data["x"]))
+    program({**data, **common(step), RNG_INPUT: np.array([7, step, 0])})
+    return program.guard
+
+
+def in_parts(compiler: Compiler, data: dict[str, np.ndarray], step: int, size: int) -> float:
+    total, count = 0.0, len(data["x"])
+    for start in range(0, count, size):
+        part = {name: array[start : start + size] for name, array in data.items()}
+        here = len(part["x"])
+        program = compiler.program(Purpose.ACCUMULATE, here)
+        weight = {WEIGHT: np.array(here / size), FIRST: np.array(start == 0)}
+        program({**part, **weight, RNG_INPUT: np.array([7, step, start])})
+        total += program.guard * here
+    compiler.program(Purpose.UPDATE, 1)({**common(step), SHARE: np.array(size / count)})
+    return total / count
+
+
+def alike(one: Compiler, other: Compiler, rtol: float) -> None:
+    for name, info in one.info.items():
+        if info.role != "gradient" and name in other.info:
+            np.testing.assert_allclose(one.states[name], other.states[name], rtol=rtol, atol=rtol, err_msg=name)
+
+
+@pytest.mark.parametrize("rule", SOLVERS)
+@pytest.mark.parametrize(("dtype", "rtol"), [(DType.FLOAT64, 1e-12), (DType.FLOAT32, 2e-5)])
+def test_several_batches_are_as_one_of_all_their_samples(rule, dtype, rtol, tmp_path):
+    """Ten steps, each of 11 samples at once, or in batches of 4, 4 and 3; dropout drops the same numbers.
+
+    Adam divides by roots of squares: rounding errors of 6e-8 grow where gradients nearly cancel.
+    """
+    one, parts = compiled(tmp_path, SOLVERS[rule], dtype), compiled(tmp_path, SOLVERS[rule], dtype, accumulate=3)
+    for step in range(10):
+        data = samples(11, step)
+        assert in_parts(parts, data, step, 4) == pytest.approx(whole(one, data, step), rel=rtol)
+    alike(one, parts, rtol)
+
+
+def test_the_graphs_of_several_batches_are_sound_and_planned(tmp_path):
+    compiler = compiled(tmp_path, SOLVERS["Adam, average"], accumulate=2)
+    for purpose, size in ((Purpose.ACCUMULATE, 3), (Purpose.UPDATE, 1)):
+        verify(compiler.graph(purpose, size))
+        assert compiler.plan(purpose, size).memory.nbytes > 0
+    assert not set(compiler.graph(Purpose.UPDATE, 1).inputs()) & {"x", "y", RNG_INPUT}
+    trained = compiler.names("parameter")
+    assert compiler.names("gradient") == [f"gradient/{name}" for name in trained]
+    assert set(compiler.graph(Purpose.ACCUMULATE, 3).updates) == set(compiler.names("gradient"))
+
+
+@pytest.mark.parametrize("scaling", [{"loss_scale": "dynamic"}, {"loss_scale": 1024.0}])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_scale_that_is_a_power_of_two_changes_no_bit(scaling, accumulate, tmp_path):
+    rule = SOLVERS["momentum, decay, clipping"]
+    one = compiled(tmp_path, rule, DType.FLOAT32, accumulate=accumulate)
+    scaled = compiled(tmp_path, rule, DType.FLOAT32, accumulate=accumulate, **scaling)
+    for step in range(5):
+        for compiler in (one, scaled):
+            if accumulate == 1:
+                whole(compiler, samples(6, step), step)
+            else:
+                in_parts(compiler, samples(6, step), step, 3)
+    for name in one.info:
+        if one.info[name].role != "gradient":
+            np.testing.assert_array_equal(one.states[name], scaled.states[name], err_msg=name)
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_step_whose_gradients_overflow_is_skipped(device, tmp_path):
+    scaling = {"initial": 2.0**126, "growth_steps": 3}
+    made = LoopSpec.model_validate({"max_steps": 1, "loss_scale": scaling})
+    compiler = Compiler(net(NET, tmp_path), solver=SOLVERS["Adam, average"], device=device, loop=made)
+    plain = Compiler(net(NET, tmp_path), solver=SOLVERS["Adam, average"], device=device)
+    before = {name: compiler.states[name] for name in compiler.info if not name.startswith("loss_scale/")}
+    data = {name: 100.0 * array for name, array in samples(6, 0).items()}
+    skipped = 0
+    while True:  # the loss of some thousands is scaled by nearly the largest float
+        whole(compiler, data, skipped)
+        if compiler.states[SKIPPED] == skipped:
+            break
+        skipped += 1
+        assert compiler.states[SCALE] == 2.0 ** (126 - skipped)
+        for name, array in before.items():
+            np.testing.assert_array_equal(compiler.states[name], array, err_msg=name)
+    assert 0 < skipped < 40
+    data = data | {RNG_INPUT: np.array([7, skipped, 0])}
+    plain.program(Purpose.TRAIN, 6)({**data, **common(0)})  # a skipped step is none: this is the first to the rule, too
+    alike(plain, compiler, 0.0)
+    for step in range(2):
+        assert compiler.states["loss_scale/good_steps"] == 1 + step
+        whole(compiler, samples(6, step), skipped + 1 + step)
+    assert compiler.states[SCALE] == 2.0 ** (127 - skipped), "doubled after three good steps"
+    assert compiler.states["loss_scale/good_steps"] == 0

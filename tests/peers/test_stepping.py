@@ -1,0 +1,85 @@
+"""Gradients of several batches, and scaled losses: some steps of netspec's, and of Keras's as they were recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.compile import FIRST, LEARNING_RATE, SCALE, SHARE, STEP, WEIGHT, Compiler, Purpose
+from netspec.graph.types import DType
+from netspec.schema.train import LoopSpec
+from tests.compile.nets import net, solver
+from tests.peers import stepping
+from tests.peers.test_answers import ANSWERS
+
+TEXT = f"""
+netspec: 1
+inputs: {{x: {{shape: [{stepping.FEATURES}]}}, y: {{shape: [{stepping.UNITS}]}}}}
+layers: [{{name: fc, type: Dense, from: x, units: {stepping.UNITS}}}]
+losses: [{{type: MeanSquaredError, from: [fc, y], weight: %s}}]
+"""
+
+
+def answers() -> dict[str, np.ndarray]:
+    with np.load(ANSWERS / "stepping.npz") as stored:
+        return dict(stored)
+
+
+def compiled(folder: Any, rule: Any, dtype: DType, data: dict[str, np.ndarray], weight: float, **loop: Any) -> Compiler:
+    made = LoopSpec.model_validate({"max_steps": 1, **loop})
+    compiler = Compiler(net(TEXT % weight, folder), solver=rule, dtype=dtype, device="reference", loop=made)
+    for part in ("kernel", "bias"):
+        compiler.states.assign(f"fc/{part}", data[part])
+    compiler.follow()
+    return compiler
+
+
+@pytest.mark.parametrize("name", stepping.SOLVERS)
+def test_updates_by_several_batches_are_those_of_keras(name, tmp_path):
+    """Ten updates, each by four batches, with clipping, decay and an average of the weights."""
+    data, known = stepping.given(stepping.STEPS * stepping.ACCUMULATE), answers()
+    fields = {key: value for key, value in stepping.SOLVERS[name].items() if key != "type"}
+    rule = solver(stepping.SOLVERS[name]["type"], **fields)
+    # Keras rounds norms to float32: 6e-8 of a change.
+    rtol, atol = (1e-7, 1e-8) if any("norm" in field for field in fields) else (1e-10, 0.0)
+    compiler = compiled(tmp_path, rule, DType.FLOAT64, data, 1.0, accumulate=stepping.ACCUMULATE)
+    batches = compiler.program(Purpose.ACCUMULATE, stepping.BATCH)
+    update = compiler.program(Purpose.UPDATE, 1)
+    for step in range(stepping.STEPS):
+        for at in range(step * stepping.ACCUMULATE, (step + 1) * stepping.ACCUMULATE):
+            counted = {WEIGHT: np.array(1.0), FIRST: np.array(at % stepping.ACCUMULATE == 0)}
+            batches({"x": data["x"][at], "y": data["y"][at], **counted})
+        share = np.array(1 / stepping.ACCUMULATE)
+        update({LEARNING_RATE: np.array(stepping.RATE), STEP: np.array(step + 1.0), SHARE: share})
+        for part in ("kernel", "bias"):
+            np.testing.assert_allclose(
+                compiler.states[f"fc/{part}"], known[f"{name}/{part}"][step], rtol=rtol, atol=atol
+            )
+    if "ema" in fields:  # Keras's average follows the weights at every batch, those that leave them alone too
+        average, decay = known[f"{name}/kernel"][0], fields["ema"]["decay"]
+        for weight in known[f"{name}/kernel"][1:]:
+            average = decay * average + (1 - decay) * weight
+        np.testing.assert_allclose(compiler.weights()["fc/kernel"], average, rtol=rtol, atol=atol)
+
+
+def test_a_scaled_loss_is_that_of_keras(tmp_path):
+    """Ten steps in float32, the first of which overflow; then the scale is doubled after three good ones."""
+    data, known = stepping.given(stepping.STEPS), answers()
+    scaling = {"initial": stepping.SCALE, "growth_steps": stepping.GROWTH}
+    rule = solver(momentum=0.75)
+    compiler = compiled(tmp_path, rule, DType.FLOAT32, data, stepping.FACTOR, loss_scale=scaling)
+    program = compiler.program(Purpose.TRAIN, stepping.BATCH)
+    for step in range(stepping.STEPS):
+        batch = {name: data[name][step].astype(np.float32) for name in ("x", "y")}
+        program({**batch, LEARNING_RATE: np.array(stepping.RATE), STEP: np.array(step + 1.0)})
+        assert compiler.states[SCALE] == known["scaled/scale"][step]
+        for part in ("kernel", "bias"):
+            # Sums of 4 products in float32, in another order: some roundings of 6e-8.
+            np.testing.assert_allclose(
+                compiler.states[f"fc/{part}"], known[f"scaled/{part}"][step], rtol=1e-5, atol=1e-6
+            )
+    scales = known["scaled/scale"]
+    assert (np.diff(scales) < 0).any()
+    assert (np.diff(scales) > 0).any()
