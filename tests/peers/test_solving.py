@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from netspec.compile import LEARNING_RATE, STEP, build
-from netspec.compile.steps import train_graph
+from netspec.compile.training import Training
 from netspec.graph.types import DType
 from netspec.schema.kinds import SOLVERS
 from netspec.schema.load import load_net
@@ -56,15 +56,16 @@ def steps(solver: SolverSpec, dtype: str) -> Arrays:
     """All states after the last step."""
     kind = DType(dtype)
     built = build(load_net(NET), solving.BATCH, training=True, dtype=kind)
-    graph, solution = train_graph(load_net(NET), built, solver, kind)
+    made = Training(load_net(NET), solver, kind).step(built)
     numbers = {name: array.astype(dtype) for name, array in solving.given().items()}
     states = {name: numbers[name] for name in solving.NAMES}
-    for slot in solution.slots:
-        shape = slot.value.shape
-        states[slot.label] = states[slot.param] if slot.initial is None else np.full(shape, slot.initial, dtype)
+    for label, info in made.states.items():
+        kept = info.value.type
+        first = info.initial.sample(0, label, kept.shape, dtype)
+        states[label] = first if info.follows is None else states[info.follows]
     for step in range(solving.STEPS):
         given = {LEARNING_RATE: np.array(solving.RATE, dtype), STEP: np.array(step + 1, dtype)}
-        _, states = run(graph, {**numbers, **given}, states)
+        _, states = run(made.graph, {**numbers, **given}, states)
     return states
 
 
