@@ -1,4 +1,4 @@
-"""`netspec data`: what a training reads; figures, pictures of what transforms make of it, the kinds of sources."""
+"""`netspec data`: what a training reads, in figures and pictures; the kinds of sources; the known sets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import typer
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Json, Overrides, Training, writable
 from netspec.cli.output import print_json, table
+from netspec.cli.sets import get, sets, unpack
 from netspec.errors import InputError, did_you_mean, listing
 
-app = command_app("Look at the data of a training, and list what data can be read.")
-app.info.epilog = examples("netspec data show train.yaml", "netspec data ls")
+app = command_app("Look at the data of a training, list sources, fetch sets.")
+app.info.epilog = examples("netspec data show train.yaml", "netspec data ls", "netspec data get cifar10")
 
 SPLITS = ("train", "test")
 
@@ -106,3 +107,10 @@ def ls(as_json: Json = False) -> None:
         print_json(found)
         return
     table(["source", "what it reads"], [[one["source"], one["reads"]] for one in found])
+
+
+app.command("sets", cls=Plain, epilog=examples("netspec data sets", "netspec data sets --json"))(sets)
+app.command(
+    "get", cls=Plain, epilog=examples("netspec data get cifar10", "netspec data get fashion_mnist --path sets/fashion")
+)(get)
+app.command("unpack", cls=Plain, epilog=examples("netspec data unpack cifar10 cifar10_png"))(unpack)

@@ -15,6 +15,7 @@ from netspec.cli import app, failures, main
 from netspec.errors import InputError, Problem, RunError
 
 SUBCOMMANDS = [("zoo", "list"), ("zoo", "show"), ("zoo", "copy"), ("data", "show"), ("data", "ls")]
+SUBCOMMANDS += [("data", "sets"), ("data", "get"), ("data", "unpack")]
 ALL = [(name,) for name in app.COMMANDS] + SUBCOMMANDS
 
 MISTAKES = [
@@ -59,6 +60,10 @@ MISTAKES = [
     ("zoo", "copy", "lenet_mnist", "."),
     ("data", "show", "nosuch.yaml"),
     ("data", "show", "train.yaml", "--split", "validation"),
+    ("data",),
+    ("data", "get", "nosuch"),
+    ("data", "unpack", "nosuch", "folder"),
+    ("data", "unpack", "mnist", "net.yaml"),
     ("devices", "--jsn"),
     ("devices", "cpu"),
     ("chek", "net.yaml"),

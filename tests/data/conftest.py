@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +72,12 @@ def write_idx(path: Path, array: np.ndarray) -> Path:
 def problems_of(error: pytest.ExceptionInfo[InputError], folder: Path) -> str:
     """The whole text of an error, with the temporary folder written as `.`."""
     return error.value.render().replace(str(folder), ".")
+
+
+def complaint(read: Callable[[Path], object], path: Path) -> str:
+    """What an InputError says, or the path if the file can be read after all; any other exception is a failure."""
+    try:
+        read(path)
+    except InputError as error:
+        return str(error)
+    return str(path)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from netspec.data.base import Dataset, FieldType
 from netspec.data.loader import open_loader
-from netspec.data.readers import images
+from netspec.data.readers import decode
 from netspec.errors import InputError
 from tests.data.conftest import arrays_of, problems_of, split_of
 
@@ -132,14 +132,17 @@ def test_exif_orientation_is_honoured(tmp_path, orientation):
     assert np.array_equal(arrays_of(data, np.array([0]))["image"][0], upright.transpose(2, 0, 1))
 
 
-def test_images_of_different_sizes_need_a_size(tmp_path):
+def test_images_of_different_sizes_keep_their_own_until_they_get_one(tmp_path):
     put(tmp_path / "set" / "x" / "a.png", noise(4, 6, 3))
-    put(tmp_path / "set" / "x" / "b.png", noise(4, 6, 3))
     put(tmp_path / "set" / "y" / "c.png", noise(6, 4, 3))
-    with pytest.raises(InputError) as error:
-        folder_of(tmp_path)
-    assert problems_of(error, tmp_path) == DIFFERENT
-    assert len(folder_of(tmp_path, size=5)) == 3
+    data = folder_of(tmp_path)
+    assert data.fields["image"] == FieldType((3, None, None), "uint8")
+    assert [image.shape for image in data.read(np.array([1, 0]))["image"]] == [(3, 6, 4), (3, 4, 6)]
+    assert folder_of(tmp_path, size=5).fields["image"].shape == (3, 5, 5)
+    split = split_of(str(tmp_path / "train.yaml"), source="image_folder", path="set")
+    wanted = {"image": FieldType((3, 4, 4), "float32")}
+    with pytest.raises(InputError, match="differ in size"):
+        open_loader(split, seed=1, wanted=wanted)
 
 
 def test_damaged_images_are_all_named(tmp_path):
@@ -188,7 +191,7 @@ def test_any_damage_to_an_image_is_read_or_told(tmp_path_factory, position, byte
 
 def test_an_image_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
     put(tmp_path / "set" / "x" / "a.png", noise(40, 50, 3))
-    monkeypatch.setattr(images, "MAX_PIXELS", 1999)
+    monkeypatch.setattr(decode, "MAX_PIXELS", 1999)
     with pytest.raises(InputError) as error:
         arrays_of(folder_of(tmp_path, size=[4, 4]), np.array([0]))
     assert problems_of(error, tmp_path) == (
@@ -222,13 +225,6 @@ def test_folders_that_cannot_be_a_set(tmp_path):
         folder_of(tmp_path, classes=["cat", "dgo"])
     assert problems_of(error, tmp_path) == UNDECLARED
 
-
-DIFFERENT = """\
-./train.yaml:3:7: error: the images differ in size
-  at: path
-  expected: `size: [height, width]` that they are all resized to
-  got: 2 sizes (height × width): 4 × 6 in a.png, 6 × 4 in c.png
-  hint: add for example `size: [4, 6]`"""
 
 EMPTY = """\
 ./train.yaml:3:7: error: class folder ./set/cat holds no image

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ from netspec.errors import InputError
 from netspec.schema.annotations import fields_by_name
 from netspec.schema.data import SOURCES
 from netspec.schema.docs import field_docs
-from tests.data.conftest import CODES, arrays_of, problems_of, split_of, write_idx
+from tests.data.conftest import CODES, arrays_of, complaint, problems_of, split_of, write_idx
 
 # The digests are those of the original files, unpacked, as published with other copies of the set.
 MNIST = {
@@ -108,15 +107,6 @@ def test_the_fingerprint_follows_the_content(tmp_path):
     assert read_idx(one)[1] != read_idx(other)[1]
     other.write_bytes(one.read_bytes())
     assert read_idx(one)[1] == read_idx(other)[1]
-
-
-def complaint(read: Callable[[Path], object], path: Path) -> str:
-    """What an InputError says, or the path if the file can be read after all; any other exception is a failure."""
-    try:
-        read(path)
-    except InputError as error:
-        return str(error)
-    return str(path)
 
 
 GOOD = bytes.fromhex("00000801 00000003 010203")

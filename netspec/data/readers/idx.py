@@ -1,12 +1,15 @@
 """idx files, the format of MNIST: a magic number, the sizes of the axes, the elements; all big-endian.
 
-The format is described at the end of http://yann.lecun.com/exdb/mnist/. A gzipped file is known by its content.
+The format is described at the end of http://yann.lecun.com/exdb/mnist/. A gzipped file is known by its content and
+read whole; of one that is not packed, images are read by their place.
 """
 
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -14,8 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.data.files import fingerprint, read_bytes
-from netspec.data.readers.arrays import ArrayDataset
+from netspec.data.base import Dataset
+from netspec.data.files import existing, fingerprint, read_bytes
+from netspec.data.readers.columns import Column, ColumnDataset, InMemory, Recast
+from netspec.data.readers.records import Records, file_fingerprint
 from netspec.errors import InputError, Problem, kind_of_file
 
 if TYPE_CHECKING:
@@ -72,40 +77,63 @@ def _size(path: Path, content: bytes) -> int:
 
 def _parse(path: Path, content: bytes) -> Array:
     dtype, shape = _header(path, content)
-    size = _size(path, content)
-    if len(content) != size:
-        short = len(content) < size
-        raise InputError(
-            f"{path} is cut short" if short else f"{path} is longer than its header says",
-            expected=f"{size:,} bytes for {' × '.join(map(str, shape))} elements",
-            got=f"{len(content):,} bytes{'' if short else ' or more'}",
-            hint="download the file again",
-        )
+    _check_size(path, shape, _size(path, content), len(content))
     array = np.frombuffer(content, dtype, offset=4 + 4 * len(shape)).reshape(shape)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def labelled_images(images_path: Path, labels_path: Path) -> ArrayDataset:
+def _check_size(path: Path, shape: Sequence[int], size: int, found: int) -> None:
+    if found != size:
+        short = found < size
+        raise InputError(
+            f"{path} is cut short" if short else f"{path} is longer than its header says",
+            expected=f"{size:,} bytes for {' × '.join(map(str, shape))} elements",
+            got=f"{found:,} bytes{'' if short else ' or more'}",
+            hint="download the file again",
+        )
+
+
+def open_idx(path: Path) -> tuple[Column, str]:
+    """The elements of an idx file by its first axis, and a fingerprint. Raises InputError for a damaged file."""
+    try:
+        with existing(path).open("rb") as file:
+            head = file.read(4 + 4 * _MAX_AXES)
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
+    if head[:2] == _GZIP_MAGIC:
+        array, digest = read_idx(path)
+        return InMemory(array), digest
+    dtype, shape = _header(path, head)
+    _check_size(path, shape, _size(path, head), size)
+    offset = 4 + 4 * len(shape)
+    return Records(path, offset=offset, dtype=np.dtype(dtype), shape=shape[1:], count=shape[0]), file_fingerprint(path)
+
+
+def labelled_images(
+    images_path: Path, labels_path: Path, classes: Mapping[str, tuple[str, ...]] | None = None
+) -> Dataset:
     """Images and their labels as fields `image` (C, H, W) and `label` () of int32.
 
     Images of two axes become those of one channel. All that is wrong with the two files is reported at once.
     """
     problems: list[Problem] = []
-    arrays: list[tuple[Array, str]] = []
+    found: list[tuple[Column, str]] = []
     for path in (images_path, labels_path):
         try:
-            arrays.append(read_idx(path))
+            found.append(open_idx(path))
         except InputError as error:
             problems += error.problems
     if problems:
         raise InputError(problems)
-    (images, images_digest), (labels, labels_digest) = arrays
-    if labels.ndim != 1 or labels.dtype.kind not in "ui":
+    (images, images_digest), (labels, labels_digest) = found
+    if labels.shape or labels.dtype.kind not in "ui":
+        axes = (len(labels), *labels.shape)
         raise InputError(
             f"{labels_path} holds no labels",
             expected="whole numbers on one axis",
-            got=f"{labels.dtype.name} on axes of {' × '.join(map(str, labels.shape))}",
-            hint="are `images` and `labels` swapped?" if labels.ndim > 1 and images.ndim == 1 else None,
+            got=f"{labels.dtype.name} on axes of {' × '.join(map(str, axes))}",
+            hint="are `images` and `labels` swapped?" if labels.shape and not images.shape else None,
         )
     if len(images) != len(labels):
         raise InputError(
@@ -113,10 +141,14 @@ def labelled_images(images_path: Path, labels_path: Path) -> ArrayDataset:
             expected="as many images as labels",
             got=f"{len(images):,} images and {len(labels):,} labels",
         )
-    if images.ndim == 3:
-        images = images[:, np.newaxis]
-    return ArrayDataset(
-        {"image": images, "label": labels.astype(np.int32)},
-        digest=fingerprint(images_digest, labels_digest),
-        describe=lambda index: f"{images_path.name}, image {index} (its label: {labels_path.name})",
+    numbers = InMemory(labels.read(np.arange(len(labels))).astype(np.int32))
+    return Recast(
+        ColumnDataset(
+            {"image": images, "label": numbers},
+            digest=fingerprint(images_digest, labels_digest),
+            describe=lambda index: f"{images_path.name}, image {index} (its label: {labels_path.name})",
+            classes=classes,
+        ),
+        {},
+        {"image": (1, *images.shape)} if len(images.shape) == 2 else {},
     )

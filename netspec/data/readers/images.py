@@ -1,180 +1,164 @@
-"""Image files through Pillow: a folder of class folders as a dataset, decoded batch by batch."""
+"""Image files as samples, decoded batch by batch: those of class folders, or those of a list."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.files import existing, fingerprint
+from netspec.data.readers.decode import Decoder, upright_size
 from netspec.errors import InputError, Problem, did_you_mean, listing
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
+    from netspec.data.base import Array, Samples
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
-MAX_PIXELS = 2**26
-"""A bound on width × height: a small file may claim to hold an image that fills the memory."""
-
-_ORIENTATION = 0x0112  # the EXIF tag; 5 to 8 are the orientations that lie on their side
-_MODES = {1: "L", 3: "RGB"}
 
 
-class ImageFolderDataset(Dataset):
-    """The images below `root`, one folder a class; see the source of this name for the meaning of the arguments."""
+@dataclass
+class Listing:
+    """Image files and their labels, in the order of the samples."""
+
+    files: list[Path]
+    labels: list[int] | None
+    classes: tuple[str, ...] = ()
+    places: list[str] = field(default_factory=list)
+    """Where each file was named, of a list."""
+    skipped: int = 0
+    """How many were named that are not there."""
+
+    def name(self, index: int) -> str:
+        """What messages call a sample."""
+        return f"{self.files[index]} ({self.places[index]})" if self.places else str(self.files[index])
+
+
+class ImageFiles(Dataset):
+    """The images of a listing: `image` (channels, H, W) of uint8, and `label`, if there are labels.
+
+    Without `size` the images have the one that all their headers tell, or if these differ, each its own. With `skip`,
+    damaged ones are left for `read` to tell. Raises InputError with every header that cannot be read.
+    """
 
     def __init__(
-        self,
-        root: Path,
-        *,
-        size: tuple[int, int] | None,
-        channels: int,
-        interpolation: str,
-        classes: Sequence[str] | None,
+        self, found: Listing, *, size: tuple[int, int] | None, channels: int, interpolation: str, skip: bool = False
     ) -> None:
-        self._root = existing(root, folder=True)
-        names = _class_names(root, classes)
-        self._files: list[Path] = []
-        labels: list[int] = []
-        for label, name in enumerate(names):
-            files = _image_files(root / name)
-            self._files += files
-            labels += [label] * len(files)
-        _check_not_empty(root, names, labels, declared=classes is not None)
-        self._labels = np.array(labels, np.int32)
+        self._found = found
+        self._labels = None if found.labels is None else np.array(found.labels, np.int32)
+        self._marks = _marks(found)
         self._channels = channels
-        self._interpolation = Image.Resampling[interpolation.upper()]
-        self._size = size or _common_size(self._files)
-        self.classes = {"label": tuple(names)}
-        self.fields = {
-            "image": FieldType((channels, *self._size), "uint8"),
-            "label": FieldType((), "int32"),
-        }
-        # Names and sizes, not contents: reading every file would take longer than many a training step.
-        listed = [f"{file.relative_to(root).as_posix()}:{file.stat().st_size}" for file in self._files]
-        self.digest = fingerprint(*names, *listed)
+        self._size = size or _common_size(found, skip=skip)
+        self._decoder = Decoder(channels, size, interpolation)
+        self.classes = {"label": found.classes} if found.classes else {}
+        self.fields = {"image": FieldType((channels, *(self._size or (None, None))), "uint8")}
+        if found.labels is not None:
+            self.fields["label"] = FieldType((), "int32")
+        self.skipped = found.skipped
+        # Names, sizes and labels, not contents: reading every file would take longer than many a training step.
+        root = Path(os.path.commonpath([file.parent for file in found.files]))
+        listed = [
+            f"{file.relative_to(root).as_posix()}:{mark}"
+            for file, mark in zip(found.files, self._marks[:, 0], strict=True)
+        ]
+        numbers = b"" if self._labels is None else self._labels.astype("<i4").tobytes()
+        self.digest = fingerprint(*found.classes, numbers, *listed)
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self._found.files)
 
-    def read(self, indices: Array) -> dict[str, Array]:
+    def read(self, indices: Array) -> dict[str, Samples]:
         """The images at `indices`, decoded. Raises DamagedSamples with every one that is damaged."""
-        images = np.empty((len(indices), self._channels, *self._size), np.uint8)
-        damaged: dict[int, tuple[Problem, ...]] = {}
-        for row, index in enumerate(indices):
+        images: list[Array] = []
+        damaged: dict[int, Sequence[Problem]] = {}
+        for row, index in enumerate(indices.tolist()):
             try:
-                images[row] = self._decode(self._files[index])
+                images.append(self._read(index))
             except InputError as error:
                 damaged[row] = error.problems
         if damaged:
             raise DamagedSamples(damaged)
-        return {"image": images, "label": self._labels[indices]}
+        samples: dict[str, Samples] = {"image": self._batch(images)}
+        if self._labels is not None:
+            samples["label"] = self._labels[indices]
+        return samples
+
+    def _read(self, index: int) -> Array:
+        file, name = self._found.files[index], self._found.name(index)
+        image = self._decoder.read(file, name)
+        if self._size is not None and image.shape[:2] != self._size:
+            expected, got = (" × ".join(map(str, size)) for size in (self._size, image.shape[:2]))
+            raise InputError(f"image {name} is not of the size that its header told", expected=expected, got=got)
+        mark = file.stat()
+        if (mark.st_size, mark.st_mtime_ns) != tuple(self._marks[index].tolist()):
+            raise InputError(f"image {name} changed while it is read", hint="start again once nothing writes to it")
+        return image
+
+    def _batch(self, images: list[Array]) -> Samples:
+        """Images (H, W, C) as (N, C, H, W) in memory of (N, H, W, C), or each as (C, H, W)."""
+        if self._size is None:
+            return [image.transpose(2, 0, 1) for image in images]
+        batch = np.empty((len(images), *self._size, self._channels), np.uint8)
+        for row, image in enumerate(images):
+            batch[row] = image
+        return batch.transpose(0, 3, 1, 2)
 
     def describe(self, index: int) -> str:
-        """The path of a sample's file."""
-        return str(self._files[index])
+        """The path of a sample's file, and where it was named."""
+        return self._found.name(index)
 
-    def _decode(self, path: Path) -> Array:
-        """One image, (channels, H, W) of uint8."""
-        height, width = self._size
+
+def _marks(found: Listing) -> Array:
+    """Size and time of change of each file, (files, 2). Raises InputError with those that are not there."""
+    marks, problems = np.zeros((len(found.files), 2), np.int64), []
+    for index, file in enumerate(found.files):
         try:
-            with _opened(path) as file:
-                image = _eight_bit(ImageOps.exif_transpose(file), _MODES[self._channels])
-                if image.size != (width, height):
-                    image = image.resize((width, height), self._interpolation)
-                pixels = np.asarray(image)
-        except InputError:
-            raise
-        except Exception as error:  # Pillow's decoders raise anything at all on damaged files
-            raise _damaged(path, error) from None
-        return pixels[np.newaxis] if self._channels == 1 else pixels.transpose(2, 0, 1)
-
-
-def _opened(path: Path) -> Image.Image:
-    """The image with its header read and its size checked; pixels are not decoded yet."""
-    existing(path)  # a pipe would be waited for
-    try:
-        image = Image.open(path, formats=FORMATS)
-        width, height = image.size
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise _too_large(path, str(error)) from None
-    except Exception as error:
-        raise _damaged(path, error) from None
-    if width * height > MAX_PIXELS:
-        image.close()
-        raise _too_large(path, f"{width} × {height} pixels")
-    return image
-
-
-def _too_large(path: Path, got: str) -> InputError:
-    return InputError(f"image {path} is too large", expected=f"at most {MAX_PIXELS:,} pixels", got=got)
-
-
-def _damaged(path: Path, error: Exception) -> InputError:
-    unknown = isinstance(error, UnidentifiedImageError)
-    return InputError(
-        f"image {path} cannot be read",
-        expected=f"an intact {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image",
-        got="a file of another kind, or a damaged one" if unknown else str(error) or type(error).__name__,
-    )
-
-
-def _eight_bit(image: Image.Image, mode: str) -> Image.Image:
-    """The image in the mode asked for; 16-bit grey keeps its upper eight bits, where Pillow would clip."""
-    if image.mode.startswith("I;16"):
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    elif image.mode == "P":
-        image = image.convert("RGBA")  # straight to RGB, Pillow warns of the transparency that is dropped
-    return image if image.mode == mode else image.convert(mode)
-
-
-def _upright_size(path: Path) -> tuple[int, int]:
-    """Height and width as the image is meant to be seen."""
-    with _opened(path) as image:
-        width, height = image.size
-        try:
-            # The tag of a PNG may stand after the pixels, which are then decoded: not where it makes no difference.
-            on_its_side = width != height and image.getexif().get(_ORIENTATION, 1) >= 5
-        except Exception as error:
-            raise _damaged(path, error) from None
-    return (width, height) if on_its_side else (height, width)
-
-
-def _common_size(files: Sequence[Path]) -> tuple[int, int]:
-    """Height and width of all the files, from their headers. Raises InputError if they differ."""
-    sizes: Counter[tuple[int, int]] = Counter()
-    example: dict[tuple[int, int], Path] = {}
-    problems: list[Problem] = []
-    for path in files:
-        try:
-            size = _upright_size(path)
-        except InputError as error:
-            problems += error.problems
-            continue
-        sizes[size] += 1
-        example.setdefault(size, path)
+            mark = file.stat()
+        except OSError as error:
+            problems.append(Problem(f"cannot read image {found.name(index)}", got=error.strerror or str(error)))
+        else:
+            marks[index] = mark.st_size, mark.st_mtime_ns
     if problems:
         raise InputError(problems)
-    if len(sizes) > 1:
-        some = [f"{height} × {width} in {example[height, width].name}" for (height, width), _ in sizes.most_common(3)]
-        raise InputError(
-            "the images differ in size",
-            expected="`size: [height, width]` that they are all resized to",
-            got=f"{len(sizes)} sizes (height × width): {', '.join(some)}{', …' if len(sizes) > 3 else ''}",
-            hint="add for example `size: [{}, {}]`".format(*sizes.most_common(1)[0][0]),
-        )
-    return next(iter(sizes))
+    return marks
+
+
+def _common_size(found: Listing, *, skip: bool) -> tuple[int, int] | None:
+    """Height and width of all the files, from their headers; None if they differ."""
+    sizes: set[tuple[int, int]] = set()
+    problems: list[Problem] = []
+    for index, file in enumerate(found.files):
+        try:
+            sizes.add(upright_size(file, found.name(index)))
+        except InputError as error:
+            problems += error.problems
+    if problems and (not skip or not sizes):
+        raise InputError(problems)
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def class_folders(root: Path, classes: Sequence[str] | None) -> Listing:
+    """The images below `root`, one folder a class: by class, then by path. Raises InputError."""
+    names = _class_names(existing(root, folder=True), classes)
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(names):
+        found = _image_files(root / name)
+        files += found
+        labels += [label] * len(found)
+    _check_not_empty(root, names, labels, declared=classes is not None)
+    return Listing(files, labels, tuple(names))
 
 
 def _class_names(root: Path, declared: Sequence[str] | None) -> list[str]:
-    found = sorted(item.name for item in root.iterdir() if item.is_dir() and not item.name.startswith("."))
+    try:
+        found = sorted(item.name for item in root.iterdir() if item.is_dir() and not item.name.startswith("."))
+    except OSError as error:
+        raise InputError(f"cannot read folder {root}", got=error.strerror or str(error)) from None
     if declared is None:
         if not found:
             raise InputError(f"{root} holds no class folders", expected="one folder of images for each class")
@@ -196,12 +180,18 @@ def _class_names(root: Path, declared: Sequence[str] | None) -> list[str]:
 def _image_files(folder: Path) -> list[Path]:
     """All image files below a class folder, sorted by path."""
     files: list[Path] = []
-    for parent, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder, onerror=_unlisted):
         folders[:] = [name for name in folders if not name.startswith(".")]
         files += [
             Path(parent, name) for name in names if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
         ]
     return sorted(files, key=lambda file: file.relative_to(folder).as_posix())
+
+
+def _unlisted(error: OSError) -> None:
+    # A class that is declared needs no folder; what is there must be readable.
+    if not isinstance(error, FileNotFoundError):
+        raise InputError(f"cannot read folder {error.filename}", got=error.strerror or str(error))
 
 
 def _check_not_empty(root: Path, names: Sequence[str], labels: Sequence[int], *, declared: bool) -> None:

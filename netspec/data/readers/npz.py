@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from netspec.data.base import Dataset
 from netspec.data.files import existing, fingerprint, read_bytes
 from netspec.data.readers.arrays import ArrayDataset
+from netspec.data.readers.columns import chosen, unequal, unusable
+from netspec.data.readers.joined import joined
 from netspec.errors import InputError, Problem, kind_of_file
 
 if TYPE_CHECKING:
@@ -27,8 +31,25 @@ MOST_DEFLATED = 1100
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
-def open_npz(path: Path) -> ArrayDataset:
-    """All arrays of the file, whose first axis counts the samples. Raises InputError with all that is wrong."""
+def open_npz_files(paths: Sequence[Path], wanted: Sequence[str] | None = None) -> Dataset:
+    """The arrays of all files, one file behind the other. Raises InputError with all that is wrong with any."""
+    parts: list[Dataset] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            parts.append(open_npz(path, wanted))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return joined(parts, [str(path) for path in paths])
+
+
+def open_npz(path: Path, wanted: Sequence[str] | None = None) -> ArrayDataset:
+    """The arrays of the file, or those `wanted`; their first axis counts the samples.
+
+    Raises InputError with all that is wrong.
+    """
     existing(path)
     if not zipfile.is_zipfile(path):
         head = read_bytes(path)[:64]
@@ -38,12 +59,12 @@ def open_npz(path: Path) -> ArrayDataset:
             got="a single array (.npy)" if head.startswith(b"\x93NUMPY") else kind_of_file(head),
             hint="write the file with `numpy.savez(path, image=…, label=…)`",
         )
-    arrays, problems = _arrays(path)
+    arrays, problems = _arrays(path, wanted)
     if not arrays and not problems:
         problems.append(
             Problem(f"{path} holds no arrays", hint="write the file with `numpy.savez(path, image=…, label=…)`")
         )
-    problems += _unequal(path, arrays)
+    problems += unequal(str(path), {name: len(array) for name, array in arrays.items()})
     if problems:
         raise InputError(problems)
     return ArrayDataset(
@@ -51,13 +72,13 @@ def open_npz(path: Path) -> ArrayDataset:
     )
 
 
-def _arrays(path: Path) -> tuple[dict[str, Array], list[Problem]]:
+def _arrays(path: Path, wanted: Sequence[str] | None) -> tuple[dict[str, Array], list[Problem]]:
     arrays: dict[str, Array] = {}
     problems = []
     try:
         # Opened here, since `np.load` leaves a file open that it cannot make sense of.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            for name in archive.files:
+            for name in chosen(str(path), archive.files, wanted):
                 try:
                     inflated = _inflated(path, name, archive.zip)
                     if inflated is not None:
@@ -116,24 +137,4 @@ def _unusable(path: Path, name: str, array: object) -> Problem | None:
         return Problem(
             f"`{name}` of {path} is not an array", expected="a member whose name ends in .npy", got="other bytes"
         )
-    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        return Problem(
-            f"array `{name}` of {path} holds no numbers that a net can take", expected="numbers", got=str(array.dtype)
-        )
-    if array.ndim == 0:
-        return Problem(
-            f"array `{name}` of {path} has no axis of samples", expected="one axis or more", got="a single number"
-        )
-    return None
-
-
-def _unequal(path: Path, arrays: dict[str, Array]) -> list[Problem]:
-    lengths = {name: len(array) for name, array in arrays.items()}
-    if len(set(lengths.values())) < 2:
-        return []
-    got = ", ".join(f"`{name}` has {length:,}" for name, length in lengths.items())
-    return [
-        Problem(
-            f"the arrays of {path} differ in their number of samples", expected="first axes of equal length", got=got
-        )
-    ]
+    return unusable(name, str(path), array.dtype, array.shape)

@@ -26,7 +26,7 @@ class Idx(Source):
     samples: ClassVar = ({"images": "train-images-idx3-ubyte.gz", "labels": "train-labels-idx1-ubyte.gz"},)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """Both files, read whole."""
+        """Both files; packed ones are read whole, of others the images batch by batch."""
         from netspec.data.readers.idx import labelled_images
 
         with blamed_on(self, "images"):

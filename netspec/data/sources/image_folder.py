@@ -1,16 +1,20 @@
-"""`{source: image_folder}`: one folder a class, with that class's image files."""
+"""`{source: image_folder}`: image files, one folder a class, or named in a list."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Source, blamed_on
+from netspec.errors import InputError
 from netspec.schema.data import SOURCES
 from netspec.schema.paths import FilePath, resolve_path
 from netspec.schema.spec import describe, problem
+
+if TYPE_CHECKING:
+    from netspec.data.readers.images import Listing
 
 
 def _as_size(value: Any) -> Any:
@@ -27,41 +31,74 @@ Size = Annotated[tuple[int, int], BeforeValidator(_as_size, json_schema_input_ty
 
 @SOURCES.register
 class ImageFolder(Source):
-    """Image files (JPEG, PNG, WebP, BMP) in one folder a class.
+    """Image files (JPEG, PNG, WebP, BMP), in one folder a class or named in a list.
 
-    Fields: `image` `[channels, H, W]` of uint8; `label` `[]` of int32, the class's place in `classes`. The order of the
-    samples is that of the classes, then of the file paths. Files whose names start with a dot are passed over.
+    Fields: `image` `[channels, H, W]` of uint8; `label` `[]` of int32, the class's place in `classes`, or the number in
+    the list. The order of the samples is that of the classes, then of the file paths; or that of the list. Files whose
+    names start with a dot are passed over. Images that differ in size keep their own unless `size` is given: a
+    transform crops or resizes them.
     """
 
     source: Literal["image_folder"] = "image_folder"
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "directory": "here it is `path`",
+        "root": "here it is `path`",
+        "root_folder": "here it is `path`",
+        "image_size": "here it is `size`",
+        "class_names": "here it is `classes`",
+    }
     path: FilePath
-    """the folder that holds the folders of the classes, relative to this file"""
+    """the folder that holds the folders of the classes, or that the paths in a list begin at; relative to this file"""
+    split: str | None = None
+    """a part of the folder: its list `SPLIT.csv` or `SPLIT.txt` if there is one, else the class folders in `SPLIT`"""
+    list: FilePath | None = None
+    """a list of the images in place of class folders: a `.csv` file with the columns `path` and `label` (a number or a
+    name, or none), else a path, a blank and a number in each line, as in Caffe"""
     size: Size | None = None
-    """`[height, width]` that images are resized to; needed unless all have the same size already"""
+    """`[height, width]` that images are resized to; with it, their headers need not be looked at beforehand"""
     channels: Literal[1, 3] = 3
     """3: colour (red, green, blue); 1: grey. Transparency is dropped"""
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"
     """how images are resized"""
     classes: ClassNames | None = None
-    """the class folders in the order of their labels; default: all of them, sorted by name"""
+    """the class names in the order of their labels; default: all that there are, sorted"""
 
-    samples: ClassVar = ({"path": "photos/train", "classes": ["cat", "dog"]},)
+    samples: ClassVar = (
+        {"path": "photos/train", "classes": ["cat", "dog"]},
+        {"path": "photos", "list": "photos/train.txt", "size": [224, 224]},
+    )
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The list of files; images are read batch by batch."""
-        from netspec.data.readers.images import ImageFolderDataset
+        from netspec.data.readers.images import ImageFiles
 
+        skip = self.on_error == "skip"
+        found = self._listing(skip=skip)
         with blamed_on(self, "path"):
-            return ImageFolderDataset(
-                resolve_path(self, "path"),
-                size=self.size,
-                channels=self.channels,
-                interpolation=self.interpolation,
-                classes=self.classes,
+            return ImageFiles(
+                found, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip
             )
 
+    def _listing(self, *, skip: bool) -> Listing:
+        from netspec.data.readers.image_lists import listed_images
+        from netspec.data.readers.images import class_folders
+
+        root = resolve_path(self, "path")
+        if self.list is not None:
+            with blamed_on(self, "list"):
+                if self.split is not None:
+                    raise InputError("`list` and `split` are given both", expected="one of them")
+                return listed_images(resolve_path(self, "list"), root, self.classes, skip=skip)
+        with blamed_on(self, "path"):
+            if self.split is None:
+                return class_folders(root, self.classes)
+            lists = [file for suffix in ("csv", "txt") if (file := root / f"{self.split}.{suffix}").is_file()]
+            if lists:
+                return listed_images(lists[0], root, self.classes, skip=skip)
+            return class_folders(root / self.split, self.classes)
+
     def known_fields(self) -> Mapping[str, FieldType] | None:
-        """The shape of the images where they are resized."""
-        if self.size is None:
+        """The shape of the images where they are resized, and there is a label for certain."""
+        if self.size is None or self.list is not None or self.split is not None:
             return None
         return {"image": FieldType((self.channels, *self.size), "uint8"), "label": FieldType((), "int32")}

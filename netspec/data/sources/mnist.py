@@ -1,4 +1,4 @@
-"""`{source: mnist}`: the handwritten digits that netspec ships, or another set in the same four files."""
+"""`{source: mnist}`: the handwritten digits that netspec ships; `{source: fashion_mnist}`, which is fetched."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from netspec.data.base import Dataset, FieldType, Source, blamed_on
 from netspec.data.bundled import zoo_root
+from netspec.data.known import FASHION_MNIST, KnownSet
+from netspec.data.sources.known import KnownSource
 from netspec.errors import InputError
 from netspec.schema.data import SOURCES
 from netspec.schema.paths import FilePath, resolve_path
@@ -42,6 +44,37 @@ class Mnist(Source):
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Those of MNIST itself; another set in its files may have images of another size."""
         return None if self.path else {"image": FieldType((1, 28, 28), "uint8"), "label": FieldType((), "int32")}
+
+
+@SOURCES.register
+class FashionMnist(KnownSource):
+    """Fashion-MNIST, fetched where it is not there: 60,000 images of clothes to train on, 10,000 to test on.
+
+    Fields: `image` `[1, 28, 28]` of uint8, 0 (ground) to 255; `label` `[]` of int32: T-shirt/top, Trouser, Pullover,
+    Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot.
+    """
+
+    source: Literal["fashion_mnist"] = "fashion_mnist"
+    known: ClassVar[KnownSet] = FASHION_MNIST
+    samples: ClassVar = ({"split": "train"},)
+
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
+        """The two files of the split."""
+        from netspec.data.fetch import ensure
+        from netspec.data.readers.idx import labelled_images
+
+        folder, prefix = self.place(), PREFIXES[self.split]
+        with blamed_on(self, self.blamed):
+            try:
+                files = _find(folder, prefix, "images", 3), _find(folder, prefix, "labels", 1)
+            except InputError:
+                folder = ensure(self.known, folder, offline=not self.download)
+                files = _find(folder, prefix, "images", 3), _find(folder, prefix, "labels", 1)
+            return labelled_images(*files, self.known.classes)
+
+    def known_fields(self) -> Mapping[str, FieldType] | None:
+        """Those of the set."""
+        return {"image": FieldType((1, 28, 28), "uint8"), "label": FieldType((), "int32")}
 
 
 def _find(folder: Path, prefix: str, what: str, axes: int) -> Path:

@@ -1,0 +1,199 @@
+"""The sets that are known by name: what their files are, where they come from, and the folder they are kept in.
+
+Sizes and SHA-256 of the archives are those of the original publishers, as other tools pin them too (TensorFlow
+Datasets, torchvision); those of the unpacked files are of these archives.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HOME_VARIABLE = "NETSPEC_DATA"
+"""Names a folder for all known sets, in place of the user's cache folder."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of a set, as it is kept."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file to fetch, and the parts that are in it."""
+
+    name: str
+    size: int
+    sha256: str
+    folders: tuple[str, ...]
+    """Where the file is, the first choice first: addresses that end in `/`."""
+    members: Mapping[str, Part]
+    """The parts by their names in a tar archive; of a file that is just gzipped, the only one."""
+
+
+@dataclass(frozen=True)
+class KnownSet:
+    """A set that can be fetched by its name."""
+
+    name: str
+    about: str
+    page: str
+    """Where its authors describe it."""
+    downloads: tuple[Download, ...]
+    splits: Mapping[str, tuple[str, ...]]
+    """The names of the parts that make each split."""
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The class names of each label field."""
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """All files of the set, by name."""
+        return {part.name: part for download in self.downloads for part in download.members.values()}
+
+
+def home() -> Path:
+    """The folder of all known sets."""
+    given = os.environ.get(HOME_VARIABLE)
+    if given:
+        return Path(given).expanduser().absolute()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path("~/.cache").expanduser()) / "netspec" / "data"
+
+
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+CIFAR100_COARSE = (
+    "aquatic_mammals", "fish", "flowers", "food_containers", "fruit_and_vegetables", "household_electrical_devices",
+    "household_furniture", "insects", "large_carnivores", "large_man-made_outdoor_things",
+    "large_natural_outdoor_scenes", "large_omnivores_and_herbivores", "medium_mammals", "non-insect_invertebrates",
+    "people", "reptiles", "small_mammals", "trees", "vehicles_1", "vehicles_2",
+)  # fmt: skip
+
+CIFAR100_FINE = (
+    "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
+    "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock",
+    "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish", "forest",
+    "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower", "leopard", "lion", "lizard",
+    "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom", "oak_tree", "orange", "orchid",
+    "otter", "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate", "poppy", "porcupine", "possum",
+    "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk", "skyscraper",
+    "snail", "snake", "spider", "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank", "telephone",
+    "television", "tiger", "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale", "willow_tree", "wolf",
+    "woman", "worm",
+)  # fmt: skip
+
+FASHION_CLASSES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+
+_TORONTO = "https://www.cs.toronto.edu/~kriz/"
+_MINDSPORE = "https://mindspore-website.obs.cn-north-4.myhuaweicloud.com/notebook/datasets/"
+_FASHION = (
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+)
+_CIFAR_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
+_BATCHES = {
+    "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+    "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+    "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+    "data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+    "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+    "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+}
+
+CIFAR10 = KnownSet(
+    "cifar10",
+    "60,000 colour images of 32 × 32 in 10 classes",
+    _CIFAR_PAGE,
+    (
+        Download(
+            "cifar-10-binary.tar.gz",
+            170_052_171,
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            (_TORONTO, "https://storage.googleapis.com/s4tf-hosted-binaries/datasets/CIFAR10/", _MINDSPORE),
+            {f"cifar-10-batches-bin/{name}": Part(name, 30_730_000, digest) for name, digest in _BATCHES.items()},
+        ),
+    ),
+    {"train": tuple(_BATCHES)[:5], "test": tuple(_BATCHES)[5:]},
+    {"label": CIFAR10_CLASSES},
+)
+
+CIFAR100 = KnownSet(
+    "cifar100",
+    "60,000 colour images of 32 × 32 in 100 classes of 20 kinds",
+    _CIFAR_PAGE,
+    (
+        Download(
+            "cifar-100-binary.tar.gz",
+            168_513_733,
+            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+            (_TORONTO, _MINDSPORE),
+            {
+                "cifar-100-binary/train.bin": Part(
+                    "train.bin", 153_700_000, "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"
+                ),
+                "cifar-100-binary/test.bin": Part(
+                    "test.bin", 30_740_000, "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"
+                ),
+            },
+        ),
+    ),
+    {"train": ("train.bin",), "test": ("test.bin",)},
+    {"coarse_label": CIFAR100_COARSE, "label": CIFAR100_FINE},
+)
+
+
+def _fashion(name: str, size: int, digest: str, unpacked: int, content: str) -> Download:
+    return Download(f"{name}.gz", size, digest, _FASHION, {name: Part(name, unpacked, content)})
+
+
+FASHION_MNIST = KnownSet(
+    "fashion_mnist",
+    "70,000 grey images of 28 × 28 of clothes in 10 classes",
+    "https://github.com/zalandoresearch/fashion-mnist",
+    (
+        _fashion(
+            "train-images-idx3-ubyte",
+            26_421_880,
+            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            47_040_016,
+            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        ),
+        _fashion(
+            "train-labels-idx1-ubyte",
+            29_515,
+            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            60_008,
+            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        ),
+        _fashion(
+            "t10k-images-idx3-ubyte",
+            4_422_102,
+            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            7_840_016,
+            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        ),
+        _fashion(
+            "t10k-labels-idx1-ubyte",
+            5_148,
+            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+            10_008,
+            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        ),
+    ),
+    {
+        "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+        "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+    },
+    {"label": FASHION_CLASSES},
+)
+
+KNOWN_SETS = {one.name: one for one in (CIFAR10, CIFAR100, FASHION_MNIST)}

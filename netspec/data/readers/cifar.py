@@ -1,0 +1,109 @@
+"""CIFAR's binary files: records of one or two label bytes and 3 × 32 × 32 bytes of red, green and blue.
+
+The format is described at https://www.cs.toronto.edu/~kriz/cifar.html ("Binary version").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.files import existing
+from netspec.data.readers.joined import joined
+from netspec.data.readers.records import Records, file_fingerprint
+from netspec.errors import InputError, Problem, counted, kind_of_file
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array, Samples
+
+IMAGE = (3, 32, 32)
+PIXELS = 3 * 32 * 32
+_HEADS = (b"\x1f\x8b", b"\x80\x02", b"\x80\x04", b"PK")
+"""How the same sets begin as an archive or as Python's pickle, which are often taken for these files."""
+
+
+def open_cifar(paths: Sequence[Path], classes: Mapping[str, tuple[str, ...]]) -> Dataset:
+    """The samples of the files, one behind the other: `image` (3, 32, 32), and a label for each of `classes`.
+
+    Raises InputError with all that is wrong with the files.
+    """
+    parts: list[Dataset] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            parts.append(CifarFile(path, classes))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return joined(parts, [str(path) for path in paths])
+
+
+class CifarFile(Dataset):
+    """One file of records. `classes` are those of each label byte, in their order."""
+
+    def __init__(self, path: Path, classes: Mapping[str, tuple[str, ...]]) -> None:
+        size = _size_of(path)
+        record = len(classes) + PIXELS
+        if not size or size % record:
+            raise InputError(_foreign(path, size, record))
+        self._path = path
+        self._records = Records(path, offset=0, dtype=np.dtype("u1"), shape=(record,), count=size // record)
+        self.classes = dict(classes)
+        self.fields = {"image": FieldType(IMAGE, "uint8"), **{name: FieldType((), "int32") for name in classes}}
+        self.digest = file_fingerprint(path)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def read(self, indices: Array) -> dict[str, Samples]:
+        """The records at `indices`. Raises DamagedSamples with those whose label is of no class."""
+        records = self._records.read(indices)
+        samples: dict[str, Samples] = {"image": records[:, len(self.classes) :].reshape(-1, *IMAGE)}
+        damaged: dict[int, list[Problem]] = {}
+        for place, (name, classes) in enumerate(self.classes.items()):
+            labels = records[:, place].astype(np.int32)
+            samples[name] = labels
+            for row in np.flatnonzero(labels >= len(classes)).tolist():
+                damaged.setdefault(row, []).append(
+                    Problem(
+                        f"`{name}` is {labels[row]}, out of range",
+                        expected=f"0 to {len(classes) - 1}",
+                        got=f"{labels[row]} in {self.describe(int(indices[row]))}",
+                        hint="is it a file of CIFAR-10 read as CIFAR-100, or the other way round?",
+                    )
+                )
+        if damaged:
+            raise DamagedSamples(damaged)
+        return samples
+
+    def describe(self, index: int) -> str:
+        """The file's name and the number of the record in it."""
+        return f"{self._path.name}, record {index}"
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return existing(path).stat().st_size
+    except OSError as error:
+        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
+
+
+def _foreign(path: Path, size: int, record: int) -> Problem:
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError as error:
+        return Problem(f"cannot read {path}", got=error.strerror or str(error))
+    rest = counted(size % record, "byte") + " left over"
+    other = not head or head.startswith(_HEADS)
+    return Problem(
+        f"{path} is no file of CIFAR's binary version, or it is cut short",
+        expected=f"whole records of {record:,} bytes",
+        got=kind_of_file(head) if other else f"{size // record:,} records and {rest}",
+        hint="take the archive of the “binary version”, unpacked" if other and head else None,
+    )

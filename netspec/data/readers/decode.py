@@ -1,0 +1,97 @@
+"""Decoding images through Pillow: upright, in the colours and the size asked for, bounded."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from netspec.data.files import existing
+from netspec.errors import InputError
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
+MAX_PIXELS = 2**26
+"""A bound on width × height: a small file may claim to hold an image that fills the memory."""
+
+_ORIENTATION = 0x0112  # the EXIF tag; 5 to 8 are the orientations that lie on their side
+_MODES = {1: "L", 3: "RGB"}
+
+
+class Decoder:
+    """Images as (H, W, channels) of uint8, resized where `size` (height, width) is given."""
+
+    def __init__(self, channels: int, size: tuple[int, int] | None, interpolation: str) -> None:
+        self._mode = _MODES[channels]
+        self._size = size
+        self._interpolation = Image.Resampling[interpolation.upper()]
+
+    def read(self, source: Path | BytesIO, name: str) -> Array:
+        """The image in a file; messages call it `name`. Raises InputError where it is damaged."""
+        try:
+            with _opened(source, name) as file:
+                image = _eight_bit(ImageOps.exif_transpose(file), self._mode)
+                if self._size is not None and image.size != self._size[::-1]:
+                    image = image.resize(self._size[::-1], self._interpolation)
+                pixels = np.asarray(image)
+        except InputError:
+            raise
+        except Exception as error:  # Pillow's decoders raise anything at all on damaged files
+            raise _damaged(name, error) from None
+        return pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis]
+
+
+def upright_size(source: Path | BytesIO, name: str) -> tuple[int, int]:
+    """Height and width as the image is meant to be seen, from its header. Raises InputError where it is damaged."""
+    with _opened(source, name) as image:
+        width, height = image.size
+        try:
+            # The tag of a PNG may stand after the pixels, which are then decoded: not where it makes no difference.
+            on_its_side = width != height and image.getexif().get(_ORIENTATION, 1) >= 5
+        except Exception as error:
+            raise _damaged(name, error) from None
+    return (width, height) if on_its_side else (height, width)
+
+
+def _opened(source: Path | BytesIO, name: str) -> Image.Image:
+    """The image with its header read and its size checked; pixels are not decoded yet."""
+    if isinstance(source, Path):
+        existing(source)  # a pipe would be waited for
+    try:
+        image = Image.open(source, formats=FORMATS)
+        width, height = image.size
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise _too_large(name, str(error)) from None
+    except Exception as error:
+        raise _damaged(name, error) from None
+    if width * height > MAX_PIXELS:
+        image.close()
+        raise _too_large(name, f"{width} × {height} pixels")
+    return image
+
+
+def _too_large(name: str, got: str) -> InputError:
+    return InputError(f"image {name} is too large", expected=f"at most {MAX_PIXELS:,} pixels", got=got)
+
+
+def _damaged(name: str, error: Exception) -> InputError:
+    unknown = isinstance(error, UnidentifiedImageError)
+    return InputError(
+        f"image {name} cannot be read",
+        expected=f"an intact {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image",
+        got="a file of another kind, or a damaged one" if unknown else str(error) or type(error).__name__,
+    )
+
+
+def _eight_bit(image: Image.Image, mode: str) -> Image.Image:
+    """The image in the mode asked for; 16-bit grey keeps its upper eight bits, where Pillow would clip."""
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode == "P":
+        image = image.convert("RGBA")  # straight to RGB, Pillow warns of the transparency that is dropped
+    return image if image.mode == mode else image.convert(mode)

@@ -1,0 +1,218 @@
+"""LMDB environments of Caffe's Datums: one image and its label for each key, in the order of the keys."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakValueDictionary
+
+import lmdb
+import numpy as np
+
+from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.files import Watched, fingerprint
+from netspec.data.readers.datum import Datum, NoDatum, parse_datum
+from netspec.data.readers.decode import Decoder, upright_size
+from netspec.data.readers.records import file_fingerprint
+from netspec.errors import InputError, Problem, kind_of_file, near_path
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array, Samples
+
+_LEVELDB = ("CURRENT", "LOG")
+
+
+class DatumDataset(Dataset):
+    """`image` and `label` of each Datum.
+
+    Raw pixels are (channels, H, W) of uint8, floats of float32. Encoded images (JPEG, PNG) are decoded to `channels`,
+    and resized where `size` is (height, width). Without it all have the size of the first, with `varied` each its own.
+    """
+
+    def __init__(
+        self, path: Path, *, size: tuple[int, int] | Literal["varied"] | None, channels: int, interpolation: str
+    ) -> None:
+        self._keys = _Keys(_environment(path))
+        self._path = path
+        first = self._datum(0)
+        resized = size if isinstance(size, tuple) else None
+        if resized is not None and not first.encoded:
+            raise InputError(
+                f"the images of {path} are not encoded, and cannot be resized by `size`",
+                expected="no `size`; a transform resizes them",
+                got=f"numbers, {first.channels} × {first.height} × {first.width}",
+            )
+        self._decoder = Decoder(channels, resized, interpolation)
+        self._dtype = "uint8" if first.floats is None else "float32"
+        self._shape = self._shape_of(first, size, channels)
+        self.fields = {"image": FieldType(self._shape, self._dtype), "label": FieldType((), "int32")}
+        self.digest = fingerprint(file_fingerprint(self._keys.environment.data))
+
+    def _shape_of(
+        self, first: Datum, size: tuple[int, int] | Literal["varied"] | None, channels: int
+    ) -> tuple[int | None, ...]:
+        count = channels if first.encoded else first.channels
+        if size == "varied":
+            return count, None, None
+        if size is not None:
+            return count, *size
+        if first.encoded:
+            return count, *upright_size(BytesIO(first.data), self.describe(0))
+        return first.pixels().shape
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def read(self, indices: Array) -> dict[str, Samples]:
+        """The Datums at `indices`. Raises DamagedSamples with those damaged, or not of the kind of the first."""
+        images: list[Array] = []
+        labels = np.zeros(len(indices), np.int32)
+        damaged: dict[int, Sequence[Problem]] = {}
+        self._keys.environment.watched.check()
+        for row, index in enumerate(indices.tolist()):
+            try:
+                datum = self._datum(index)
+                images.append(self._pixels(datum, index))
+                labels[row] = datum.label
+            except InputError as error:
+                damaged[row] = error.problems
+        if damaged:
+            raise DamagedSamples(damaged)
+        return {"image": images if None in self._shape else np.stack(images), "label": labels}
+
+    def _datum(self, index: int) -> Datum:
+        try:
+            return parse_datum(self._keys.value(index))
+        except NoDatum as error:
+            raise InputError(
+                f"{self.describe(index)} is no Datum of Caffe",
+                expected="channels, height, width, data, label",
+                got=str(error),
+            ) from None
+
+    def _pixels(self, datum: Datum, index: int) -> Array:
+        name = self.describe(index)
+        if datum.encoded:
+            pixels = self._decoder.read(BytesIO(datum.data), name).transpose(2, 0, 1)
+        else:
+            try:
+                pixels = datum.pixels()
+            except NoDatum as error:
+                raise InputError(f"{name} is damaged", expected="as many numbers as it says", got=str(error)) from None
+        fits = all(asked in {None, size} for asked, size in zip(self._shape, pixels.shape, strict=True))
+        if not fits or pixels.dtype.name != self._dtype:
+            hint = "`size: varied` takes images of any sizes" if pixels.dtype.name == self._dtype else None
+            raise InputError(
+                f"{name} is of another kind than the first",
+                expected=str(self.fields["image"]),
+                got=str(FieldType(pixels.shape, pixels.dtype.name)),
+                hint=hint,
+            )
+        return pixels
+
+    def describe(self, index: int) -> str:
+        """The name of the LMDB, and the key."""
+        return f"{self._path.name}, key {self._keys.key(index).decode('utf-8', 'backslashreplace')}"
+
+
+class _Environment:
+    """An LMDB, opened once a process whoever uses it: the library allows no second time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "data.mdb" if folder.is_dir() else folder
+        try:
+            self.lmdb: Any = lmdb.open(
+                str(folder), readonly=True, lock=False, subdir=folder.is_dir(), readahead=False, max_dbs=0
+            )
+            facts = self.lmdb.info(), self.lmdb.stat()
+        except lmdb.Error as error:
+            raise InputError(
+                f"{folder} is not an LMDB, or is damaged", expected="an LMDB of Caffe's Datums", got=str(error)
+            ) from None
+        needed, size = (facts[0]["last_pgno"] + 1) * facts[1]["psize"], self.data.stat().st_size
+        if size < needed:  # touching what is not there would end the process
+            self.lmdb.close()
+            raise InputError(f"{self.data} is cut short", expected=f"{needed:,} bytes", got=f"{size:,} bytes")
+        self.watched = Watched([self.data])
+
+    def __del__(self) -> None:
+        if hasattr(self, "lmdb"):
+            self.lmdb.close()
+
+
+_opening = threading.Lock()
+_opened: WeakValueDictionary[Path, _Environment] = WeakValueDictionary()
+
+
+def _environment(path: Path) -> _Environment:
+    if not path.exists():
+        raise InputError(f"there is no LMDB {path}", hint=near_path(path))
+    if path.is_dir():
+        names = {entry.name for entry in path.iterdir()}
+        if "data.mdb" not in names:
+            level = all(name in names for name in _LEVELDB)
+            raise InputError(
+                f"{path} is a LevelDB, which is not read" if level else f"{path} is not an LMDB",
+                expected="an LMDB: a folder with the file data.mdb",
+                got=None if level else "a folder without it",
+                hint="write it anew with Caffe: `convert_imageset -backend lmdb …`" if level else None,
+            )
+    _check_readable(path / "data.mdb" if path.is_dir() else path)
+    with _opening:
+        found = _opened.get(path.resolve())
+        if found is not None:
+            found.watched.check()
+            return found
+        _opened[path.resolve()] = found = _Environment(path.resolve())
+        return found
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError as error:
+        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
+    if not head:
+        raise InputError(f"{path} is not an LMDB", expected="an LMDB of Caffe's Datums", got=kind_of_file(head))
+
+
+class _Keys:
+    """All keys, one behind the other in one piece of memory, and the values by their number."""
+
+    def __init__(self, environment: _Environment) -> None:
+        self.environment = environment
+        pieces = bytearray()
+        ends: list[int] = []
+        try:
+            with environment.lmdb.begin() as transaction:
+                for key in transaction.cursor().iternext(keys=True, values=False):
+                    pieces += key
+                    ends.append(len(pieces))
+        except lmdb.Error as error:
+            raise InputError(f"{environment.data} is damaged", expected="an intact LMDB", got=str(error)) from None
+        if not ends:
+            raise InputError(f"{environment.data} holds nothing", expected="Datums of Caffe")
+        self._keys = bytes(pieces)
+        self._ends = np.array([0, *ends], np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def key(self, index: int) -> bytes:
+        """The key with this number."""
+        return self._keys[self._ends[index] : self._ends[index + 1]]
+
+    def value(self, index: int) -> bytes:
+        """What the key with this number has. Raises InputError where it cannot be read."""
+        try:
+            with self.environment.lmdb.begin() as transaction:
+                value = transaction.get(self.key(index))
+        except lmdb.Error as error:
+            raise InputError(f"{self.environment.data} is damaged", got=str(error)) from None
+        if value is None:
+            raise InputError(f"{self.environment.data} is damaged", got=f"no value for the key {self.key(index)!r}")
+        return bytes(value)

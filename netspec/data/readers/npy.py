@@ -1,0 +1,113 @@
+"""`.npy` files: one array each, whose rows are read by their place (NEP 1 describes the format)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from netspec.data.base import Dataset
+from netspec.data.files import existing, fingerprint, read_bytes
+from netspec.data.readers.columns import Column, ColumnDataset, InMemory, unequal, unusable
+from netspec.data.readers.joined import joined
+from netspec.data.readers.records import Records, file_fingerprint
+from netspec.errors import InputError, Problem, kind_of_file
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+_MAGIC = b"\x93NUMPY"
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+def open_npy(files: Mapping[str, Sequence[Path]]) -> Dataset:
+    """The arrays of the files as fields; the files of one field are read one behind the other.
+
+    The first axis counts the samples. The files of all fields must match: as many, and with as many samples each.
+    Raises InputError with all that is wrong.
+    """
+    problems: list[Problem] = []
+    columns: dict[Path, Column] = {}
+    for name, paths in files.items():
+        for path in paths:
+            try:
+                columns[path] = _column(name, path)
+            except InputError as error:
+                problems += error.problems
+    counts = {name: len(paths) for name, paths in files.items()}
+    if len(set(counts.values())) > 1:
+        got = ", ".join(f"`{name}` has {count}" for name, count in counts.items())
+        problems.append(Problem("the fields differ in their number of files", expected="as many of each", got=got))
+    if problems:
+        raise InputError(problems)
+    parts: list[Dataset] = []
+    names: list[str] = []
+    for together in zip(*files.values(), strict=True):
+        found = {name: columns[path] for name, path in zip(files, together, strict=True)}
+        told = " and ".join(dict.fromkeys(path.name for path in together))
+        problems += unequal(told, {name: len(column) for name, column in found.items()})
+        digest = fingerprint(*(file_fingerprint(path) for path in together))
+        parts.append(ColumnDataset(found, digest=digest, describe=_Place(told)))
+        names.append(told)
+    if problems:
+        raise InputError(problems)
+    return joined(parts, names)
+
+
+class _Place:
+    """Says where a sample is."""
+
+    def __init__(self, files: str) -> None:
+        self._files = files
+
+    def __call__(self, index: int) -> str:
+        return f"{self._files}, sample {index}"
+
+
+def _column(name: str, path: Path) -> Column:
+    existing(path)
+    try:
+        with path.open("rb") as file:
+            shape, fortran, dtype, offset = _header(path, file)
+    except OSError as error:
+        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
+    problem = unusable(name, str(path), dtype, shape)
+    if problem is not None:
+        raise InputError(problem)
+    expected, size = offset + prod(shape) * dtype.itemsize, path.stat().st_size
+    if size != expected:
+        raise InputError(
+            f"{path} is {'cut short' if size < expected else 'longer than its header says'}",
+            expected=f"{expected:,} bytes for {dtype} of shape {list(shape)}",
+            got=f"{size:,} bytes",
+        )
+    if fortran and len(shape) > 1:  # a sample's numbers lie all over the file
+        raw = read_bytes(path)
+        return InMemory(np.frombuffer(raw, dtype, offset=offset).reshape(shape, order="F"))
+    return Records(path, offset=offset, dtype=dtype, shape=shape[1:], count=shape[0])
+
+
+def _header(path: Path, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[np.generic], int]:
+    """Shape, whether it is in Fortran's order, element type, and where the elements begin."""
+    head = file.read(64)
+    if not head.startswith(_MAGIC):
+        raise InputError(
+            f"{path} is not an .npy file",
+            expected="an array as `numpy.save` writes it",
+            got="a zip, which is what .npz files are" if head.startswith(b"PK") else kind_of_file(head),
+            hint="`source: npz` reads it" if head.startswith(b"PK") else None,
+        )
+    file.seek(0)
+    try:
+        version = np.lib.format.read_magic(file)
+        if version not in _HEADERS:
+            raise ValueError(f"version {version[0]}.{version[1]} of the format")
+        shape, fortran, dtype = _HEADERS[version](file)
+    except Exception as error:  # NumPy has Python read the header, which raises anything at all on a damaged one
+        raise InputError(f"{path} is damaged", expected="an intact header", got=str(error)) from None
+    if any(size < 0 for size in shape):
+        raise InputError(f"{path} is damaged", expected="an intact header", got=f"the shape {list(shape)}")
+    return shape, fortran, dtype, file.tell()

@@ -1,0 +1,99 @@
+"""Files of records of one size, read by place: what does not fit in memory need not.
+
+Files are not mapped into memory: where one is cut short under way, touching a mapped page ends the whole process, while
+a read that comes back short is an error with a name and a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from netspec.data.files import Watched, existing, fingerprint
+from netspec.errors import InputError
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from netspec.data.base import Array
+
+WHOLE = 2**28
+"""Bytes up to which a file's fingerprint is that of its whole content: about 0.2 s."""
+
+BLOCK, BLOCKS = 2**16, 1024
+"""Of larger files, this many pieces of this size, spread evenly, the first and the last among them, and the size."""
+
+
+class Records:
+    """`count` arrays of one type and shape, one behind the other in a file from byte `offset` on.
+
+    `dtype` is as it lies in the file; what is read is in native byte order.
+    """
+
+    def __init__(self, path: Path, *, offset: int, dtype: np.dtype[np.generic], shape: tuple[int, ...], count: int):
+        self.path = path
+        self.shape = shape
+        self.dtype = dtype.newbyteorder("=")
+        self._stored = dtype
+        self._offset = offset
+        self._count = count
+        self._size = prod(shape) * dtype.itemsize
+        self._watched = Watched([path])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, rows: Array) -> Array:
+        """The records at `rows` (N,), (N, *shape). Raises InputError where the file is no longer what it was."""
+        records = np.empty((len(rows), *self.shape), self._stored)
+        if records.nbytes:
+            into = records.reshape(-1).view(np.uint8).data
+            try:
+                with self.path.open("rb", buffering=0) as file:
+                    for first, last in _runs(rows):
+                        self._fill(file, into[first * self._size : last * self._size], int(rows[first]))
+            except OSError as error:
+                raise InputError(f"cannot read {self.path}", got=error.strerror or str(error)) from None
+            self._watched.check()
+        return records.astype(self.dtype, copy=False)
+
+    def _fill(self, file: BinaryIO, into: memoryview, row: int) -> None:
+        file.seek(self._offset + row * self._size)
+        while len(into):
+            got = file.readinto(into)  # type: ignore[attr-defined]  # of a raw file, as without a buffer
+            if not got:
+                self._watched.check()
+                raise InputError(
+                    f"{self.path} is cut short", expected=f"{self._count:,} records", got=f"fewer at {row:,}"
+                )
+            into = into[got:]
+
+
+def _runs(rows: Array) -> Iterator[tuple[int, int]]:
+    """Where rows that follow each other begin and end: they are read in one go."""
+    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+    edges = [0, *breaks.tolist(), len(rows)]
+    yield from pairwise(edges)
+
+
+def file_fingerprint(path: Path) -> str:
+    """A fingerprint of a file's content. Of a file of more than `WHOLE` bytes it is that of its size and of samples."""
+    existing(path)
+    try:
+        with path.open("rb", buffering=0) as file:
+            size = path.stat().st_size
+            if size <= WHOLE:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+            pieces = []
+            for number in range(BLOCKS):
+                file.seek((size - BLOCK) * number // (BLOCKS - 1))
+                pieces.append(file.read(BLOCK) or b"")
+            return fingerprint(str(size), *pieces)
+    except OSError as error:
+        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None

@@ -1,0 +1,129 @@
+"""`{source: cifar10}`, `{source: cifar100}`, `{source: cifar_binary}`: CIFAR's sets in their binary version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from netspec.data.base import Dataset, FieldType, Source, blamed_on
+from netspec.data.known import CIFAR10, CIFAR100, KnownSet
+from netspec.data.sources.known import KnownSource
+from netspec.errors import InputError
+from netspec.schema.data import SOURCES
+from netspec.schema.paths import FilePath, resolve_path
+
+INSIDE = {"cifar10": "cifar-10-batches-bin", "cifar100": "cifar-100-binary"}
+"""The folder inside of the archives, which many keep."""
+
+
+@SOURCES.register
+class Cifar10(KnownSource):
+    """CIFAR-10, fetched where it is not there: 50,000 colour images to train on, 10,000 to test on.
+
+    Fields: `image` `[3, 32, 32]` of uint8, `label` `[]` of int32: airplane, automobile, bird, cat, deer, dog, frog,
+    horse, ship, truck. Images are read batch by batch.
+    """
+
+    source: Literal["cifar10"] = "cifar10"
+    known: ClassVar[KnownSet] = CIFAR10
+    samples: ClassVar = ({"split": "train"},)
+
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
+        """The split's files."""
+        return _open_known(self)
+
+    def known_fields(self) -> Mapping[str, FieldType] | None:
+        """Those of the set."""
+        return _fields(CIFAR10)
+
+
+@SOURCES.register
+class Cifar100(KnownSource):
+    """CIFAR-100, fetched where it is not there: 50,000 colour images to train on, 10,000 to test on.
+
+    Fields: `image` `[3, 32, 32]` of uint8; `label` `[]` of int32, one of 100 classes; `coarse_label` `[]` of int32, one
+    of the 20 kinds that these are of (`inputs: {label: coarse_label}`). Images are read batch by batch.
+    """
+
+    source: Literal["cifar100"] = "cifar100"
+    known: ClassVar[KnownSet] = CIFAR100
+    samples: ClassVar = ({"split": "train"}, {"split": "train", "inputs": {"label": "coarse_label"}})
+
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
+        """The split's file."""
+        return _open_known(self)
+
+    def known_fields(self) -> Mapping[str, FieldType] | None:
+        """Those of the set."""
+        return _fields(CIFAR100)
+
+
+@SOURCES.register
+class CifarBinary(Source):
+    """Files in the layout of CIFAR's binary version, any number of them, one behind the other.
+
+    Fields: `image` `[3, 32, 32]` of uint8; `label` `[]` of int32; of files like CIFAR-100's also `coarse_label`. Images
+    are read batch by batch.
+    """
+
+    source: Literal["cifar_binary"] = "cifar_binary"
+    path: FilePath | list[FilePath]
+    """a file, a list of files, or a folder with files of the usual names, relative to this file"""
+    split: Literal["train", "test"] | None = None
+    """of a folder: which of its files; `data_batch_1.bin` to `5` or `train.bin`, `test_batch.bin` or `test.bin`"""
+    kind: Literal["cifar10", "cifar100"] = "cifar10"
+    """how many labels each image has, and what they mean: one of 10 classes; or a coarse one, and then one of 100"""
+
+    samples: ClassVar = (
+        {"path": "cifar-10-batches-bin", "split": "train"},
+        {"path": ["mine/train_1.bin", "mine/train_2.bin"], "kind": "cifar100"},
+    )
+
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
+        """The files."""
+        from netspec.data.readers.cifar import open_cifar
+
+        with blamed_on(self, "path"):
+            return open_cifar(self._files(), _known(self.kind).classes)
+
+    def _files(self) -> list[Path]:
+        if isinstance(self.path, list):
+            if not self.path:
+                raise InputError("`path` names no file", expected="one file or more")
+            return [resolve_path(self, "path", number) for number in range(len(self.path))]
+        path = resolve_path(self, "path")
+        if not path.is_dir():
+            return [path]
+        if self.split is None:
+            raise InputError(f"{path} is a folder", expected="`split: train` or `split: test` beside it, or files")
+        return _files_in(path, _known(self.kind), self.split)
+
+    def known_fields(self) -> Mapping[str, FieldType] | None:
+        """Those of the kind."""
+        return _fields(_known(self.kind))
+
+
+def _known(kind: str) -> KnownSet:
+    return CIFAR100 if kind == "cifar100" else CIFAR10
+
+
+def _fields(known: KnownSet) -> dict[str, FieldType]:
+    return {"image": FieldType((3, 32, 32), "uint8"), **{name: FieldType((), "int32") for name in known.classes}}
+
+
+def _open_known(source: KnownSource) -> Dataset:
+    from netspec.data.fetch import ensure
+    from netspec.data.readers.cifar import open_cifar
+
+    folder = source.place()
+    with blamed_on(source, source.blamed):
+        if not (folder / INSIDE[source.known.name]).is_dir():
+            folder = ensure(source.known, folder, offline=not source.download)
+        return open_cifar(_files_in(folder, source.known, source.split), source.known.classes)
+
+
+def _files_in(folder: Path, known: KnownSet, split: str) -> list[Path]:
+    """The files of a split below a folder, which may have them in the archive's own folder. They may not be there."""
+    inside = folder / INSIDE[known.name]
+    return [(inside if inside.is_dir() else folder) / name for name in known.splits[split]]

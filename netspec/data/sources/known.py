@@ -1,0 +1,36 @@
+"""What the sources of known sets have in common: where their files are, and that they are fetched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from netspec.data.base import Source
+from netspec.data.known import KnownSet
+from netspec.schema.paths import FilePath, resolve_path
+
+
+class KnownSource(Source):
+    """A set that is fetched by its name."""
+
+    known: ClassVar[KnownSet]
+    foreign_fields: ClassVar[dict[str, str]] = {"root": "here it is `path`", "train": "here it is `split: train`"}
+
+    split: Literal["train", "test"]
+    """which of the two parts"""
+    path: FilePath | None = None
+    """the folder that has the set's files, or that they are fetched into; default: below the user's cache folder, or
+    below the folder in the environment variable NETSPEC_DATA"""
+    download: bool = True
+    """whether files that are not there are fetched; `false`: that is an error"""
+
+    def place(self) -> Path:
+        """The folder that has the files, or will have them."""
+        from netspec.data.known import home
+
+        return home() / self.known.name if self.path is None else resolve_path(self, "path")
+
+    @property
+    def blamed(self) -> str:
+        """The field that says where the files are, for messages."""
+        return "source" if self.path is None else "path"

@@ -1,0 +1,86 @@
+"""`netspec data`: sets, get and unpack, with a small set in place of the known ones."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from netspec.data.known import CIFAR10, KNOWN_SETS, Download, KnownSet, Part
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """CIFAR-10 with five records in all, in the folder of known sets."""
+    folder = tmp_path / "sets" / "cifar10"
+    folder.mkdir(parents=True)
+    parts = {}
+    for number, name in enumerate(CIFAR10.parts):
+        content = bytes([number]) + bytes([10 * number]) * 3072
+        (folder / name).write_bytes(content)
+        parts[name] = Part(name, len(content), hashlib.sha256(content).hexdigest())
+    download = Download("cifar-10-binary.tar.gz", 1, "", (), parts)
+    known = KnownSet("cifar10", CIFAR10.about, CIFAR10.page, (download,), CIFAR10.splits, CIFAR10.classes)
+    monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "sets"))
+    monkeypatch.setitem(KNOWN_SETS, "cifar10", known)
+    monkeypatch.setattr("netspec.data.sources.cifar.Cifar10.known", known)
+    return folder
+
+
+def test_the_list_says_where_sets_are(netspec, tiny):
+    found = netspec("data", "sets", "--json").json
+    assert [(one["name"], one["there"]) for one in found] == [
+        ("cifar10", True),
+        ("cifar100", False),
+        ("fashion_mnist", False),
+    ]
+    assert found[0]["folder"] == str(tiny)
+    lines = netspec("data", "sets").out.splitlines()
+    assert lines[1].split()[0] == "cifar10"
+    assert lines[1].endswith(str(tiny))
+
+
+def test_what_is_there_is_checked_and_not_fetched(netspec, tiny):
+    found = netspec("data", "get", "cifar10")
+    assert found.status == 0
+    assert found.out.splitlines()[:2] == [f"cifar10 is in {tiny}", "  data_batch_1.bin  3.07 kB"]
+    assert netspec("data", "get", "cifar10", "--path", tiny, "--json").json["there"] is True
+    (tiny / "test_batch.bin").write_bytes(bytes(3073))
+    wrong = netspec("data", "get", "cifar10")
+    assert wrong.status == 2
+    assert f"1 of the files in {tiny} are not those of cifar10" in wrong.err
+    assert "got: test_batch.bin" in wrong.err
+
+
+@pytest.mark.parametrize(("name", "told"), [("cifar", "did you mean `cifar10`?"), ("mnist", "mnist is shipped")])
+def test_sets_that_are_not_known(netspec, name, told):
+    found = netspec("data", "get", name)
+    assert found.status == 2
+    assert told in found.err
+
+
+def test_a_set_as_image_files_in_its_order(netspec, tiny, tmp_path):
+    found = netspec("data", "unpack", "cifar10", tmp_path / "png")
+    assert found.status == 0, found.err
+    assert found.out.splitlines()[:2] == ["train: 5 images", "test: 1 images"]
+    assert (tmp_path / "png" / "train.csv").read_text() == (
+        "path,label,class\n"
+        "train/airplane/0.png,0,airplane\n"
+        "train/automobile/1.png,1,automobile\n"
+        "train/bird/2.png,2,bird\n"
+        "train/cat/3.png,3,cat\n"
+        "train/deer/4.png,4,deer\n"
+    )
+    with Image.open(tmp_path / "png" / "train" / "cat" / "3.png") as image:
+        assert np.array_equal(np.asarray(image), np.full((32, 32, 3), 30))
+    assert netspec("data", "unpack", "cifar10", tmp_path / "png").status == 2
+
+
+def test_a_set_that_is_none_of_images(netspec, tmp_path):
+    found = netspec("data", "unpack", "adult", tmp_path / "png")
+    assert found.status == 2
+    assert "there is no set of images called `adult`" in found.err
+    assert not Path(tmp_path / "png").exists()

@@ -1,0 +1,272 @@
+"""Known sets: fetched from mirrors on this machine, resumed, checked, unpacked; and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import logging
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from netspec.data import fetch
+from netspec.data.fetch import ensure, wrong_parts
+from netspec.data.known import KNOWN_SETS, Download, KnownSet, Part, home
+from netspec.errors import InputError, NetspecError, RunError
+
+CONTENT = {"a.bin": bytes(range(256)) * 40, "b.bin": b"hello" * 99}
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def packed(members: dict[str, bytes]) -> bytes:
+    """A tar.gz with these members."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return file.getvalue()
+
+
+ARCHIVE = packed(
+    {"../evil": b"x", "set/other.txt": b"y" * 5000, **{f"set/{name}": data for name, data in CONTENT.items()}}
+)
+PACKED = gzip.compress(CONTENT["b.bin"], mtime=0)
+
+
+class Server:
+    """Answers of a mirror by path; what was asked is remembered."""
+
+    def __init__(self, port: int) -> None:
+        self.address = f"http://127.0.0.1:{port}"
+        self.files: dict[str, bytes] = {}
+        self.asked: list[tuple[str, str | None]] = []
+        self.ranges = True
+        self.cut: int | None = None
+        self.wait = 0.0
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found: Server
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = self.headers.get("Range")
+            found.asked.append((self.path, asked))
+            if self.path == "/moved":
+                self.send_response(302)
+                self.send_header("Location", "/file")
+                self.end_headers()
+                return
+            content = found.files.get(self.path)
+            if content is None:
+                self.send_error(404)
+                return
+            begin = int(asked.removeprefix("bytes=").rstrip("-")) if asked and found.ranges else 0
+            sleep(found.wait)
+            self.send_response(206 if begin else 200)
+            self.send_header("Content-Length", str(len(content) - begin))
+            self.end_headers()
+            self.wfile.write(content[begin : found.cut])
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        found = Server(listening.server_port)
+        threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
+        yield found
+        listening.shutdown()
+
+
+def known(*folders: str, archive: bytes = ARCHIVE, members: dict[str, bytes] = CONTENT) -> KnownSet:
+    """A set of two files in an archive."""
+    parts = {f"set/{name}": Part(name, len(data), sha(data)) for name, data in members.items()}
+    download = Download("set.tar.gz", len(archive), sha(archive), folders, parts)
+    return KnownSet("tiny", "two files", "https://example.org", (download,), {"train": tuple(members)})
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+
+
+def test_a_set_is_fetched_once_and_only_its_own_files_are_kept(tmp_path, server, capfd, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("netspec.data"), "propagate", False)  # as where no log is set up
+    server.files["/set.tar.gz"] = ARCHIVE
+    tiny = known(f"{server.address}/")
+    assert ensure(tiny, tmp_path / "new" / "tiny") == tmp_path / "new" / "tiny"
+    assert files(tmp_path / "new" / "tiny") == CONTENT
+    assert not wrong_parts(tiny, tmp_path / "new" / "tiny")
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.name != ".lock") == [
+        "a.bin",
+        "b.bin",
+        "new",
+        "tiny",
+    ]
+    ensure(tiny, tmp_path / "new" / "tiny")
+    assert len(server.asked) == 1
+    assert capfd.readouterr().err == f"fetching set.tar.gz (0.0 MB) from {server.address}/set.tar.gz\n"
+
+
+def test_a_file_that_is_just_gzipped(tmp_path, server):
+    server.files["/b.bin.gz"] = PACKED
+    part = Part("b.bin", len(CONTENT["b.bin"]), sha(CONTENT["b.bin"]))
+    download = Download("b.bin.gz", len(PACKED), sha(PACKED), (f"{server.address}/",), {"b.bin": part})
+    ensure(KnownSet("tiny", "", "", (download,), {}), tmp_path)
+    assert files(tmp_path) == {"b.bin": CONTENT["b.bin"]}
+
+
+def test_the_next_mirror_is_asked_and_a_mirror_of_ones_own_first(tmp_path, server, monkeypatch):
+    server.files["/c/set.tar.gz"] = ARCHIVE
+    server.files["/b/set.tar.gz"] = ARCHIVE[:-1] + b"!"
+    monkeypatch.setenv("NETSPEC_DATA_MIRROR", f"{server.address}/own/")
+    ensure(known(*(f"{server.address}/{name}/" for name in "abc")), tmp_path)
+    assert [path for path, _ in server.asked] == [f"/{name}/set.tar.gz" for name in ("own/tiny", "a", "b", "c")]
+    assert files(tmp_path) == CONTENT
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_what_broke_off_is_gone_on_with(tmp_path, server, ranges):
+    server.files["/set.tar.gz"] = ARCHIVE
+    server.cut = 300
+    tiny = known(f"{server.address}/")
+    with pytest.raises(RunError, match="tiny could not be fetched"):
+        ensure(tiny, tmp_path)
+    assert (tmp_path / "set.tar.gz.part").read_bytes() == ARCHIVE[:300]
+    server.cut, server.ranges = None, ranges
+    ensure(tiny, tmp_path)
+    assert server.asked[-1] == ("/set.tar.gz", "bytes=300-")
+    assert files(tmp_path) == CONTENT
+
+
+def test_a_beginning_of_another_file_is_thrown_away(tmp_path, server):
+    server.files["/set.tar.gz"] = ARCHIVE
+    (tmp_path / "set.tar.gz.part").write_bytes(b"!" * 300)
+    ensure(known(f"{server.address}/a/", f"{server.address}/", f"{server.address}/"), tmp_path)
+    assert [asked for _, asked in server.asked] == ["bytes=300-", "bytes=300-", None]
+    assert files(tmp_path) == CONTENT
+
+
+def test_all_that_was_tried_is_told_and_how_to_do_it_by_hand(tmp_path, server, monkeypatch):
+    server.files |= {"/longer/set.tar.gz": ARCHIVE + b"!", "/other/set.tar.gz": bytes(len(ARCHIVE))}
+    server.files["/slow/set.tar.gz"] = ARCHIVE
+    monkeypatch.setattr(fetch, "TIMEOUT", 0.3)
+    tiny = known(
+        *(f"{server.address}/{name}/" for name in ("none", "longer", "other")), "http://127.0.0.1:1/", "file:///"
+    )
+    with pytest.raises(RunError) as error:
+        ensure(tiny, tmp_path)
+    assert error.value.render().replace(server.address, "http://mirror").replace(str(tmp_path), ".") == (
+        "error: tiny could not be fetched\n"
+        "  expected: set.tar.gz from one of its mirrors\n"
+        f"  hint: by hand: put set.tar.gz ({len(ARCHIVE):,} bytes, SHA-256 {sha(ARCHIVE)}) into .; it is described at "
+        "https://example.org. A mirror of your own: NETSPEC_DATA_MIRROR\n"
+        "  tried http://mirror/none/set.tar.gz: HTTP 404 Not Found\n"
+        f"  tried http://mirror/longer/set.tar.gz: more than the {len(ARCHIVE):,} bytes that the file has\n"
+        f"  tried http://mirror/other/set.tar.gz: another file: SHA-256 {sha(bytes(len(ARCHIVE)))} "
+        f"where {sha(ARCHIVE)} is expected\n"
+        "  tried http://127.0.0.1:1/set.tar.gz: Connection refused\n"
+        "  tried file:///set.tar.gz: unknown url type: file"
+    )
+    server.wait = 1
+    with pytest.raises(RunError) as error:
+        ensure(known(f"{server.address}/slow/"), tmp_path)
+    assert error.value.problems[0].notes[0].endswith("no answer for 0 s")
+
+
+def test_a_mirror_that_trickles_is_given_up(tmp_path, server, monkeypatch):
+    server.files["/set.tar.gz"] = ARCHIVE
+    monkeypatch.setattr(fetch, "PATIENCE", -1.0)
+    with pytest.raises(RunError) as error:
+        ensure(known(f"{server.address}/"), tmp_path)
+    assert "too slow: " in error.value.problems[0].notes[0]
+
+
+def test_an_archive_fetched_by_hand_is_unpacked_and_kept(tmp_path):
+    (tmp_path / "set.tar.gz").write_bytes(ARCHIVE)
+    ensure(known(), tmp_path, offline=True)
+    assert files(tmp_path) == {**CONTENT, "set.tar.gz": ARCHIVE}
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda folder: (folder / "set.tar.gz").write_bytes(ARCHIVE[:-1]), "set.tar.gz is not the file of that name"),
+        (lambda folder: (folder / "a.bin").write_bytes(b"short"), "a.bin is not the file of that name"),
+        (lambda folder: (folder / "a.bin").mkdir(), "a.bin is not the file of that name"),
+        (lambda folder: None, "tiny is not in "),
+    ],
+)
+def test_what_is_in_the_way_is_told(tmp_path, prepare: Callable[[Path], object], message):
+    prepare(tmp_path)
+    with pytest.raises(InputError, match=message):
+        ensure(known(), tmp_path, offline=True)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file is not a folder"):
+        ensure(known(), tmp_path / "file")
+    with pytest.raises(RunError, match="cannot write the files of tiny"):
+        ensure(known(), tmp_path / "file" / "folder")
+
+
+@pytest.mark.parametrize(
+    "members", [{"set/a.bin": CONTENT["a.bin"]}, {"set/a.bin": CONTENT["a.bin"] + b"!", "set/b.bin": CONTENT["b.bin"]}]
+)
+def test_archives_without_the_right_members(tmp_path, members):
+    archive = packed(members)
+    (tmp_path / "set.tar.gz").write_bytes(archive)
+    with pytest.raises(NetspecError, match=r"lacks b\.bin|lacks set/b\.bin|a\.bin in the archive is not the file"):
+        ensure(known(archive=archive), tmp_path)
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_one_process_at_a_time(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    with (tmp_path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RunError, match="another process is fetching tiny"):
+            ensure(known(), tmp_path)
+
+
+def test_wrong_files_are_found(tmp_path):
+    for name, content in CONTENT.items():
+        (tmp_path / name).write_bytes(content)
+    assert not wrong_parts(known(), tmp_path)
+    (tmp_path / "b.bin").write_bytes(b"!" + CONTENT["b.bin"][1:])
+    assert [part.name for part in wrong_parts(known(), tmp_path)] == ["b.bin"]
+
+
+def test_where_sets_are_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "mine"))
+    assert home() == tmp_path / "mine"
+    monkeypatch.delenv("NETSPEC_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert home() == tmp_path / "netspec" / "data"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert home() == tmp_path / ".cache" / "netspec" / "data"
+
+
+def test_the_known_sets_are_whole():
+    for name, one in KNOWN_SETS.items():
+        assert one.name == name
+        assert {part for split in one.splits.values() for part in split} == set(one.parts)
+        assert all(len(classes) == len(set(classes)) for classes in one.classes.values())
+        for download in one.downloads:
+            assert all(
+                folder.startswith(("https://", "http://")) and folder.endswith("/") for folder in download.folders
+            )
+            assert all(len(sha) == 64 for sha in (download.sha256, *(part.sha256 for part in one.parts.values())))
