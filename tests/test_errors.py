@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netspec.errors import MAX_QUOTED_LINE, InputError, Location, Problem, RunError, kind_of_file, listing
+from netspec.errors import MAX_QUOTED_LINE, InputError, Location, Problem, RunError, kind_of_file, listing, nearest
 
 WHERE = Location("net.yaml", 3, 5, "  - {units: 0}")
 
@@ -53,3 +53,9 @@ def test_a_long_list_of_names_begins_with_those_that_the_hint_speaks_of():
     names = [f"Layer{number:02}" for number in range(40)]
     assert listing(names, 2, "here it is Layer33 or Layer07").startswith("Layer07, Layer33, … (38 more)")
     assert listing(["b", "a"], 2, "b") == "a, b"
+
+
+def test_swapped_letters_mean_the_name_that_has_them():
+    assert nearest("Adma", ["Adamax", "Adagrad", "Adam"]) == "Adam"
+    assert nearest("adamx", ["Adam", "Adamax"]) == "Adamax"
+    assert nearest("momentum", ["beta_1", "epsilon"]) is None

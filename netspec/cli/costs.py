@@ -19,6 +19,7 @@ from netspec.schema.links import resolve_names
 from netspec.schema.net import NetSpec
 from netspec.schema.train import LoopSpec
 from netspec.solvers.base import SolverSpec
+from netspec.solvers.groups import group_of
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,16 @@ class KernelUse:
 
 
 @dataclass(frozen=True)
+class GroupUse:
+    """A group of a solver's parameters."""
+
+    says: str
+    """What it has of its own; `the solver's own` of those in no group."""
+    parameters: tuple[str, ...]
+    """The trained parameters that are in it."""
+
+
+@dataclass(frozen=True)
 class Costs:
     """What `netspec plan` says."""
 
@@ -99,6 +110,8 @@ class Costs:
     """By purpose: `train`, `test`, `predict`."""
     kernels: dict[str, tuple[KernelUse, ...]]
     """For the purposes in `programs`, in the order of execution."""
+    groups: tuple[GroupUse, ...] = ()
+    """Who is in which group of the solver, in their order; those in none at the end. Empty without groups."""
 
     def as_json(self, *, kernels: bool) -> dict[str, Any]:
         """The same as plain data; the kernels only where asked for."""
@@ -163,7 +176,18 @@ def costs(
         states_bytes=dict(states),
         programs={name: _program(plan) for name, plan in plans.items()},
         kernels={name: tuple(_kernels(plan)) for name, plan in plans.items()},
+        groups=tuple(_groups(solver, compiler)) if solver is not None and solver.groups else (),
     )
+
+
+def _groups(solver: SolverSpec, compiler: Compiler) -> Iterable[GroupUse]:
+    trained = [name for name, info in compiler.info.items() if info.trainable]
+    for index, group in enumerate(solver.groups):
+        own = tuple(name for name in trained if group_of(solver.groups, name) == index)
+        yield GroupUse(group.says(), own)
+    left = tuple(name for name in trained if group_of(solver.groups, name) is None)
+    if left:
+        yield GroupUse("the solver's own", left)
 
 
 def _layers(compiler: Compiler, built: Built) -> Iterable[LayerCost]:

@@ -9,6 +9,7 @@ import typer
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Autotune, Json, Overrides, Spec, check_batch
 from netspec.cli.output import count, print_json, scaled, size, table
+from netspec.errors import listing
 
 if TYPE_CHECKING:
     from netspec.cli.costs import Costs, KernelUse
@@ -68,6 +69,7 @@ def plan(
         print_json(result.as_json(kernels=kernels))
         return
     _print_layers(result)
+    _print_groups(result)
     _print_programs(result)
     if kernels:
         for purpose, uses in result.kernels.items():
@@ -87,6 +89,15 @@ def _print_layers(found: Costs) -> None:
     frozen = found.parameters - found.trainable_parameters
     if frozen:
         print(f"\n{count(found.trainable_parameters)} parameters are trained, {count(frozen)} are not")
+
+
+def _print_groups(found: Costs) -> None:
+    if not found.groups:
+        return
+    print("\ngroups of the solver")
+    rows = [[count(number), one.says, count(len(one.parameters)), listing(one.parameters, 6)]
+            for number, one in enumerate(found.groups, 1)]  # fmt: skip
+    table(["", "what they have", "parameters", "which"], rows, right=(0, 2))
 
 
 def _print_programs(found: Costs) -> None:

@@ -12,7 +12,7 @@ from netspec.schema.kinds import AnySolver
 from netspec.schema.named import Names
 from netspec.schema.patterns import Pattern, matches
 from netspec.schema.spec import Spec, problem
-from netspec.solvers.schedules.constant import Schedule
+from netspec.solvers.schedules.constant import Constant, Schedule
 
 OF_THE_WHOLE = ("groups", "ema")
 """Fields of a solver that one within a group cannot have."""
@@ -64,6 +64,20 @@ class GroupSpec(Spec):
                     got=f"`{name}` of its own",
                 )
         return self
+
+    def says(self) -> str:
+        """What the group has of its own, in a line."""
+        told = []
+        if self.learning_rate is not None:
+            rate = self.learning_rate
+            told.append(f"learning_rate {rate.initial:g}" if isinstance(rate, Constant) else rate.type)
+        if self.learning_rate_multiplier != 1:
+            told.append(f"learning_rate × {self.learning_rate_multiplier:g}")
+        if self.weight_decay is not None:
+            told.append(f"weight_decay {self.weight_decay:g}")
+        if self.solver is not None:
+            told.append(str(getattr(self.solver, "type", "")))
+        return ", ".join(told) or "nothing of its own"
 
     def takes(self, name: str) -> bool:
         """Whether a parameter is named by the patterns."""

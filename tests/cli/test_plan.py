@@ -124,6 +124,27 @@ def test_what_is_frozen_is_said(netspec, work):
     assert "10 parameters are trained, 16 are not" in found.out
 
 
+def test_who_is_in_which_group_of_the_solver_is_told(netspec, work):
+    groups = (
+        '[{match: "*/bias", weight_decay: 0}, {match: "hidden/*", solver: {type: Adam}, learning_rate_multiplier: 2}]'
+    )
+    lines = netspec("plan", "train.yaml", f"solver.groups={groups}").out.splitlines()
+    start = lines.index("groups of the solver")
+    rows = [line.split() for line in lines[start + 2 : start + 5]]
+    assert rows == [
+        ["1", "weight_decay", "0", "2", "hidden/bias,", "logits/bias"],
+        ["2", "learning_rate", "×", "2,", "Adam", "1", "hidden/kernel"],
+        ["3", "the", "solver's", "own", "1", "logits/kernel"],
+    ]
+    found = netspec("plan", "train.yaml", f"solver.groups={groups}", "--json").json["groups"]
+    assert [(one["says"], one["parameters"]) for one in found] == [
+        ("weight_decay 0", ["hidden/bias", "logits/bias"]),
+        ("learning_rate × 2, Adam", ["hidden/kernel"]),
+        ("the solver's own", ["logits/kernel"]),
+    ]
+    assert netspec("plan", "train.yaml", "--json").json["groups"] == []
+
+
 def test_shared_parameters_count_once(netspec, work):
     (work / "net.yaml").write_text(
         "netspec: 1\ninputs: {x: {shape: [4]}}\n"
