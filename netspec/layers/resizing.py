@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import floor
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion
 from netspec.graph.op import Array, Grads, Op, Xp
-from netspec.graph.ops.shape import Slice
+from netspec.graph.ops.shape import PadAxis, Slice
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample
+from netspec.layers.resampling import resampled
 from netspec.layers.sizes import Pair, Single, Triple, need_image, need_spatial
 from netspec.schema.kinds import LAYERS
+from netspec.schema.spec import problem
 
 Taps = tuple[tuple[int, ...], tuple[float, ...]]
 """For each place of the output, a place of the input and its weight."""
@@ -105,8 +109,17 @@ class ResizeGrad(Op):
         return dy.size if self.mode == "nearest" else dy.size * 2 * 2 ** len(self.sizes)
 
 
-Interpolation = Literal["nearest", "bilinear"]
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos3", "lanczos5"]
 MODES = {"nearest": "nearest", "bilinear": "linear"}
+"""Interpolations that the op has."""
+
+
+def resized(x: Value, sizes: tuple[int, ...], interpolation: str, *, antialias: bool = False) -> Value:
+    """x: (N, C, …) → (N, C, *sizes); of images alone where the op does not have the interpolation."""
+    if interpolation in MODES and (interpolation == "nearest" or not antialias):
+        return Resize(sizes, MODES[interpolation])(x)
+    height, width = sizes
+    return resampled(x, (height, width), interpolation, antialias=antialias)
 
 
 class Upsampling(LayerSpec):
@@ -116,15 +129,15 @@ class Upsampling(LayerSpec):
 
     size: tuple[int, ...]
 
-    def mode(self) -> str:
-        """The op's."""
+    def between(self) -> str:
+        """What stands between the elements: one of `Interpolation`."""
         return "nearest"
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C, sizes · size)."""
         need_spatial(x, self.rank)
         sizes = tuple(have * factor for have, factor in zip(x.shape[2:], self.size, strict=True))
-        return Resize(sizes, self.mode())(net.floating(x))
+        return resized(net.floating(x), sizes, self.between())
 
 
 @LAYERS.register
@@ -156,17 +169,18 @@ class UpSampling2D(Upsampling):
     size: Pair = (2, 2)
     """how many times higher and wider; one number for both"""
     interpolation: Interpolation = "nearest"
-    """`nearest`: repeat; `bilinear`: weight the four pixels around by their nearness"""
+    """`nearest`: repeat; `bilinear`: weight the four pixels around by their nearness; the others: as in Resizing"""
 
     samples: ClassVar = (
         Sample.of((2, 3, 3, 4)),
         Sample.of((2, 2, 3, 4), size=(3, 1)),
         Sample.of((2, 2, 3, 4), size=(2, 3), interpolation="bilinear"),
+        Sample.of((1, 2, 3, 4), size=2, interpolation="lanczos5", one_way=True),
     )
 
-    def mode(self) -> str:
-        """The op's."""
-        return MODES[self.interpolation]
+    def between(self) -> str:
+        """As `interpolation` says."""
+        return self.interpolation
 
 
 @LAYERS.register
@@ -189,7 +203,9 @@ class UpSampling3D(Upsampling):
 class Resizing(LayerSpec):
     """Give images another height and width.
 
-    Input (N, C, H, W), output (N, C, height, width). Nothing is smoothed before an image becomes smaller.
+    Input (N, C, H, W), output (N, C, height, width). `bicubic` is Keys's kernel with a = -1/2, as in Keras on
+    TensorFlow and JAX, and in Pillow (on PyTorch a is -3/4, but not with `antialias`); `lanczos3` and `lanczos5` reach
+    three and five pixels far. At the border the pixels that there are count for all.
     """
 
     type: Literal["Resizing"] = "Resizing"
@@ -198,25 +214,48 @@ class Resizing(LayerSpec):
     width: PositiveInt
     """of the output"""
     interpolation: Interpolation = "bilinear"
-    """`bilinear`: weight the four pixels around by their nearness; `nearest`: take the nearest"""
+    """`bilinear`: weight the four pixels around by their nearness; `nearest`: take the nearest; the others: weight more
+    pixels around, some below 0, which keeps edges sharper"""
+    antialias: bool = False
+    """where the output is smaller, weight all pixels that it is made of, so that none is passed over; says nothing to
+    `nearest`"""
     crop_to_aspect_ratio: bool = False
     """cut off two sides first, as much of each, so that nothing is distorted"""
+    pad_to_aspect_ratio: bool = False
+    """put `fill_value` at two sides first, as much at each, so that nothing is distorted"""
+    fill_value: float = 0.0
+    """what is put there"""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4, 5), height=7, width=3),
         Sample.of((2, 2, 5, 4), height=3, width=6, interpolation="nearest"),
         Sample.of((2, 2, 4, 7), height=3, width=3, crop_to_aspect_ratio=True),
+        Sample.of((2, 2, 7, 4), height=3, width=6, antialias=True, one_way=True),
+        Sample.of((1, 2, 9, 6), height=4, width=8, interpolation="bicubic", antialias=True, one_way=True),
+        Sample.of((1, 2, 4, 9), height=6, width=3, interpolation="lanczos3", one_way=True),
+        Sample.of((2, 2, 4, 7), height=3, width=3, pad_to_aspect_ratio=True, fill_value=0.5, one_way=True),
     )
+
+    @model_validator(mode="after")
+    def _one_way_to_the_ratio(self) -> Self:
+        if self.crop_to_aspect_ratio and self.pad_to_aspect_ratio:
+            raise problem(
+                "sides are cut off, or put there: not both", field="pad_to_aspect_ratio",
+                expected="one of crop_to_aspect_ratio and pad_to_aspect_ratio", got="both",
+            )  # fmt: skip
+        return self
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, H, W) → (N, C, height, width)."""
         need_image(x)
         x = net.floating(x)
-        if self.crop_to_aspect_ratio:
-            height, width = x.shape[2:]
-            wanted = width * self.height // self.width, height * self.width // self.height
-            for axis, (have, most) in enumerate(zip((height, width), wanted, strict=True), 2):
-                kept = max(1, min(have, most))
-                start = (have - kept) // 2
-                x = x if kept == have else Slice(axis, start, start + kept)(x)
-        return Resize((self.height, self.width), MODES[self.interpolation])(x)
+        height, width = x.shape[2:]
+        wanted = width * self.height // self.width, height * self.width // self.height
+        for axis, (have, most) in enumerate(zip((height, width), wanted, strict=True), 2):
+            if self.crop_to_aspect_ratio and have > most:
+                start = (have - max(1, most)) // 2
+                x = Slice(axis, start, start + max(1, most))(x)
+            elif self.pad_to_aspect_ratio and have < most:
+                beside = (most - have) // 2  # of an odd rest Keras leaves one out, too
+                x = PadAxis(axis, beside, beside)(x - self.fill_value) + self.fill_value if beside else x
+        return resized(x, (self.height, self.width), self.interpolation, antialias=self.antialias)

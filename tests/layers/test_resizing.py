@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import pi, sin
+
 import numpy as np
 import pytest
 
@@ -65,3 +68,46 @@ def test_a_vector_is_no_image(name):
     fields = {"height": 2, "width": 2} if name == "Resizing" else {}
     with pytest.raises(ShapeMismatch, match="not an image"):
         layer({"type": name, **fields}, np.zeros((2, 8)))
+
+
+def keys(x: float) -> float:
+    x = abs(x)
+    return 1.5 * x**3 - 2.5 * x**2 + 1 if x < 1 else -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2 if x < 2 else 0.0
+
+
+def lanczos(x: float, reach: int) -> float:
+    if x == 0:
+        return 1.0
+    return reach * sin(pi * x) * sin(pi * x / reach) / (pi * x) ** 2 if abs(x) < reach else 0.0
+
+
+FILTERS: dict[str, Callable[[float], float]] = {
+    "bilinear": lambda x: max(0.0, 1 - abs(x)),
+    "bicubic": keys,
+    "lanczos3": lambda x: lanczos(x, 3),
+    "lanczos5": lambda x: lanczos(x, 5),
+}
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("sizes", [(7, 3), (2, 9), (1, 1)])
+def test_every_pixel_counts_by_the_filter_at_its_distance(name, sizes, antialias):
+    expected = X
+    for axis, wanted in enumerate(sizes, 2):
+        have = X.shape[axis]
+        stretch = max(1.0, have / wanted) if antialias else 1.0
+        parts = []
+        for i in range(wanted):
+            shares = [FILTERS[name]((k - ((i + 0.5) * have / wanted - 0.5)) / stretch) for k in range(have)]
+            rows = [expected.take(k, axis) * share / sum(shares) for k, share in enumerate(shares)]
+            parts.append(np.sum(rows, axis=0))
+        expected = np.stack(parts, axis)
+    fields = {"type": "Resizing", "height": sizes[0], "width": sizes[1], "interpolation": name, "antialias": antialias}
+    np.testing.assert_allclose(layer(fields, X).y, expected, rtol=1e-11, atol=1e-12)
+
+
+def test_what_is_put_beside_for_the_aspect_ratio():
+    y = layer({"type": "Resizing", "height": 3, "width": 9, "pad_to_aspect_ratio": True, "fill_value": 7.0}, X).y
+    wide = np.pad(X, ((0, 0), (0, 0), (0, 0), (3, 3)), constant_values=7.0)  # 12 columns to 4 rows, as 9 to 3
+    np.testing.assert_allclose(y, layer({"type": "Resizing", "height": 3, "width": 9}, wide).y, rtol=1e-12)

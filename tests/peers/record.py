@@ -188,6 +188,8 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         operands = [x.double() for x in operands]  # whole numbers are added to floats as floats
     if case.type.endswith("Transpose") and "groups" in fields:
         raise Unlike("Keras has no groups in a transposed convolution")
+    if str(fields.get("interpolation")).startswith("lanczos"):
+        raise Unlike("Keras has it on TensorFlow and JAX alone")
     if case.type == "Resizing":  # it wants to know its data format, and to be called without `build`
         fields["data_format"] = "channels_first"
     if re.search(r"dropout': 0\.[1-9]|'Dropout'", str(fields | {"type": ""})) and training:
