@@ -225,6 +225,17 @@ def test_all_eleven_are_drawn_alike():
     assert transform.draws == 1 + max(choice.draws for choice in transform._choices)
 
 
+def test_a_strength_of_nothing_changes_no_more_than_contrast():
+    """Two of the eleven, AutoContrast and Equalization, have no strength; the others leave bytes as they are."""
+    image = np.random.default_rng(5).integers(60, 180, (3, 9, 9)).astype(np.uint8)
+    transform = TRANSFORMS.parse({"type": "RandAugment", "num_ops": 1, "factor": 0})
+    assert isinstance(transform, RandAugment)
+    unchanged = {
+        type(choice).__name__: bool((applied(choice, image, 20) == image).all()) for choice in transform._choices
+    }
+    assert [name for name, same in unchanged.items() if not same] == ["AutoContrast", "Equalization"]
+
+
 def test_two_epochs_differ_and_the_same_epoch_does_not():
     transform = made("RandomCrop", height=20, width=20, padding=4)
     image = np.random.default_rng(1).integers(0, 256, (3, 20, 20)).astype(np.uint8)

@@ -33,25 +33,26 @@ class _Drawn(ColourTransform):
         """Those that move pixels, or count them."""
         how: dict[str, Any] = {"interpolation": self.interpolation}
         values: dict[str, Any] = {"value_range": self.value_range}
+        either = (-factor[1], factor[1])
         return (
             RandomShear(x_factor=factor, y_factor=factor, **how),
-            RandomTranslation(height_factor=factor, width_factor=factor, **how),
-            RandomRotation(factor=factor, **how),
-            RandomPosterization(factor=(1, max(1, int(8 * factor[1]))), **values),
-            Solarization(addition_factor=factor, threshold_factor=factor, **values),
+            RandomTranslation(height_factor=either, width_factor=either, **how),
+            RandomRotation(factor=(-factor[1] / 6, factor[1] / 6), **how),
+            RandomPosterization(factor=(8 - round(4 * factor[1]), 8 - round(4 * factor[0])), **values),
+            Solarization(threshold_factor=(1 - factor[1], 1 - factor[0]), **values),
             AutoContrast(**values),
             Equalization(**values),
         )
 
     def colours(self, factor: tuple[float, float]) -> tuple[ImageTransform, ...]:
         """Those that change colours."""
-        values: dict[str, Any] = {"factor": factor, "value_range": self.value_range}
-        contrast = {**values, "factor": factor[1]}
+        strength = factor[1]
+        values: dict[str, Any] = {"value_range": self.value_range}
         return (
-            RandomBrightness(**values),
-            RandomColorDegeneration(**values),
-            RandomContrast(**contrast),
-            RandomSharpness(**values),
+            RandomBrightness(factor=(-strength, strength), **values),
+            RandomColorDegeneration(factor=factor, **values),
+            RandomContrast(factor=(strength, strength), **values),
+            RandomSharpness(factor=(0.5 - strength / 2, 0.5 + strength / 2), **values),
         )
 
     @property
@@ -71,10 +72,14 @@ class _Drawn(ColourTransform):
 
 @TRANSFORMS.register
 class RandAugment(_Drawn):
-    """A few transforms, drawn for each image out of eleven (Cubuk et al., "RandAugment", 2019), with Keras's strengths.
+    """A few transforms, drawn for each image out of eleven (Cubuk et al., "RandAugment", 2019), those of Keras.
 
     RandomShear, RandomTranslation, RandomRotation, RandomBrightness, RandomColorDegeneration, RandomContrast,
     RandomSharpness, RandomPosterization, Solarization, AutoContrast, Equalization.
+
+    The larger `factor`, the more is changed, in either direction, as in the paper: images turn by up to 60° · factor,
+    8 − 4 · factor bits are left, what is above 1 − factor of the range is inverted. (In Keras 3.15 they turn by 360° ·
+    factor, one way only, and a small factor takes most bits and inverts most.)
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {"magnitude": "here it is `factor`, from 0 to 1"}
@@ -83,7 +88,7 @@ class RandAugment(_Drawn):
     num_ops: PositiveInt = 2
     """how many are applied, one after the other; the same one may come twice"""
     factor: Fraction = (0.0, 0.5)
-    """`factor` of each: `f` means 0 to f, or `[lowest, highest]`"""
+    """`factor` of each: `f` means 0 to f, or `[lowest, highest]`, whose lowest counts where there is one direction"""
 
     samples: ClassVar = ({"num_ops": 2, "factor": 0.3},)
 
@@ -106,7 +111,8 @@ class RandAugment(_Drawn):
 class AugMix(_Drawn):
     """Several chains of drawn transforms, mixed with each other and with the image (Hendrycks et al., 2019), by Keras.
 
-    y = w · x + (1 − w) · Σ mᵢ · chainᵢ(x), with m of a Dirichlet and w of a beta distribution.
+    y = w · x + (1 − w) · Σ mᵢ · chainᵢ(x), with m of a Dirichlet and w of a beta distribution. Strengths are those of
+    RandAugment.
     """
 
     type: Literal["AugMix"] = "AugMix"
@@ -115,7 +121,7 @@ class AugMix(_Drawn):
     chain_depth: PositiveInt = 3
     """how many transforms a chain has at most: in place of each there may be none"""
     factor: Fraction = (0.0, 0.3)
-    """`factor` of each: `f` means 0 to f, or `[lowest, highest]`"""
+    """as in RandAugment"""
     alpha: Annotated[float, Field(gt=0)] = 1.0
     """parameter of both distributions: a small one makes one share large, a large one makes all alike"""
     all_ops: bool = True
