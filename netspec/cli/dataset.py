@@ -32,6 +32,8 @@ MOST_CLASSES, MOST_CHANNELS, MOST_DAMAGED, MOST_VALUES = 40, 16, 5, 6
 EPOCHS = 3
 """In so many epochs samples are shown."""
 MOST_ROWS = 8
+LEAST_SHARE = 0.005
+"""A class of which less is mixed in is not named."""
 
 
 @dataclass
@@ -136,9 +138,8 @@ class Shown:
                 said.append(f"{_text(self._label(name, value))}")
             elif value.ndim == 1 and figures is not None and figures.counts is not None:
                 most = np.argsort(-value, kind="stable")[:2]
-                said.append(
-                    " + ".join(f"{value[one]:.2f} {figures.class_name(int(one))}" for one in most if value[one])
-                )
+                shares = [(value[one], figures.class_name(int(one))) for one in most if value[one] >= LEAST_SHARE]
+                said.append(" + ".join(f"{100 * share:.0f} % {title}" for share, title in shares))
         return ", ".join(said)
 
     def as_json(self) -> dict[str, Any]:
@@ -183,13 +184,11 @@ def write_sheet(shown: Shown, target: Path, samples: int) -> Path | None:
     spans = [span_of(column) for column in columns]
     spans += [span_of([image for one in epochs for image in one[name]])] * len(epochs)
     columns += [list(one[name]) for one in epochs]
-    strips = [
-        Strip(
-            [picture(column[row], span) for column, span in zip(columns, spans, strict=True)],
-            shown.label(epochs[0], row),
-        )
-        for row in range(len(indices))
-    ]
+    strips = []
+    for row in range(len(indices)):
+        pictures = [picture(column[row], span) for column, span in zip(columns, spans, strict=True)]
+        texts = [shown.label(one, row) for one in ([raw] if was_image else []) + epochs]
+        strips.append(Strip(pictures, texts[:1] if len(set(texts)) == 1 else texts))
     after = "prepared" if len(epochs) == 1 else f"prepared, in {len(epochs)} epochs"
     title = f"{shown.part}: {name}, " + (f"as it is read (framed), then {after}" if was_image else after)
     sheet = contact_sheet(strips, title)

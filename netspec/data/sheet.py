@@ -24,7 +24,8 @@ class Strip:
     """A sample: pictures (H, W, 3) of uint8, the first one as it was read, and what is said of it."""
 
     pictures: Sequence[Array]
-    text: str
+    texts: Sequence[str]
+    """What is said of all of them, or of each."""
 
 
 def span_of(images: Sequence[Array]) -> tuple[float, float]:
@@ -68,8 +69,10 @@ def contact_sheet(strips: Sequence[Strip], title: str) -> Image.Image:
             sheet.paste(tile, (x, upper))
             if place == 0 and len(row) > 1:
                 draw.rectangle((x - 2, upper - 2, x + tile.width + 1, upper + tile.height + 1), outline=RAW, width=2)
-        text = _fitting(draw, strip.text, strip_width - GAP, font)
-        draw.text((left, upper + tall + 2), text, INK, font)
+        space = strip_width - GAP if len(strip.texts) == 1 else wide
+        for place, text in enumerate(strip.texts):
+            below = (left + place * (wide + GAP), upper + tall + 2)
+            draw.text(below, _fitting(draw, text, space, font), INK, font)
     return sheet
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from netspec.cli.dataset import Shown
+
 NET = """\
 netspec: 1
 inputs:
@@ -180,3 +182,19 @@ def test_ls_lists_the_sources(netspec):
     assert set(found) >= {"mnist", "image_folder", "csv", "npz"}
     assert all(found.values())
     assert "image_folder" in netspec("data", "ls").out
+
+
+def test_mixed_samples_are_shown_with_the_shares_of_their_classes(work, photos):
+    text = TRAIN.replace(
+        "      - {type: Normalization, adapt: true}\n  test", "      - {type: MixUp, num_classes: 2}\n  test"
+    )
+    (work / "photos_train.yaml").write_text(text)
+    shown = Shown.of("photos_train.yaml", (), "train", 0)
+    indices, (raw, prepared) = shown.prepared(10, 1)
+    assert shown.label(raw, 0) == "cat"
+    for row in range(len(indices)):
+        share = prepared["label"][row][0]
+        shares = ((share, "cat"), (1 - share, "dog"))
+        said = [f"{100 * part:.0f} % {name}" for part, name in shares if part >= 0.005]
+        assert sorted(shown.label(prepared, row).split(" + ")) == sorted(said)
+    assert any("+" in shown.label(prepared, row) for row in range(len(indices)))
