@@ -52,6 +52,7 @@ FENCED: dict[str, str | tuple[str, ...] | None] = {
     "ml_dtypes": "backends",
     "numba": "backends/numba",
     "tokenizers": "data/readers",
+    "pyarrow": "data/readers",
     "torch": None,
     "tensorflow": None,
     "keras": None,
@@ -77,6 +78,7 @@ HEAVY = {
     "cupy",
     "google",
     "tokenizers",
+    "pyarrow",
 }
 EXECUTES = {"eval", "exec", "__import__"}
 UNSAFE_YAML = {"load", "load_all", "full_load", "full_load_all", "unsafe_load", "unsafe_load_all"}

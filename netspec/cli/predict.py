@@ -21,7 +21,10 @@ app = command_app()
 
 @app.command(
     cls=Plain,
-    epilog=examples("netspec predict net.yaml --weights weights.h5 --input images.npz --output logits.npz"),
+    epilog=examples(
+        "netspec predict net.yaml --weights weights.h5 --input images.npz --output logits.npz",
+        "netspec predict train.yaml --weights weights.h5 --input rows.csv --output logits.npz",
+    ),
 )
 def predict(
     spec: Spec,
@@ -32,8 +35,9 @@ def predict(
         str,
         typer.Option(
             "--input",
-            metavar="FILE.npz",
-            help="Arrays named as the net's inputs, the samples along their first axis.",
+            metavar="FILE",
+            help="Arrays (.npz) named as the net's inputs, the samples along their first axis; or, where the spec is a "
+            "training whose data is a table, a table of that kind.",
             show_default=False,
         ),
     ],
@@ -48,16 +52,19 @@ def predict(
     autotune: Autotune = None,
     threads: Threads = None,
 ) -> None:
-    """Compute a net's outputs for the arrays in an .npz file.
+    """Compute a net's outputs for the samples in a file.
 
-    No transform is applied: the arrays are what the net itself takes. Those of the training are listed.
+    Arrays (.npz) are what the net itself takes: no transform is applied, and those of the training are listed. Rows of
+    a table are prepared as in the training, with the vocabularies and figures that are saved with the weights.
     """
     check_batch(batch_size)
     target = writable(Path(output_file), "--output")
     from netspec.cli.arrays import read_npz, write_npz
     from netspec.cli.prepared import note_preparation
     from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of, rounding_of
+    from netspec.schema.train import TrainSpec
     from netspec.train.model import load
+    from netspec.train.rows import predict_file
 
     found = load_spec(spec, overrides or ())
     model = load(
@@ -68,9 +75,14 @@ def predict(
         autotune=autotune or autotune_of(found),
         rounding=rounding_of(found),
     )
-    outputs = model.predict(read_npz(Path(input_file)), batch_size)
-    write_npz(target, outputs)
-    note_preparation(model, model.preparation.in_training(found))
+    given = Path(input_file)
+    if isinstance(found, TrainSpec) and given.suffix != ".npz":
+        outputs = predict_file(model, found, given, batch_size)
+        write_npz(target, outputs)
+    else:
+        outputs = model.predict(read_npz(given), batch_size)
+        write_npz(target, outputs)
+        note_preparation(model, model.preparation.in_training(found))
     for name, array in outputs.items():
         _warn_of_not_finite(name, array)
     shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())

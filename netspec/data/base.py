@@ -5,11 +5,12 @@ Nothing here imports NumPy, so that a spec that names sources and transforms is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import AfterValidator, Field
 
@@ -111,6 +112,13 @@ class Source(SplitFields):
         the training split's dataset gave as `Dataset.learned`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how it is opened")
+
+    def of_file(self, path: Path, fields: Collection[str]) -> Self | None:
+        """The same kind of samples from another file, of which only these fields are needed.
+
+        None for a source that does not read its samples from one file.
+        """
+        return None
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """What a sample consists of, where the spec alone says it: then it is checked before any file is opened."""

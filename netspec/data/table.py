@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from netspec.data.base import ClassNames, Dataset, Source, blamed_on
-from netspec.data.columns.base import AnyColumn, ColumnSpec, MissingNumber
+from netspec.data.columns.base import LABEL, AnyColumn, ColumnSpec, MissingNumber
 from netspec.schema.paths import FilePath, resolve_path
 from netspec.schema.spec import describe, problem
 
@@ -57,6 +57,9 @@ class TableSource(Source):
     cache: Annotated[int, Field(ge=0)] = 512
     """megabytes of rows kept in memory: of a table that needs more, parts are read again as they are asked for"""
 
+    _unlabelled: bool = PrivateAttr(default=False)
+    """Whether the label is not read, and need not be there."""
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         declared: dict[str, ColumnSpec] = self.columns if isinstance(self.columns, dict) else {}
@@ -86,12 +89,28 @@ class TableSource(Source):
         """The file at `path`, as the fields of this source say to read it."""
         raise NotImplementedError(f"{type(self).__name__} does not say how its file is opened")
 
+    def of_file(self, path: Path, fields: Collection[str]) -> Self | None:
+        """The rows of another file; of its columns, only those of the fields need be there."""
+        columns = self.columns
+        if isinstance(columns, dict):
+            columns = {
+                name: spec
+                for name, spec in columns.items()
+                if spec.field_of(name, is_label=name == str(self.label)) in fields
+            }
+        changed = {"path": FilePath(path.absolute()), "columns": columns, "limit": None, "shuffle": False}
+        made = self.model_copy(update={**changed, "on_error": "error"})
+        made._unlabelled = LABEL not in fields
+        return made
+
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The rows, all of them looked at once."""
         from netspec.data.readers.tables.dataset import open_table
         from netspec.data.readers.tables.declared import Declaration, fields_of
 
-        declared = Declaration(self.columns, self.label, self.classes, self.missing, self.missing_values, learned)
+        declared = Declaration(
+            self.columns, self.label, self.classes, self.missing, self.missing_values, learned, self._unlabelled
+        )
         with blamed_on(self, "path"):
             file = self.file(resolve_path(self, "path"))
             return open_table(

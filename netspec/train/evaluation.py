@@ -151,11 +151,16 @@ def with_test_data(source: Source, overrides: Overrides = ()) -> TrainSpec:
 
 def evaluate_on(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> Evaluation:
     """Evaluate a net on the test data of a training; without what was `learned` its training data is read for that."""
-    if learned is None:
-        with open_loader(spec.data.train, seed=spec.train.seed, known=compiler.spec.inputs) as training:
-            learned = training.learned
-    with open_test_loader(spec, compiler, learned) as loader:
+    with open_test_loader(spec, compiler, learned_of(spec, compiler, learned)) as loader:
         return evaluate(compiler, loader)
+
+
+def learned_of(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> Learned:
+    """What weights say that their training learned; where they say nothing, what the training data teaches."""
+    if learned is not None:
+        return learned
+    with open_loader(spec.data.train, seed=spec.train.seed, known=compiler.spec.inputs) as training:
+        return training.learned
 
 
 def open_test_loader(spec: TrainSpec, compiler: Compiler, learned: Learned) -> Loader:

@@ -130,6 +130,27 @@ def test_dates(tmp_path):
     assert everything(data)["features"] == [[0, 0], [1, 1]]
 
 
+TALK = 'said,age\n"Hello, you there",1\n?,2\nyou too,3\nhello  you,4\n'
+
+
+@pytest.mark.parametrize("cache", [512, 0])
+def test_texts_are_the_numbers_of_their_first_tokens(tmp_path, cache):
+    tokenizer = {"type": "words", "lowercase": True, "punctuation": "drop", "padding": True}
+    column = {"type": "text", "tokenizer": tokenizer, "length": 3, "missing": "drop"}
+    data = table(tmp_path, {"said": column}, TALK, cache=cache)
+    assert data.fields == {"said": FieldType((3,), "int32")}
+    assert data.learned["said"]["tokenizer"]["vocabulary"] == ["you", "hello", "there", "too"]
+    assert everything(data) == {"said": [[2, 1, 3], [1, 4, 0], [2, 1, 0]]}
+    assert json.loads(json.dumps(data.learned)) == data.learned
+    empty = table(tmp_path, {"said": {**column, "missing": "empty"}}, TALK, learned=data.learned, cache=cache)
+    assert everything(empty)["said"][1] == [0, 0, 0]
+    with pytest.raises(InputError, match="the word 'me' is not in the vocabulary") as error:
+        table(tmp_path, {"said": column}, "said\nyou\nyou me\n", learned=data.learned)
+    assert "people.csv:3:1: error: the word" in error.value.render()
+    with pytest.raises(InputError, match="column `said` has no value here"):
+        table(tmp_path, {"said": {**column, "missing": "error"}}, TALK)
+
+
 def test_another_split_is_read_with_what_the_training_split_learned(tmp_path):
     columns = {
         "age": {"type": "numeric", "missing": "median", "normalization": "standard"},

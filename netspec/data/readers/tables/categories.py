@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,7 +89,7 @@ class CategoricalColumn(Column):
             counts[: len(self._counts)] += self._counts
             self._counts = counts
 
-    def settle(self) -> None:
+    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
         if self.setting.learned is None:
             self._learn()
         self._settled = True
@@ -178,8 +179,8 @@ class PlainLabelColumn(Column):
     def tally(self, values: Array) -> None:
         self.inner.tally(values)
 
-    def settle(self) -> None:
-        self.inner.settle()
+    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
+        self.inner.settle(again)
 
     @property
     def learned(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -64,9 +64,10 @@ class TextCells:
         return None
 
     def distinct(self) -> tuple[list[str], Array]:
-        places: dict[str, int] = {}
-        index = {cell: places.setdefault(cell.strip(), len(places)) for cell in dict.fromkeys(self._cells)}
-        return list(places), np.fromiter(map(index.__getitem__, self._cells), np.intp, len(self._cells))
+        written = dict.fromkeys(self._cells)
+        texts, places = merged(written)
+        index = dict(zip(written, places.tolist(), strict=True))
+        return texts, np.fromiter(map(index.__getitem__, self._cells), np.intp, len(self._cells))
 
 
 def _number(text: str) -> float:
@@ -75,6 +76,13 @@ def _number(text: str) -> float:
         return float("nan") if "_" in text else float(text)
     except ValueError:
         return float("nan")
+
+
+def merged(cells: Iterable[str]) -> tuple[list[str], Array]:
+    """The different texts that cells are without the blanks around them, and which of these each cell is."""
+    places: dict[str, int] = {}
+    found = [places.setdefault(cell.strip(), len(places)) for cell in cells]
+    return list(places), np.array(found, np.intp)
 
 
 def each_distinct(cells: Cells, make: Callable[[str], Made]) -> tuple[list[Made], Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,8 +48,15 @@ class Column:
     def tally(self, values: Array) -> None:
         """Learn from values of rows that are used."""
 
-    def settle(self) -> None:
-        """Decide what is learned, after the last row; of a split that is not for training, nothing."""
+    def bytes_of(self, values: Array) -> int:
+        """How much memory values take."""
+        return values.nbytes
+
+    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
+        """Decide what is learned, after the last row; of a split that is not for training, nothing.
+
+        `again` gives the values of all rows that are used once more, block by block.
+        """
 
     @property
     def learned(self) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
+from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +51,7 @@ class _Scan:
     def __init__(
         self, file: TableFile, columns: Sequence[Column], faults: Faults, limit: int | None, cache: int
     ) -> None:
+        self._file = file
         self._columns = columns
         self._limit = limit
         self.kept: list[list[Array]] | None = [[] for _ in columns]
@@ -62,7 +65,7 @@ class _Scan:
                 used, values = self._read(block, faults)
                 dropped.append(np.flatnonzero(~used) + first)
                 first += len(block)
-                kept_bytes += sum(one.nbytes for one in values)
+                kept_bytes += sum(column.bytes_of(one) for column, one in zip(columns, values, strict=True))
                 if kept_bytes > cache:
                     self.kept = None
                 for kept, one in zip(self.kept or [], values, strict=False):
@@ -76,8 +79,20 @@ class _Scan:
         if not self.samples:
             raise InputError(f"all {first:,} rows of {file.path} are left out", expected="one row or more that is used")
         self.dropped = np.concatenate(dropped)
-        for column in columns:
-            column.settle()
+        for at, column in enumerate(columns):
+            column.settle(partial(self._again, at))
+
+    def _again(self, at: int) -> Iterator[Array]:
+        """The values of a column in the rows that are used, from memory or from the file."""
+        if self.kept is not None:
+            yield from self.kept[at]
+            return
+        column, pages = self._columns[at], self._file.pages()
+        for start, stop in pairwise(pages.tolist()):
+            block = self._file.read(start, stop, [column.place])
+            found = BlockFaults(Faults(self._file.path, skip=True), len(block), block.place)  # told at the first time
+            used = ~np.isin(np.arange(start, stop), self.dropped)
+            yield column.parse(block.cells[0], found)[used]
 
     def _read(self, block: Block, faults: Faults) -> tuple[Array, list[Array]]:
         """Which rows of the block are used, and their values."""

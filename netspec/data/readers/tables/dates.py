@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ class DateColumn(Column):
         if self.setting.learned is None and self._spec.normalization != "none":
             self._figures.add(self._numbers(values))
 
-    def settle(self) -> None:
+    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
         if self._spec.normalization == "none":
             return
         known = self.known("offset", "scale")

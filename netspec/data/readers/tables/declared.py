@@ -28,6 +28,8 @@ class Declaration:
     missing: float | str
     missing_values: Sequence[str]
     learned: Mapping[str, Any] | None
+    unlabelled: bool = False
+    """Whether the label is not read, and need not be there."""
 
     def setting(self, file: TableFile, place: int, *, is_label: bool) -> ColumnSetting:
         """What the source says of a column beside its own declaration."""
@@ -44,7 +46,9 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
     _refuse_twins(file, declared)
     asked: list[tuple[int, ColumnSpec | None, bool]] = []
     columns = declared.columns
-    label = None if declared.label is None else search.place(declared.label, "label")
+    label = None
+    if declared.label is not None and not (declared.unlabelled and not search.has(declared.label)):
+        label = search.place(declared.label, "label")
     if columns is None:
         asked += [(place, Numeric(), False) for place in range(len(file.names)) if place != label]
     elif isinstance(columns, Mapping):
@@ -54,7 +58,7 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
                 asked.append((place, spec, False))
     else:
         asked += [(search.place(one, f"columns.{number}"), Numeric(), False) for number, one in enumerate(columns)]
-    if label is not None:
+    if label is not None and not declared.unlabelled:
         own = columns.get(str(declared.label)) if isinstance(columns, Mapping) else None
         if own is None and declared.classes is not None:
             own = Categorical(vocabulary=list(declared.classes))
@@ -77,6 +81,10 @@ class _Search:
 
     file: TableFile
     problems: list[Problem]
+
+    def has(self, column: int | str) -> bool:
+        """Whether the table has a column of this name or number."""
+        return column <= len(self.file.names) if isinstance(column, int) else column in self.file.names
 
     def place(self, column: int | str, path: str) -> int:
         """The place of a column, from 0: by name, or by number from 1. 0 for one that is not there."""

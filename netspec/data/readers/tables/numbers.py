@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,7 +113,7 @@ class NumericColumn(Column):
         if self._missing == "median":
             self._median.add(values)
 
-    def settle(self) -> None:
+    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
         fills = self._missing in ("mean", "median")
         wanted = ["fill"] * fills + ["offset", "scale"] * (self._spec.normalization != "none")
         known = self.known(*wanted)

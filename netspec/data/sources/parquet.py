@@ -1,0 +1,38 @@
+"""`{source: parquet}`: the rows of a Parquet file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from netspec.data.table import TableSource
+from netspec.schema.data import SOURCES
+
+if TYPE_CHECKING:
+    from netspec.data.readers.tables.files import TableFile
+
+
+@SOURCES.register
+class Parquet(TableSource):
+    """The rows of a Parquet file, one sample a row; needs `pip install 'netspec[parquet]'`.
+
+    Fields are those of the source `csv`. Nulls are missing values, and so is a number that is not one (NaN). Numbers
+    and truth values are taken for categories by their text (`3`, `true`). Of a file larger than `cache`, row groups are
+    read as they are asked for, each as a whole: shuffle such a file in a window (`shuffle: {window: 100000}`).
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        **TableSource.foreign_fields,
+        "engine": "not needed: pyarrow reads it",
+        "header": "not needed: the file knows the names of its columns",
+        "target": "here it is `label`",
+    }
+
+    source: Literal["parquet"] = "parquet"
+
+    samples: ClassVar = ({"path": "train.parquet", "columns": {"age": "numeric"}, "label": "species"},)
+
+    def file(self, path: Path) -> TableFile:
+        from netspec.data.readers.tables.parquet import ParquetTable
+
+        return ParquetTable(path)
