@@ -63,7 +63,8 @@ def home() -> Path:
     if given:
         return Path(given).expanduser().absolute()
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path("~/.cache").expanduser()) / "netspec" / "data"
+    base = cache or os.path.expanduser("~/.cache")  # noqa: PTH111  may fail to expand
+    return Path(base) / "netspec" / "data"
 
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from netspec.data.base import FieldType
 from netspec.data.bundled import zoo_root
-from netspec.data.readers.idx import read_idx
+from netspec.data.readers.idx import open_idx, read_idx
 from netspec.data.readers.npz import open_npz
 from netspec.errors import InputError
 from netspec.schema.annotations import fields_by_name
@@ -131,9 +131,11 @@ GOOD = bytes.fromhex("00000801 00000003 010203")
 def test_damaged_idx_files(tmp_path, content, message):
     path = tmp_path / "labels"
     path.write_bytes(content)
-    with pytest.raises(InputError) as error:
-        read_idx(path)
-    assert problems_of(error, tmp_path) == IDX_ERRORS[message]
+    for read in (read_idx, open_idx):
+        with pytest.raises(InputError) as error:
+            read(path)
+        told = problems_of(error, tmp_path)
+        assert told == IDX_ERRORS[message]
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -143,7 +145,26 @@ def test_any_damage_to_an_idx_file_is_read_or_told(tmp_path_factory, packed, pos
     content[position % len(content)] = byte
     path = tmp_path_factory.mktemp("idx") / "labels"
     path.write_bytes(content)
-    assert str(path) in complaint(read_idx, path)
+    assert str(path) in complaint(open_idx, path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_images_are_read_by_place_or_whole(tmp_path, suffix):
+    images = np.random.default_rng(0).integers(0, 2**15, (7, 2, 3)).astype(np.int16)
+    write_idx(tmp_path / f"images{suffix}", images)
+    write_idx(tmp_path / f"labels{suffix}", np.arange(7, dtype=np.uint8))
+    file = str(tmp_path / "train.yaml")
+    data = split_of(file, source="idx", images=f"images{suffix}", labels=f"labels{suffix}").open()
+    rows = np.array([6, 0, 1, 0])
+    assert np.array_equal(arrays_of(data, rows)["image"], images[rows, None])
+    assert arrays_of(data, rows)["label"].tolist() == rows.tolist()
+    with (tmp_path / f"images{suffix}").open("ab") as more:
+        more.write(b"!")
+    if suffix:  # it was read whole
+        data.read(rows)
+    else:
+        with pytest.raises(InputError, match="images changed while it is read"):
+            data.read(rows)
 
 
 def test_images_and_labels_that_do_not_belong_together(tmp_path):

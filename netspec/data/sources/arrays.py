@@ -106,8 +106,8 @@ class Hdf5(ArraySource):
     """Arrays of HDF5 files; the first axis of each counts the samples.
 
     Fields: the arrays by their names, those inside of groups with a slash (`inputs: {image: train/images}`). Rows are
-    read batch by batch, compressed chunks too, so the files may be larger than memory: with `shuffle: {window: …}` each
-    chunk is unpacked about once an epoch. For Caffe's labels, which are floats: `dtypes: {label: int32}`, and if they
+    read batch by batch, compressed chunks too, so the files may be larger than memory: with `shuffle: {window: …}` a
+    chunk is unpacked for many samples at a time. For Caffe's labels, which are floats: `dtypes: {label: int32}`, and if they
     have an axis of their own, `shapes: {label: []}`.
     """
 
