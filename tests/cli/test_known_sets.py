@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from PIL import Image
 
 from netspec.data.known import CIFAR10, KNOWN_SETS, Download, KnownSet, Part
+from netspec.data.loader import open_loader
+from netspec.schema.data import SOURCES
 
 
 @pytest.fixture
@@ -77,6 +80,19 @@ def test_a_set_as_image_files_in_its_order(netspec, tiny, tmp_path):
     with Image.open(tmp_path / "png" / "train" / "cat" / "3.png") as image:
         assert np.array_equal(np.asarray(image), np.full((32, 32, 3), 30))
     assert netspec("data", "unpack", "cifar10", tmp_path / "png").status == 2
+
+
+def test_image_files_give_the_batches_of_the_set_itself(netspec, tiny, tmp_path):
+    """Only `source` and `path` differ: so the training is the same, bit by bit."""
+    assert netspec("data", "unpack", "cifar10", tmp_path / "png").status == 0
+    batches = []
+    for source, path in (("cifar10", tiny), ("image_folder", tmp_path / "png")):
+        fields = {"source": source, "path": str(path), "split": "train", "batch_size": 2, "shuffle": True}
+        with open_loader(SOURCES.parse(fields), seed=3) as loader:
+            batches.append([batch.inputs for batch in islice(loader, 9)])
+    for one, other in zip(*batches, strict=True):
+        assert np.array_equal(one["label"], other["label"])
+        assert np.array_equal(one["image"], other["image"])
 
 
 def test_a_set_that_is_none_of_images(netspec, tmp_path):

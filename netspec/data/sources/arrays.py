@@ -107,8 +107,8 @@ class Hdf5(ArraySource):
 
     Fields: the arrays by their names, those inside of groups with a slash (`inputs: {image: train/images}`). Rows are
     read batch by batch, compressed chunks too, so the files may be larger than memory: with `shuffle: {window: …}` a
-    chunk is unpacked for many samples at a time. For Caffe's labels, which are floats: `dtypes: {label: int32}`, and if they
-    have an axis of their own, `shapes: {label: []}`.
+    chunk is unpacked for many samples at a time. For Caffe's labels, which are floats: `dtypes: {label: int32}`, and if
+    they have an axis of their own, `shapes: {label: []}`.
     """
 
     source: Literal["hdf5"] = "hdf5"
