@@ -14,7 +14,7 @@ from netspec.schema.paths import FilePath, resolve_path
 from netspec.schema.spec import describe, problem
 
 if TYPE_CHECKING:
-    from netspec.data.readers.images import Listing
+    from netspec.data.readers.listings import Listing
 
 
 def _as_size(value: Any) -> Any:
@@ -80,22 +80,23 @@ class ImageFolder(Source):
             )
 
     def _listing(self, *, skip: bool) -> Listing:
-        from netspec.data.readers.image_lists import listed_images
-        from netspec.data.readers.images import class_folders
+        from netspec.data.readers.file_lists import listed_files
+        from netspec.data.readers.images import IMAGES
+        from netspec.data.readers.listings import class_folders
 
         root = resolve_path(self, "path")
         if self.list is not None:
             with blamed_on(self, "list"):
                 if self.split is not None:
                     raise InputError("`list` and `split` are given both", expected="one of them")
-                return listed_images(resolve_path(self, "list"), root, self.classes, skip=skip)
+                return listed_files(resolve_path(self, "list"), root, self.classes, IMAGES, skip=skip)
         with blamed_on(self, "path"):
             if self.split is None:
-                return class_folders(root, self.classes)
+                return class_folders(root, self.classes, IMAGES)
             lists = [file for suffix in ("csv", "txt") if (file := root / f"{self.split}.{suffix}").is_file()]
             if lists:
-                return listed_images(lists[0], root, self.classes, skip=skip)
-            return class_folders(root / self.split, self.classes)
+                return listed_files(lists[0], root, self.classes, IMAGES, skip=skip)
+            return class_folders(root / self.split, self.classes, IMAGES)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """The shape of the images where they are resized, and there is a label for certain."""

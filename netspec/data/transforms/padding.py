@@ -45,12 +45,10 @@ class Padding(Transform):
     """the axis of a sample, counted from 0; -1 is the last one"""
 
     samples: ClassVar = (
-        {"length": 16000, "apply_to": "audio"},
-        {"length": 30, "padding": "pre", "truncating": "random", "apply_to": "audio"},
+        {"length": 16000, "truncating": "random"},
+        {"length": 30, "padding": "pre", "value": 1.0},
     )
-    shown_in: ClassVar = {
-        "source": "synthetic", "samples": 1000, "fields": {"audio": {"shape": [1, 12000]}}, "batch_size": 64,
-    }  # fmt: skip
+    shown_in: ClassVar = {"source": "audio", "path": "commands/train", "sampling_rate": 16000, "batch_size": 64}
 
     def takes(self, field: FieldType) -> bool:
         """Samples that differ in size."""

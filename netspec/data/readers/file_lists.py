@@ -1,4 +1,4 @@
-"""Lists of image files: `.csv` with a header, or Caffe's `path label` in each line."""
+"""Lists of files: `.csv` with a header, or Caffe's `path label` in each line."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from netspec.data.files import existing
-from netspec.data.readers.images import Listing
+from netspec.data.readers.listings import FileKind, Listing
 from netspec.errors import InputError, Problem, counted, did_you_mean, listing
 
-_PATHS, _LABELS = ("path", "file", "filename", "image"), ("label", "class")
+_PATHS, _LABELS = ("path", "file", "filename"), ("label", "class")
 """What the columns of a CSV file may be called. Beside a `label` in numbers, `class` has their names."""
 
 _MOST = 2**31
@@ -25,21 +25,23 @@ class _Line(NamedTuple):
     """The name of the class, where the label is its number."""
 
 
-def listed_images(path: Path, root: Path, classes: Sequence[str] | None, *, skip: bool = False) -> Listing:
+def listed_files(
+    path: Path, root: Path, classes: Sequence[str] | None, kind: FileKind, *, skip: bool = False
+) -> Listing:
     """The files that a list names, relative to the folder `root`, in its order.
 
     Labels are whole numbers, or names: of `classes`, by default of all that there are, sorted. With `skip`, lines whose
     file is not there are left out and counted. Raises InputError with every line that is wrong.
     """
-    lines = list(_lines(existing(path)))
+    lines = list(_lines(existing(path), kind))
     problems: list[Problem] = []
     labels, names = _labels(path, lines, classes, problems)
-    found = Listing([], None if labels is None else [], names)
+    found = Listing(kind, [], None if labels is None else [], names)
     for place, line in enumerate(lines):
         file = root / line.path
         where = f"{path.name}, line {line.number}"
         if not file.is_file():
-            problem = Problem(f"there is no file {file}", expected=f"the image named in {where}")
+            problem = Problem(f"there is no file {file}", expected=f"the {kind.name} named in {where}")
             if skip:
                 found.skipped += 1
             else:
@@ -52,18 +54,18 @@ def listed_images(path: Path, root: Path, classes: Sequence[str] | None, *, skip
     if problems:
         raise InputError(problems)
     if not found.files:
-        raise InputError(f"{path} names no image", expected="a path and a label in each line")
+        raise InputError(f"{path} names no {kind.name}", expected="a path and a label in each line")
     return found
 
 
-def _lines(path: Path) -> Iterator[_Line]:
+def _lines(path: Path, kind: FileKind) -> Iterator[_Line]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            yield from _of_csv(path, file) if path.suffix.lower() == ".csv" else _of_text(path, file)
+            yield from _of_csv(path, file, kind) if path.suffix.lower() == ".csv" else _of_text(path, file)
     except OSError as error:
         raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a list of images", expected="text in UTF-8", got=str(error)) from None
+        raise InputError(f"{path} is not a list of {kind.name}s", expected="text in UTF-8", got=str(error)) from None
     except csv.Error as error:
         raise InputError(f"{path} is damaged", expected="comma-separated values", got=str(error)) from None
 
@@ -83,16 +85,16 @@ def _of_text(path: Path, file: TextIO) -> Iterator[_Line]:
         raise InputError(problems)
 
 
-def _of_csv(path: Path, file: TextIO) -> Iterator[_Line]:
+def _of_csv(path: Path, file: TextIO, kind: FileKind) -> Iterator[_Line]:
     rows = csv.reader(file, strict=True)
     header = [cell.strip() for cell in next(rows, [])]
-    where = next((header.index(name) for name in _PATHS if name in header), None)
+    where = next((header.index(name) for name in (*_PATHS, kind.name) if name in header), None)
     label = next((header.index(name) for name in _LABELS if name in header), None)
     named = header.index("class") if label is not None and "class" in header[label + 1 :] else None
     if where is None:
         raise InputError(
             f"{path} has no column of paths",
-            expected=f"a header with {listing(_PATHS)}, and for labels {listing(_LABELS)}",
+            expected=f"a header with {listing((*_PATHS, kind.name))}, and for labels {listing(_LABELS)}",
             got=", ".join(header) or "an empty file",
             hint="a list without a header has a path, a blank and a label in each line, and ends in .txt",
         )

@@ -1,0 +1,52 @@
+"""Sound files as samples: read when they are asked for, each of its own length."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from netspec.data.readers.listings import FileKind, ListedFiles, Listing
+from netspec.data.readers.resampling import resampled
+from netspec.data.readers.riff import read_sound
+from netspec.errors import InputError, counted
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+SOUNDS = FileKind("sound", frozenset({".wav", ".wave"}))
+_MADE = {"mix": 1, "left": 1, "right": 1, "stereo": 2}
+"""How many channels come out."""
+
+
+class SoundFiles(ListedFiles):
+    """The sounds of a listing: `audio` (channels, None) of float32, and `label`, if there are labels."""
+
+    def __init__(self, found: Listing, *, sampling_rate: int, resample: bool, channels: str) -> None:
+        super().__init__(found, "audio", (_MADE[channels], None), "float32")
+        self._rate, self._resample, self._channels = sampling_rate, resample, channels
+
+    def read_one(self, file: Path, name: str) -> Array:
+        """The sound, (channels, samples)."""
+        sound, samples = read_sound(file)
+        if sound.rate != self._rate and not self._resample:
+            raise InputError(
+                f"sound {name} has another sampling rate",
+                expected=f"{self._rate:,} samples a second, as `sampling_rate` says",
+                got=f"{sound.rate:,}",
+                hint="`resample: true` brings every sound to that rate",
+            )
+        return resampled(self._chosen(samples, name), sound.rate, self._rate)
+
+    def _chosen(self, samples: Array, name: str) -> Array:
+        """The channels that are wanted of samples (channels, frames)."""
+        if self._channels == "mix":
+            mean: Array = samples.mean(axis=0, keepdims=True)
+            return mean
+        if len(samples) != 2:
+            raise InputError(
+                f"sound {name} has no `{self._channels}`",
+                expected="two channels",
+                got=counted(len(samples), "channel"),
+                hint="`channels: mix` takes the mean of all that there are",
+            )
+        return {"left": samples[:1], "right": samples[1:], "stereo": samples}[self._channels]

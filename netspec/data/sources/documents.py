@@ -1,0 +1,71 @@
+"""`{source: documents}`: texts to be told apart, one a file or one a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.data.base import ClassNames, Dataset, FieldType, Source, blamed_on
+from netspec.data.sources.text import text_files
+from netspec.data.tokenizers.base import AnyTokenizer
+from netspec.errors import InputError
+from netspec.schema.data import SOURCES
+from netspec.schema.paths import FilePath, resolve_path
+
+
+@SOURCES.register
+class Documents(Source):
+    """Texts in UTF-8, each a sample of its own length: files in one folder a class, or the lines of files.
+
+    Fields: `text` `[tokens]` of int32, which the transform Padding makes of one length; `label` `[]` of int32, the
+    class's place in `classes`, where there are classes. The order is that of the classes, then of the paths, then of
+    the lines; lines with nothing but blanks are passed over. The vocabulary is that of the training split; it is saved
+    with the weights. A text that stands in a column of a table is the source `csv`'s.
+    """
+
+    source: Literal["documents"] = "documents"
+    path: FilePath | Annotated[list[FilePath], Field(min_length=1)]
+    """relative to this file. `documents: files`: the folder that holds the folders of the classes, with `.txt` files;
+    `documents: lines`: a file, a list of files, or a folder (all `.txt` below it, sorted)"""
+    documents: Literal["files", "lines"] = "files"
+    """whether a document is a file or a line"""
+    tokenizer: AnyTokenizer
+    """what makes numbers of the text"""
+    classes: ClassNames | None = None
+    """the class names in the order of their labels. `files`: default is all folders, sorted; `lines`: one for each
+    file, in their order; default: there are no labels"""
+
+    samples: ClassVar = (
+        {"path": "reviews/train", "tokenizer": {"type": "words", "padding": True, "unknown": True, "size": 10000},
+         "transforms": [{"type": "Padding", "length": 200}]},
+    )  # fmt: skip
+
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
+        """The list of documents, which the training split reads once to learn the vocabulary."""
+        from netspec.data.readers.documents import TEXTS, TextFiles, TextLines
+        from netspec.data.readers.listings import class_folders
+
+        skip = self.on_error == "skip"
+        with blamed_on(self, "path"):
+            if self.documents == "files":
+                if isinstance(self.path, list):
+                    raise InputError("`documents: files` reads one folder", expected="the folder of the class folders")
+                found = class_folders(resolve_path(self, "path"), self.classes, TEXTS)
+                return TextFiles(found, self.tokenizer, learned, skip=skip)
+            files = list(text_files(self, self.path))
+            if self.classes is not None and len(self.classes) != len(files):
+                raise InputError(
+                    "`classes` has not a name for each file",
+                    path="classes",
+                    expected=f"{len(files)}: {', '.join(file.name for file in files[:5])}",
+                    got=str(len(self.classes)),
+                )
+            return TextLines(files, tuple(self.classes or ()), self.tokenizer, learned, skip=skip)
+
+    def known_fields(self) -> Mapping[str, FieldType]:
+        """The text, and a label where there is one."""
+        text = {"text": FieldType((None,), "int32")}
+        labelled = self.documents == "files" or self.classes is not None
+        return {**text, "label": FieldType((), "int32")} if labelled else text

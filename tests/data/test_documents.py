@@ -1,0 +1,123 @@
+"""Documents: files in class folders and lines of files, as tokens of their own number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.loader import open_loader
+from netspec.errors import InputError
+from tests.data.conftest import problems_of, split_of
+
+WORDS = {"type": "words", "lowercase": True, "padding": True, "punctuation": "drop"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for place, text in {"pos/1.txt": "Good, good film", "pos/0.txt": "a film", "neg/5.txt": "bad\nfilm"}.items():
+        path = tmp_path / "train" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (tmp_path / "neg.txt").write_text("bad film\r\n\r\n  \nso bad\n", encoding="utf-8")
+    (tmp_path / "pos.txt").write_text("good film", encoding="utf-8")
+    return tmp_path
+
+
+def opened(folder: Path, learned: Any = None, **fields: Any) -> Dataset:
+    given = {"path": "train", "tokenizer": WORDS, **fields}
+    return split_of(str(folder / "train.yaml"), source="documents", **given).open(learned=learned)
+
+
+def texts(data: Dataset) -> list[list[str]]:
+    vocabulary = data.learned["tokenizer"]["vocabulary"]
+    found: Any = data.read(np.arange(len(data)))["text"]
+    return [[vocabulary[number - 1] for number in one] for one in found]
+
+
+def test_files_are_documents_by_class_and_path(folder):
+    data = opened(folder)
+    assert data.fields == {"text": FieldType((None,), "int32"), "label": FieldType((), "int32")}
+    assert data.classes == {"label": ("neg", "pos")}
+    assert texts(data) == [["bad", "film"], ["a", "film"], ["good", "good", "film"]]
+    assert np.asarray(data.read(np.array([2, 0]))["label"]).tolist() == [1, 0]
+    assert data.describe(0) == str(folder / "train" / "neg" / "5.txt")
+
+
+def test_lines_are_documents_and_files_may_be_classes(folder):
+    data = opened(folder, documents="lines", path=["neg.txt", "pos.txt"], classes=["neg", "pos"])
+    assert texts(data) == [["bad", "film"], ["so", "bad"], ["good", "film"]]
+    assert np.asarray(data.read(np.array([2, 0, 1]))["label"]).tolist() == [1, 0, 0]
+    assert data.describe(1) == f"{folder / 'neg.txt'}, line 4"
+    alone = opened(folder, documents="lines", path="neg.txt")
+    assert set(alone.fields) == {"text"}
+    assert alone.digest != data.digest
+
+
+def test_documents_become_batches_of_one_length(folder):
+    split = split_of(
+        str(folder / "train.yaml"), source="documents", path="train", tokenizer=WORDS,
+        transforms=[{"type": "Padding", "length": 3}],
+    )  # fmt: skip
+    with open_loader(split, seed=1) as loader:
+        (batch,) = loader.one_pass()
+        assert loader.learned.source["tokenizer"]["vocabulary"] == ["film", "good", "a", "bad"]
+    assert batch.inputs["text"].tolist() == [[4, 1, 0], [3, 1, 0], [2, 2, 1]]
+
+
+@pytest.mark.parametrize("kind", ["files", "lines"])
+def test_what_is_unknown_is_told_with_its_place_or_left_out(folder, kind):
+    learned = opened(folder).learned
+    path = folder / "train" / "neg" / "5.txt" if kind == "files" else folder / "neg.txt"
+    path.write_text("bad film\nso bad\n" if kind == "lines" else "bad\nso film", encoding="utf-8")
+    fields: dict[str, Any] = {"documents": kind, "path": "train" if kind == "files" else "neg.txt"}
+    with pytest.raises(DamagedSamples) as error:
+        texts(opened(folder, learned, **fields))
+    place = str(path.relative_to(folder))
+    assert problems_of(error, folder).startswith(f"./{place}:2:1: error: the word 'so' is not in the vocabulary\n")
+    path.write_bytes(b"bad film\nb\xe4d film\n" if kind == "lines" else b"b\xe4d")
+    for damaged in (None, learned):
+        with pytest.raises(InputError, match="this is not text in UTF-8"):
+            texts(opened(folder, damaged, **fields))
+    padding = [{"type": "Padding", "length": 3}]
+    split = split_of(
+        str(folder / "train.yaml"), source="documents", tokenizer=WORDS, on_error="skip", transforms=padding, **fields
+    )
+    with open_loader(split, seed=1) as loader:
+        (batch,) = loader.one_pass()
+    assert len(batch) == (2 if kind == "files" else 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"path": ["train"]}, "`documents: files` reads one folder"),
+        ({"path": "nowhere"}, "there is no folder"),
+        ({"documents": "lines", "path": "pos.txt", "classes": ["a", "b"]}, "`classes` has not a name for each file"),
+        ({"documents": "lines", "path": "blank.txt"}, "holds nothing but blanks"),
+        ({"documents": "lines", "path": "empty.txt"}, "is empty"),
+    ],
+)
+def test_documents_that_are_not_there(folder, fields, message):
+    (folder / "blank.txt").write_text(" \n\n", encoding="utf-8")
+    (folder / "empty.txt").touch()
+    with pytest.raises(InputError, match=message):
+        opened(folder, **fields)
+
+
+def test_lines_and_files_have_a_bound(folder, monkeypatch):
+    monkeypatch.setattr("netspec.data.readers.documents.MOST_BYTES", 5)
+    with pytest.raises(InputError, match="is too long"):
+        opened(folder)
+    with pytest.raises(InputError, match="this line is too long"):
+        opened(folder, documents="lines", path="neg.txt")
+
+
+def test_a_file_of_lines_that_changes_is_told(folder):
+    data = opened(folder, documents="lines", path="neg.txt")
+    (folder / "neg.txt").write_text("bad", encoding="utf-8")
+    with pytest.raises(InputError, match="changed while it is read"):
+        texts(data)
