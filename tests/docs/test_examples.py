@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import wave
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,7 @@ from netspec.cli.preflight import preflight
 from netspec.data.bundled import zoo_root
 from tests.docs.examples import PAGES, ROOT, TRAIN_KEYS, Example, blocks, commands, examples
 
-DATA_PAGE = ROOT / "docs" / "guide" / "data.md"
+DATA_PAGES = [ROOT / "docs" / "guide" / name for name in ("data.md", "text_and_sound.md")]
 EXAMPLES = [example for page in PAGES for example in examples(page)]
 WHOLE = [example for example in EXAMPLES if example.complete]
 PARTS = [example for example in EXAMPLES if not example.complete]
@@ -122,7 +123,7 @@ def arrays(folder: Path) -> None:
 
 def table(folder: Path) -> None:
     """The page's own rows, and one of the class that they lack."""
-    text = next(block for block in blocks(DATA_PAGE, "") if block.startswith("sepal;")) + "6.0;4.5;red;versicolor\n"
+    text = next(block for block in blocks(DATA_PAGES[0], "") if block.startswith("sepal;")) + "6.0;4.5;red;versicolor\n"
     for name in ("train.csv", "test.csv"):
         (folder / name).write_text(text, encoding="utf-8")
 
@@ -138,11 +139,49 @@ def images(folder: Path) -> None:
                 Image.fromarray(random.integers(0, 256, (50, 70, 3)).astype(np.uint8)).save(below / f"{number}.png")
 
 
-@pytest.mark.parametrize(("kind", "make"), [("arrays", arrays), ("table", table), ("folder", images)])
+def language(folder: Path) -> None:
+    """A text of 65 characters, every one in its first nine tenths, whose windows are those of three batches."""
+    alphabet = "".join(map(chr, range(33, 97))) + "\n"
+    (folder / "tinyshakespeare.txt").write_text(alphabet * 60, encoding="utf-8")
+
+
+def reviews(folder: Path) -> None:
+    """Two texts in each folder."""
+    for place in ("train/pos", "train/neg", "test/pos", "test/neg"):
+        below = folder / "reviews" / place
+        below.mkdir(parents=True)
+        for number in range(2):
+            (below / f"{number}.txt").write_text(f"This one is {place}.", encoding="utf-8")
+
+
+def commands_said(folder: Path) -> None:
+    """Two sounds in each of ten folders, of other rates and lengths than the net takes."""
+    for split in ("train", "test"):
+        for name in range(10):
+            below = folder / "commands" / split / str(name)
+            below.mkdir(parents=True)
+            for number in range(2):
+                with wave.open(str(below / f"{number}.wav"), "wb") as file:
+                    file.setparams((1, 2, (8000, 16000)[number], 0, "NONE", ""))
+                    file.writeframes(np.arange(20000 * number, 20000 * number + 9000).astype("<i2").tobytes())
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        ("arrays", arrays),
+        ("table", table),
+        ("folder", images),
+        ("language", language),
+        ("reviews", reviews),
+        ("commands", commands_said),
+    ],
+)
 def test_the_trainings_on_data_of_ones_own_run(
     kind: str, make: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    write_files(DATA_PAGE, tmp_path)
+    for page in DATA_PAGES:
+        write_files(page, tmp_path)
     make(tmp_path / kind)
     monkeypatch.chdir(tmp_path / kind)
     assert main(["train", "train.yaml", "train.max_epochs=1", "--json"]) == 0
