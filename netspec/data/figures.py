@@ -48,9 +48,13 @@ class Figures:
 
     @property
     def channels(self) -> int:
-        """How many parts of a sample are told apart: channels of images, columns of a row; else 1."""
+        """How many parts of a sample are told apart: channels of images, columns of a row; else 1.
+
+        A line of whole numbers is a sequence, such as a text's, whose places are alike.
+        """
         shape = self.kind.shape
-        apart = len(shape) == 3 or (len(shape) == 1 and (shape[0] or MOST_COLUMNS + 1) <= MOST_COLUMNS)
+        row = len(shape) == 1 and np.dtype(self.kind.dtype).kind == "f"
+        apart = len(shape) == 3 or (row and (shape[0] or MOST_COLUMNS + 1) <= MOST_COLUMNS)
         return int(shape[0] or 1) if apart else 1
 
     @property
