@@ -13,7 +13,8 @@ from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
 from netspec.layers.attention import need_sequences, queries_mask, values_mask, weighted_mean
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.attention_axes import Folding
+from netspec.layers.base import Axes, Builder, LayerSpec, PositiveInt, Sample, need
 from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import GlorotUniform, Initializer, OfMatrix, Zeros
 from netspec.layers.masking import as_mask, both
@@ -107,6 +108,7 @@ class MultiHeadAttention(HeadsSpec):
     Inputs query (N, T, …), value (N, S, …), key (N, S, …) and a mask (N, T, S); what is left out is the one before:
     of one input alone each place looks at all places of the same sequence. Output (N, T, output_shape). For each head
     softmax(q · kᵀ / √key_dim) · v, where q, k and v are learned projections; another one brings the heads together.
+    Images and volumes (N, …, features) are attended over all of their places, or over those of `attention_axes`.
     Where the inputs have masks, no place looks at those that do not count, and those that do not count look nowhere.
     """
 
@@ -119,6 +121,9 @@ class MultiHeadAttention(HeadsSpec):
     """size of values in each head; without it `key_dim`"""
     output_shape: PositiveInt | None = None
     """number of outputs; without it as many as the query has"""
+    attention_axes: Axes | None = None
+    """of inputs with more axes than a sequence: those whose places look at each other; those of the other axes are as
+    samples are. Default: all but the batch and the features"""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4), num_heads=2, key_dim=3),
@@ -130,6 +135,12 @@ class MultiHeadAttention(HeadsSpec):
         ),
         Sample.of((2, 3, 4), num_heads=2, key_dim=2, dropout=0.3, use_causal_mask=True, masks=[(2, 3)]),
         Sample.of((3, 2, 3), (3, 3, 3), num_heads=1, key_dim=2, masks=[None, (3, 3)]),
+        Sample.of((2, 3, 2, 4), num_heads=2, key_dim=3),
+        Sample.of((2, 2, 3, 4), (2, 4, 3, 2), num_heads=2, key_dim=2, attention_axes=[1]),
+        Sample.of(
+            (2, 3, 2, 4), (2, 3, 3, 2), (2, 3, 3, 2), (2, 3, 2, 3), dtypes=("float32", "float32", "float32", "int32"),
+            high=5, num_heads=1, key_dim=2, attention_axes=2,
+        ),
     )  # fmt: skip
 
     def build(
@@ -141,9 +152,30 @@ class MultiHeadAttention(HeadsSpec):
         attention_mask: Value | None = None,
     ) -> Value:
         """query: (N, T, …), value, key: (N, S, …), attention_mask: (N, T, S), not 0 where may be looked → (N, T, …)."""
-        inputs = _inputs(net, query, value, key, attention_mask)
+        if len(query.shape) > 3:
+            return self._over_axes(net, query, value, key, attention_mask)
+        need(self.attention_axes in (None, (1,), (-2,)), "a sequence has one axis to attend over", expected="1",
+             got=list(self.attention_axes or ()))  # fmt: skip
+        return self._of_sequences(net, query, value, key, attention_mask)
+
+    def _of_sequences(self, net: Builder, query: Value, *others: Value | None) -> Value:
         sizes = self.key_dim, self.value_dim or self.key_dim
-        return self.attended(net, inputs, self.num_heads, self.num_heads, sizes, self.output_shape or query.shape[-1])
+        outputs = self.output_shape or query.shape[-1]
+        return self.attended(net, _inputs(net, query, *others), self.num_heads, self.num_heads, sizes, outputs)
+
+    def _over_axes(
+        self, net: Builder, query: Value, value: Value | None, key: Value | None, mask: Value | None
+    ) -> Value:
+        """As of sequences, of which every place of the axes that are not attended over has one."""
+        folding = Folding.of(query, self.attention_axes)
+        need(not self.use_causal_mask, "only a sequence has places before others", expected="(batch, steps, features)",
+             got=query.type)  # fmt: skip
+        last = key if key is not None else value if value is not None else query
+        y = self._of_sequences(
+            net, folding.folded(query, query), *(None if x is None else folding.folded(query, x) for x in (value, key)),
+            None if mask is None else folding.mask(query, last, mask),
+        )  # fmt: skip
+        return folding.unfolded(query, y)
 
 
 @LAYERS.register
