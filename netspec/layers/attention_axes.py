@@ -34,7 +34,8 @@ class Folding:
         need(
             len(x.shape) == rank and all(x.shape[axis] == query.shape[axis] for axis in kept),
             "the inputs differ in axes that are not attended over",
-            expected=f"{rank} axes, and the sizes of the query besides axes {list(self.axes)}: {query.type}", got=x.type,
+            expected=f"{rank} axes, and the sizes of the query besides axes {list(self.axes)}: {query.type}",
+            got=x.type,
         )  # fmt: skip
         order = (0, *self.others, *self.axes, len(x.shape) - 1)
         turned = x if order == tuple(range(len(order))) else Transpose(order)(x)
