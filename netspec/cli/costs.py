@@ -149,9 +149,9 @@ def costs(
     """
     opened = open_device("null", autotune, rounding)
     compiler = Compiler(net, dtype=dtype, solver=solver, device=opened, loop=loop)
-    several = compiler.of_batch is Purpose.ACCUMULATE
     purposes = [
-        *(([compiler.of_batch, Purpose.UPDATE] if several else [Purpose.TRAIN]) if solver else []),
+        *([compiler.of_batch] if solver else []),
+        *([Purpose.UPDATE] if compiler.updates else []),
         *([Purpose.TEST] if net.losses or net.metrics else []),
         Purpose.PREDICT,
     ]

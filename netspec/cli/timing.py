@@ -172,10 +172,10 @@ def time_net(
     opened = open_device(device, autotune, rounding)
     compiler = Compiler(net, solver=solver, dtype=dtype, device=opened, loop=loop)
     purpose = compiler.of_batch if solver else Purpose.PREDICT
-    batches = loop.accumulate if loop is not None and solver else 1
+    batches = loop.accumulate if loop is not None and compiler.updates else 1
     try:
         parts = [(compiler.program(purpose, batch_size), batches)]
-        if purpose is Purpose.ACCUMULATE:
+        if compiler.updates:
             parts.append((compiler.program(Purpose.UPDATE, 1), 1))
     except NoKernelError as error:
         raise RunError(f"there is no kernel for a part of this net: {error}") from None

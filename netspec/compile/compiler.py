@@ -80,7 +80,10 @@ class Compiler:
             )  # fmt: skip
         self.evaluated: dict[str, str] = {}
         """Parameters, and the states that stand for them wherever the net is not trained: averages, for example."""
-        several = loop is not None and loop.accumulate > 1
+        whole = solver is not None and solver.whole
+        several = whole or (loop is not None and loop.accumulate > 1)
+        self.updates = several and not whole
+        """Whether the parameters are moved by a program of its own."""
         self.of_batch = Purpose.ACCUMULATE if several else Purpose.TRAIN
         """What a training runs for each batch: the whole step, or a part of one."""
         self._forms: dict[tuple[Purpose, int], _Form] = {}
@@ -92,7 +95,7 @@ class Compiler:
         """Whether layers want states adapted to the training data."""
         if solver is not None:
             self.graph(self.of_batch, 1)
-            if several:
+            if self.updates:
                 self.graph(Purpose.UPDATE, 1)
         self.states = States({name: info.value.type for name, info in self.info.items()}, self.device)
         if self.device.runs:

@@ -17,8 +17,9 @@ from netspec.errors import Problem, SpecError
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
 from netspec.graph.ops.elementwise import Equal, Maximum, Where, cast, scalar
+from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.ops.reduce import ReduceSum
-from netspec.graph.ops.source import State
+from netspec.graph.ops.source import Input, State
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, Value, in_scope
 from netspec.layers.states import Constant, StateInfo
@@ -80,6 +81,9 @@ class Training:
                 before = Where()(first, scalar(0.0, value.dtype), info.value)
                 updates[label] = before + cast(weight, value.dtype) * value
             states[label] = info
+        if self.solver.whole:
+            check_whole(built, Graph(forward.outputs, forward.updates))
+            states |= self._kept(built)
         return Made(Graph(forward.outputs, updates, guard=forward.outputs[LOSS]), {**states, **self._scale_states()})
 
     def update(self, built: Built) -> Made:
@@ -95,6 +99,13 @@ class Training:
         made = self._update(built, {name: info.value for name, info in trained.items()}, gradient, {})
         made.states |= sums
         return made
+
+    def _kept(self, built: Built) -> dict[str, StateInfo]:
+        """What a solver of the whole training set remembers of the steps before."""
+        size = sum(info.value.type.size for info in self._trained(built).values())
+        with in_scope(Scope("", self.solver.type, None, "update")):
+            found = self.solver.kept(size, self.dtype).items()
+            return {label: StateInfo(State(label, kind)(), Constant(), "slot") for label, kind in found}
 
     def _trained(self, built: Built) -> dict[str, StateInfo]:
         """The parameters that are trained. Raises `SpecError` where there are none."""
@@ -191,3 +202,27 @@ class Training:
             made[GOOD_STEPS] = Where()(finite, Where()(grows, zero, good + one), zero)
             made[SKIPPED] = Where()(finite, skipped, skipped + one)
         return made
+
+
+def check_whole(built: Built, forward: Graph) -> None:
+    """Raise `SpecError` where the loss of a batch is not the same each time that it is computed, with each reason."""
+    problems: list[Problem] = []
+    why = "the solver computes one and the same loss several times"
+
+    def tell(scope: Scope, what: str) -> None:
+        problem = Problem(f"layer `{scope.layer}` {what}", scope.location, f"layers.{scope.layer}", hint=why)
+        if problem not in problems:
+            problems.append(problem)
+
+    for node in forward.nodes():
+        if any(isinstance(value.op, Input) and value.op.label == RNG_INPUT for value in node.inputs):
+            tell(node.scope, "draws random numbers")
+    for name, info in built.builder.states.items():
+        if name in forward.updates:
+            tell(info.value.node.scope, "changes with every batch")
+        if info.trainable and info.constraint is not None:
+            tell(info.value.node.scope, "constrains its parameters")
+        if info.trainable and info.learning_rate_multiplier != 1.0:
+            tell(info.value.node.scope, "has a rate of its own")
+    if problems:
+        raise SpecError(problems)

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from netspec.errors import SpecError
 from netspec.graph.ops.source import State
-from netspec.graph.types import TensorType
+from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, Value, in_scope
 from netspec.schema.named import Names
 from netspec.schema.spec import Spec, problem
@@ -65,6 +65,8 @@ class Solution:
 class SolverSpec(Spec):
     """Base of solvers: clipping, then the solver's own `transforms`, then the sum with the parameter."""
 
+    whole: ClassVar[bool] = False
+    """Whether a step reads the whole training set, as often as it likes, and is no chain of transforms."""
     samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)
     """Small configurations for the registry-wide tests."""
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -157,6 +159,10 @@ class SolverSpec(Spec):
                     problems += of_nothing(solver, field_, texts, f"solver.{path}{field_}", names)
         if problems:
             raise SpecError(problems)
+
+    def kept(self, size: int, dtype: DType) -> dict[str, TensorType]:
+        """What a solver of the `whole` keeps for parameters of so many numbers in all, by the names of the states."""
+        return {}
 
     def schedules(self) -> tuple[ScheduleSpec, ...]:
         """The different schedules of the solver and its groups, its own first: each has a value at every step."""

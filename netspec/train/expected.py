@@ -77,7 +77,7 @@ def _losses(spec: TrainSpec, steps: int, device: str) -> list[float]:
     schedules, part = rate_inputs(spec.solver), Part()
     with open_training_loader(spec, compiler) as loader:
         adapt(compiler, loader, taken.coverage.arrays if taken is not None else ())
-        stepper = Stepper(spec.train, compiler, loader)
+        stepper = Stepper(spec, compiler, loader)
         for batch in loader:
             rates = {name: one.value(len(losses), steps) for name, one in schedules.items()}
             try:

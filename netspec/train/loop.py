@@ -82,7 +82,7 @@ class Loop:
         self.schedules = rate_inputs(spec.solver)
         progress.seen = {name: progress.seen.get(name, one.start()) for name, one in self.schedules.items()}
         timing = spec.train
-        self.stepper = Stepper(timing, compiler, loader)
+        self.stepper = Stepper(spec, compiler, loader)
         epoch = self.stepper.steps_per_epoch
         self.total = timing.max_steps or (timing.max_epochs or 0) * epoch
         self.preparation = Preparation.of(test or loader)
@@ -110,7 +110,7 @@ class Loop:
             self._test()
         for batch in () if self.finished else self.loader:
             self._step(batch)
-            if not self.progress.part.batches and (self.finished or self.signals.stop is not None):
+            if not self.stepper.midway(self.progress.part) and (self.finished or self.signals.stop is not None):
                 break  # else the step goes on with the next batch
         if self.finished:
             self._test()

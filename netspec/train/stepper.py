@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netspec.compile import FIRST, SHARE, STEP, WEIGHT, Compiler, Purpose
+from netspec.compile import FIRST, LEARNING_RATE, SHARE, STEP, WEIGHT, Compiler, Purpose
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
+from netspec.errors import InputError
 from netspec.graph.ops.random import RNG_INPUT
-from netspec.schema.train import LoopSpec
+from netspec.schema.train import TrainSpec
+from netspec.solvers.lbfgs import LBFGS
+from netspec.train.lbfgs import Minimizer
 
 
 @dataclass
@@ -28,11 +31,22 @@ class Stepper:
     """Runs training steps on the batches that it is given.
 
     A step reads `accumulate` batches, fewer at the end of an epoch, and its loss and gradients are the means over all
-    its samples. Random numbers are those of one batch of all of them.
+    its samples. Random numbers are those of one batch of all of them. A step of a solver of the whole training set
+    reads an epoch, and computes its loss as often as the solver likes.
     """
 
-    def __init__(self, loop: LoopSpec, compiler: Compiler, loader: Loader) -> None:
+    def __init__(self, spec: TrainSpec, compiler: Compiler, loader: Loader) -> None:
+        """Raises `InputError` where a step is to read the whole training set, and `accumulate` has it read less."""
+        loop = spec.train
         self._compiler, self._accumulate, self._seed = compiler, loop.accumulate, loop.seed
+        self._held: list[Batch] = []
+        """The batches of an epoch so far, for a solver of the whole."""
+        self._minimizer = Minimizer(spec.solver, compiler) if isinstance(spec.solver, LBFGS) else None
+        if self._minimizer is not None and loader.steps_per_epoch > loop.accumulate:
+            raise InputError(
+                "LBFGS reads the whole training set in each step", location=loop.where("accumulate"),
+                expected=f"`train.accumulate: {loader.steps_per_epoch}`, or larger batches", got=f"{loop.accumulate}",
+            )  # fmt: skip
         self._loader = loader
         self.steps_per_epoch = -(-loader.steps_per_epoch // loop.accumulate)
         """How many steps an epoch has, the smaller last one included."""
@@ -43,6 +57,8 @@ class Stepper:
         `part` is what of step `step` was done before, and is brought up to date. `rates` are the learning rates by the
         inputs of the programs. Raises `NonFiniteLoss` before anything is changed.
         """
+        if self._minimizer is not None:
+            return self._minimize(self._minimizer, batch, rates[LEARNING_RATE])
         program = self._compiler.program(self._compiler.of_batch, len(batch))
         update = {**{name: np.array(rate) for name, rate in rates.items()}, STEP: np.array(step + 1.0)}
         random = {RNG_INPUT: np.array([self._seed, step, part.samples])}
@@ -64,3 +80,29 @@ class Stepper:
         loss = part.loss / part.samples
         part.batches, part.samples, part.loss = 0, 0, 0.0
         return loss
+
+    def midway(self, part: Part) -> bool:
+        """Whether a step goes on with the next batch."""
+        return part.batches > 0 or bool(self._held)
+
+    def _minimize(self, minimizer: Minimizer, batch: Batch, rate: float) -> float | None:
+        """Keep a batch; at the end of an epoch run a step on all of them. The rest of a broken epoch is passed over."""
+        if not self._held and batch.position:
+            return None
+        self._held.append(batch)
+        if not self._loader.between_epochs:
+            return None
+        batches, self._held = self._held, []
+        samples = sum(map(len, batches))
+
+        def evaluate() -> float:
+            total = 0.0
+            for number, one in enumerate(batches):
+                program = self._compiler.program(self._compiler.of_batch, len(one))
+                weight = {WEIGHT: np.array(len(one) / self._loader.batch_size), FIRST: np.array(number == 0)}
+                program.write({**one.inputs, **weight})
+                program.run()
+                total += program.guard * len(one)
+            return total / samples
+
+        return minimizer.step(evaluate, self._loader.batch_size / samples, rate)

@@ -82,8 +82,9 @@ def test_ten_steps_are_those_of_the_peer(case: Solving, variant: dict[str, Any],
     assert np.abs(found - expected).max() <= TOLERANCE[dtype] * np.abs(expected).max()
 
 
-WITHOUT = {"LARS", "ScheduleFreeAdamW"}
-"""Neither peer has LARS; Keras's ScheduleFreeAdamW, on PyTorch, takes its old momentum after changing it in place."""
+WITHOUT = {"LARS", "ScheduleFreeAdamW", "LBFGS"}
+"""Neither peer has LARS; Keras's ScheduleFreeAdamW, on PyTorch, takes its old momentum after changing it in place; for
+LBFGS see `test_minimizing.py`."""
 
 
 def test_every_other_solver_has_a_peer() -> None:

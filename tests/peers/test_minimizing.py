@@ -1,0 +1,56 @@
+"""L-BFGS: ten steps of netspec's, in float64, and of PyTorch's as they were recorded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.exchange.hdf5 import read_weights, write_weights
+from tests.peers import minimizing
+from tests.peers.test_answers import ANSWERS
+
+NET = {
+    "netspec": 1,
+    "inputs": {"x": {"shape": [minimizing.FEATURES]}, "y": {"shape": [1]}},
+    "layers": [
+        {"name": "hidden", "type": "Dense", "from": "x", "units": minimizing.UNITS, "activation": "tanh"},
+        {"name": "out", "type": "Dense", "units": 1},
+    ],
+    "losses": [{"type": "MeanSquaredError", "from": ["out", "y"]}],
+}
+
+
+def spec(folder, solver, **loop):
+    return {
+        "netspec": 1,
+        "net": NET,
+        "data": {"train": {"source": "npz", "path": str(folder / "data.npz"), "batch_size": 5}},
+        "solver": {"type": "LBFGS", "tolerance_grad": 0.0, **solver},
+        "train": {"accumulate": 3, "precision": "float64", "log_every": 1, **loop},
+    }
+
+
+@pytest.mark.parametrize("case", minimizing.CASES)
+def test_steps_are_those_of_pytorch(case, tmp_path):
+    """In three batches, the last of which is smaller, and in two runs, the second of which goes on with the first."""
+    data = minimizing.given()
+    with np.load(ANSWERS / "minimizing.npz") as stored:
+        losses, weights = stored[f"{case}/losses"], stored[f"{case}/weights"]
+    np.savez(tmp_path / "data.npz", x=data["x"], y=data["y"])
+    names = [name for name in data if "/" in name]
+    write_weights(tmp_path / "start.h5", {name: data[name] for name in names})
+    found: list[float] = []
+
+    def listen(event):
+        if event["event"] == "log":
+            found.append(event["loss"])
+
+    for steps in (4, minimizing.STEPS):
+        made = spec(tmp_path, minimizing.CASES[case], max_steps=steps)
+        made["init_from"] = {"file": str(tmp_path / "start.h5")}
+        run = netspec.train(made, run_dir=tmp_path / "run", resume=steps > 4, listeners=[listen])
+    np.testing.assert_allclose(found, losses, rtol=1e-10)
+    arrays = read_weights(run.weights).arrays
+    last = np.concatenate([arrays[name].reshape(-1) for name in names])
+    np.testing.assert_allclose(last, weights[-1], rtol=1e-10)
