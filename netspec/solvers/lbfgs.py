@@ -61,7 +61,8 @@ class LBFGS(SolverSpec):
                     name, hint="a `kernel_regularizer` of the layers is a part of the loss",
                 )  # fmt: skip
         if training.train.loss_scale is not None:
-            yield Problem("LBFGS has no `loss_scale`", self.where(), hint="its line search needs exact gradients")
+            place = training.train.where("loss_scale", key=True)
+            yield Problem("LBFGS has no `loss_scale`", place, hint="a skipped step has no place in a line search")
 
     def kept(self, size: int, dtype: DType) -> dict[str, TensorType]:
         """The states that are kept for parameters of so many numbers in all."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -21,7 +24,7 @@ NET = {
 }
 
 
-def spec(folder, solver, **loop):
+def spec(folder: Path, solver: dict[str, Any], **loop: Any) -> dict[str, Any]:
     return {
         "netspec": 1,
         "net": NET,
