@@ -185,7 +185,8 @@ class SolverSpec(Spec):
             index = group_of(self.groups, param.name)
             group = None if index is None else self.groups[index]
             own = index if group is not None and group.solver is not None else None
-            parts.setdefault(own, []).append(self._in_group(param, group, f"{own}", scheduled))
+            family = "all" if own is None else f"group-{own}"
+            parts.setdefault(own, []).append(self._in_group(param, group, family, scheduled))
         solution = Solution()
         for own, several in parts.items():
             solver = self if own is None else self._of_group(self.groups[own])

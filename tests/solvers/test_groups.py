@@ -88,6 +88,16 @@ def test_the_global_norm_is_that_of_all_groups_of_the_solver() -> None:
     assert (np.abs(apart["conv/kernel"] - plain["conv/kernel"]) > 1e-3).any()
 
 
+def test_what_parameters_share_is_shared_within_one_rule_and_rate() -> None:
+    nadam = {"type": "Nadam", "learning_rate": 0.5}
+    groups = [{"match": "conv/bias", "learning_rate": 0.2}, {"match": "fc/*", "solver": nadam}]
+    shared = [slot for slot in training(solver(type="Nadam", groups=groups)).solution.slots if "$" in slot.label]
+    assert {slot.label for slot in shared} == {
+        f"solver/${family}/momentum_product" for family in ("all", "all-1", "group-1")
+    }
+    assert len(shared) == 3
+
+
 def test_patterns_of_nothing_are_told_all_at_once() -> None:
     spec = solver(groups=[{"match": ["conv/*", "cnv/kernel"]}, {"match": "conv/bias"}, {"match": "fc/*"}])
     with pytest.raises(SpecError) as caught:

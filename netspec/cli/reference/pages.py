@@ -123,7 +123,7 @@ def _layer_pages(registry: Registry[Any], classes: Sequence[type[Spec]]) -> dict
 def _common(registry: Registry[Any], up: str) -> list[str]:
     """The fields that all members of a kind have."""
     base = BASES.get(registry.kind)
-    lines = table(base, _link(up), {registry.tag}) if base else []
+    lines = [*table(base, _link(up), {registry.tag}), *inner_tables(base, _link(up))] if base else []
     return [f"## Fields of every {registry.kind}\n", *lines] if lines else []
 
 
