@@ -107,3 +107,20 @@ def test_a_file_that_is_not_there_is_told_at_the_plan(points, spec):
 def test_patterns(pattern, name, target, renamed):
     assert Pattern(pattern).renamed(name, target) == renamed
     assert (name in Pattern(pattern)) is (renamed is not None)
+
+
+def test_what_was_adapted_is_taken_and_not_found_anew(points, spec):
+    """Mean and variance of the data come with the weights; a net that does not get them finds them in its own data."""
+    scaled = {"name": "scaled", "type": "Normalization"}
+    first = {**spec(max_steps=2), "net": {**spec()["net"], "layers": [scaled, *spec()["net"]["layers"]]}}
+    run = netspec.train(first, run_dir=points / "before")
+    arrays = read_weights(run.weights).arrays
+    moved = {name: array + 1 if name == "scaled/mean" else array for name, array in arrays.items()}
+    write_weights(points / "start.h5", moved)
+    second = {**first, "init_from": {"file": str(points / "start.h5")}}
+    after = read_weights(netspec.train(second, run_dir=points / "after").weights).arrays
+    np.testing.assert_array_equal(after["scaled/mean"], moved["scaled/mean"])
+    np.testing.assert_array_equal(after["scaled/variance"], arrays["scaled/variance"])
+    second["init_from"] |= {"map": {"scaled/*": None}, "require": ["fc1/*"]}
+    after = read_weights(netspec.train(second, run_dir=points / "fresh").weights).arrays
+    np.testing.assert_array_equal(after["scaled/mean"], arrays["scaled/mean"])
