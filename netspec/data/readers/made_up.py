@@ -41,49 +41,53 @@ class MadeUp(Dataset):
 
     def read(self, indices: Array) -> dict[str, Samples]:
         """The samples, made now."""
-        made: dict[str, Array] = {
-            name: np.empty((len(indices), *one.shape), one.type_name) for name, one in self._spec.fields.items()
+        fields, number = self._spec.fields, len(indices)
+        normal = {
+            name: np.empty((number, *one.shape), np.float32) for name, one in fields.items() if name != self._label
         }
+        rows = {name: values.reshape(number, -1) for name, values in normal.items()}
+        labels, uniform = np.zeros(number, np.int64), np.zeros(number)
+        classes = fields[self._label].classes if self._label else None
         generators = sample_generators(self._seed, 0, indices + self._spec.first, _SAMPLE)
         for row, generator in enumerate(generators):
-            for name, value in self._sample(generator).items():
-                made[name][row] = value
-        return dict(made)
+            labels[row] = generator.integers(classes) if classes else 0
+            for values in rows.values():
+                generator.standard_normal(out=values[row], dtype=np.float32)
+            uniform[row] = generator.random()
+        found = {
+            name: scaled(fields[name], values) for name, values in self._learnable(normal, labels, uniform).items()
+        }
+        if self._label:
+            found[self._label] = labels
+        return {name: found[name].astype(one.type_name, copy=False) for name, one in fields.items()}
 
     def describe(self, index: int) -> str:
         """Its number."""
         return f"made-up sample {index + self._spec.first}"
 
-    def _sample(self, generator: np.random.Generator) -> dict[str, Array]:
-        fields, found = self._spec.fields, {}
-        label = 0
-        if self._label:
-            label = int(generator.integers(fields[self._label].classes or 1))
-            found[self._label] = np.array(label)
-        inner: list[Array] = []
-        for name, one in fields.items():
-            if name == self._label:
-                continue
-            noise = generator.standard_normal(one.shape, np.float32)
-            match self._spec.task:
-                case "classification":
-                    pattern = self._patterns[name][label][_spread(one.shape)]
-                    noise = (pattern + self._spec.noise * noise) / np.sqrt(1 + self._spec.noise**2)
-                case "spirals":
-                    noise = self._arm(label, generator.random()) + self._spec.noise * noise
-                case "regression" if len(inner) == len(fields) - 1:
-                    exact = np.concatenate(inner) @ self._weights
-                    noise = exact.reshape(one.shape) + self._spec.noise * noise
-                case _:
-                    inner.append(noise.reshape(-1))
-            found[name] = scaled(one, noise)
-        return found
+    def _learnable(self, normal: dict[str, Array], labels: Array, uniform: Array) -> dict[str, Array]:
+        """What is made of standard normal numbers (N, …) of each field, so that there is something to learn."""
+        noise = np.float32(self._spec.noise)
+        match self._spec.task:
+            case "classification":
+                scale = np.sqrt(1 + noise**2)
+                patterns = {name: self._patterns[name][labels][_spread(one.shape)] for name, one in normal.items()}
+                return {name: (patterns[name] + noise * one) / scale for name, one in normal.items()}
+            case "spirals":
+                return {name: self._arms(labels, uniform) + noise * one for name, one in normal.items()}
+            case "regression":
+                *inner, (name, one) = normal.items()
+                given = np.concatenate([values.reshape(len(one), -1) for _, values in inner], axis=1)
+                # Row by row: a product of the whole batch would round by its size.
+                exact = np.stack([row @ self._weights for row in given]).reshape(one.shape)
+                return {**normal, name: exact + noise * one}
+        return normal
 
-    def _arm(self, label: int, uniform: float) -> Array:
-        """A place on the arm of a class, evenly over the disc."""
+    def _arms(self, labels: Array, uniform: Array) -> Array:
+        """Places on the arms of the classes, evenly over the disc."""
         radius = np.sqrt(uniform)
-        angle = 2 * np.pi * (label / (self._spec.fields[self._label].classes or 1) + _TURNS * radius)
-        return np.array([radius * np.cos(angle), radius * np.sin(angle)])
+        angle = 2 * np.pi * (labels / (self._spec.fields[self._label].classes or 1) + _TURNS * radius)
+        return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
 
     def _class_patterns(self) -> dict[str, Array]:
         """The values of each class in coarse cells, (classes, *cells), by field."""
@@ -115,9 +119,9 @@ def _cells(shape: tuple[int, ...]) -> int:
 
 
 def _spread(shape: tuple[int, ...]) -> tuple[Array, ...]:
-    """The cell of a pattern that each place of a field is in."""
-    most = _cells(shape)
-    return np.ix_(*(np.arange(size) * min(size, most) // size for size in shape)) if shape else ()
+    """The cell of a pattern that each place of a field (N, …) is in, as indices of patterns (N, *cells)."""
+    most = _cells(shape[1:])
+    return np.ix_(np.arange(shape[0]), *(np.arange(size) * min(size, most) // size for size in shape[1:]))
 
 
 def scaled(field: MadeField, normal: Array) -> Array:

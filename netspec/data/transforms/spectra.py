@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def mel_spectrogram(spec: MelSpectrogram, sounds: Array) -> Array:
             power = spectrum.real**2 + spectrum.imag**2
             if spec.mag_exp != 2:
                 power **= spec.mag_exp / 2
-            row[:, first : first + step] = (power @ bands).T
+            row[:, first : first + step] = bands.sums(power).T
     whole = found.reshape(*sounds.shape[:-1], spec.num_mel_bins, frames)
     return decibels(spec, whole) if spec.power_to_db else whole
 
@@ -55,26 +55,49 @@ def _window(spec: MelSpectrogram) -> Array:
     return np.pad(window, (before, spec.fft_length - length - before)).astype(np.float32)
 
 
-def _bands(spec: MelSpectrogram) -> Array:
+def _bands(spec: MelSpectrogram) -> MelBands:
     top = spec.max_freq or spec.sampling_rate / 2
     return mel_bands(spec.fft_length, spec.sampling_rate, spec.num_mel_bins, spec.min_freq, top)
 
 
-@lru_cache(maxsize=8)
-def mel_bands(fft_length: int, sampling_rate: int, bins: int, low: float, high: float) -> Array:
-    """How much of each frequency of the FFT is in each band, (fft_length // 2 + 1, bins) of float32.
+class MelBands(NamedTuple):
+    """Triangles over frequencies: each begins in the middle of the one before and ends in that of the next."""
 
-    Triangles of height 1, linear in mel, as HTK has them: each begins in the middle of the one before and ends in that
-    of the next. Frequency 0 is in none.
+    rising: Array
+    """How much of a frequency is in the band that rises there, (frequencies + 1,)."""
+    falling: Array
+    """And in the one that falls there; what is behind the last frequency is 0."""
+    starts: Array
+    """The first frequency of each piece between two middles or ends, (bins + 2,)."""
+
+    def sums(self, power: Array) -> Array:
+        """power: (frames, frequencies) → (frames, bins).
+
+        Piece by piece, as most of a product with a matrix would be zeros, and its threads wait for each other.
+        """
+        power = np.pad(power, ((0, 0), (0, 1)))
+        up, down = (np.add.reduceat(power * weights, self.starts, axis=1) for weights in (self.rising, self.falling))
+        empty = self.starts[1:] == self.starts[:-1]  # where `reduceat` gives what stands there
+        up[:, :-1][:, empty] = 0
+        down[:, :-1][:, empty] = 0
+        found: Array = up[:, :-2] + down[:, 1:-1]
+        return found
+
+
+@lru_cache(maxsize=8)
+def mel_bands(fft_length: int, sampling_rate: int, bins: int, low: float, high: float) -> MelBands:
+    """How much of each frequency of the FFT is in each band: triangles of height 1, linear in mel, as HTK has them.
+
+    Frequency 0 is in none.
     """
-    mels = _mel(np.linspace(0, sampling_rate / 2, fft_length // 2 + 1))[:, None]
+    mels = _mel(np.linspace(0, sampling_rate / 2, fft_length // 2 + 1))
     edges = np.linspace(_mel(low), _mel(high), bins + 2)
-    rising = (mels - edges[:-2]) / (edges[1:-1] - edges[:-2])
-    falling = (edges[2:] - mels) / (edges[2:] - edges[1:-1])
-    bands = np.maximum(0, np.minimum(rising, falling)).astype(np.float32)
-    bands[0] = 0
-    bands.setflags(write=False)
-    return bands
+    starts = np.searchsorted(mels, edges)
+    piece = np.clip(np.searchsorted(edges, mels, side="right") - 1, 0, bins)
+    rising = np.clip((mels - edges[piece]) / (edges[piece + 1] - edges[piece]), 0, 1)
+    falling = 1 - rising
+    rising[0] = falling[0] = 0
+    return MelBands(np.append(rising, 0).astype(np.float32), np.append(falling, 0).astype(np.float32), starts)
 
 
 def _mel(hertz: Array | float) -> Array:
