@@ -23,6 +23,8 @@ BENCHMARKS = {
     "training_bfloat16": ["bench_training", "--precision", "bfloat16"],
     "inference": ["bench_inference"],
     "kernels": ["bench_kernels"],
+    "loader": ["bench_loader"],
+    "memory": ["bench_memory"],
 }
 """The name of the results of each, and its module with what it is told."""
 

@@ -27,7 +27,7 @@ def text(data: dict[str, Any]) -> str:
     """One benchmark's results: command, machine, table, means, and what failed."""
     tables: dict[str, Callable[[dict[str, Any]], str]] = {
         "training": _training, "inference": _inference, "mnist": _mnist, "startup": _startup,
-        "kernels": _kernels,
+        "kernels": _kernels, "loader": _loader, "memory": _memory,
     }  # fmt: skip
     shown = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
     failed = [f"- failed: {_where(one)}: {one['why']}" for one in data["failed"]]
@@ -122,6 +122,37 @@ def _mnist(data: dict[str, Any]) -> str:
 def _startup(data: dict[str, Any]) -> str:
     rows = [[one["command"], f"{one['seconds']:.3f}", str(one["limit"] or "")] for one in data["found"]]
     return table(["command", "s", "allowed"], rows)
+
+
+def _loader(data: dict[str, Any]) -> str:
+    columns = ["samples (workers)", "netspec /s", "torch /s", "ratio", "processor ms", "torch ms", "ratio"]
+    rows = []
+    ratios = []
+    for one in data["found"]:
+        speed, work = one["per_second"], one["processor"]
+        faster, less = speed["netspec"] / speed["torch"], work["torch"] / work["netspec"]
+        ratios.append(less)
+        speeds = [f"{speed[name]:.0f}" for name in ("netspec", "torch")]
+        rows.append(
+            [
+                f"{one['case']} ({one['workers']})", *speeds, f"{faster:.2f}",
+                *(milliseconds(work[name]) for name in ("netspec", "torch")), f"{less:.2f}",
+            ]
+        )  # fmt: skip
+    return f"{table(columns, rows)}\n\nGeometric mean of the ratios of processor time: {geometric_mean(ratios):.2f}."
+
+
+def _memory(data: dict[str, Any]) -> str:
+    columns = ["windows", "samples", "data MB", "a window MB", "taken MB"]
+    rows = [
+        [
+            str(one["windows"]),
+            f"{one['samples']:,}",
+            *(megabytes(one[key]) for key in ("data_bytes", "window_bytes", "bytes")),
+        ]
+        for one in data["found"]
+    ]
+    return table(columns, rows)
 
 
 def _kernels(data: dict[str, Any]) -> str:
