@@ -35,7 +35,11 @@ def batched(images: Sequence[Array], *, ragged: bool) -> Samples:
         return planes
     made = np.empty((len(images), *first.shape), first.dtype)
     for row, image in enumerate(images):
-        made[row] = image
+        if image.strides[1] < 0:  # mirrored: plane by plane, since three values at a time are slow to turn round
+            for channel in range(channels):
+                made[row, :, :, channel] = image[:, :, channel]
+        else:
+            made[row] = image
     return made.transpose(0, 3, 1, 2)
 
 

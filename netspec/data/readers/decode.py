@@ -35,7 +35,8 @@ class Decoder:
         """The image in a file; messages call it `name`. Raises InputError where it is damaged."""
         try:
             with _opened(source, name) as file:
-                image = _eight_bit(ImageOps.exif_transpose(file), self._mode)
+                ImageOps.exif_transpose(file, in_place=True)  # else it copies what lies upright already
+                image = _eight_bit(file, self._mode)
                 if self._size is not None and image.size != self._size[::-1]:
                     image = image.resize(self._size[::-1], self._interpolation)
                 pixels = np.asarray(image)
