@@ -207,7 +207,7 @@ def test_every_value_has_the_precision_asked_for(tmp_path: Path) -> None:
         assert floats == (set() if nothing else {DType.FLOAT64})
     results = compiler.program(Purpose.TRAIN, 2)(batch(compiler, 2))
     assert results[LOSS].dtype == np.float64
-    assert all(compiler.states[name].dtype == np.float64 for name in compiler.info)
+    assert all(compiler.states[name].dtype == np.float64 for name in compiler.states)
 
 
 LINEAR = """\
