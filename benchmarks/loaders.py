@@ -25,7 +25,7 @@ JITTER = 0.4
 """How far torchvision's ColorJitter goes with brightness, contrast and saturation; in Keras's terms that is"""
 JITTERED = {"brightness_factor": 0.4, "contrast_factor": 0.4, "saturation_factor": [0.3, 0.7]}
 FLIP = {"type": "RandomFlip", "mode": "horizontal"}
-SETS = {"photos": (256, (375, 500), "jpg"), "pngs": (4000, (32, 32), "png"), "arrays": (40_000, (32, 32), "npz")}
+SETS = {"photos": (256, (375, 500), "jpg"), "pngs": (4000, (32, 32), "png"), "arrays": (10_000, (32, 32), "npz")}
 """Samples, height and width, and how they are stored."""
 CASES = {"photos": "photos", "photos without jitter": "photos", "pngs": "pngs", "arrays": "arrays"}
 """The set of each case."""
