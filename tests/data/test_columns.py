@@ -236,7 +236,7 @@ def many(rows: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True, {"window": 6400}])
 def test_a_table_larger_than_the_cache_is_the_same_table(tmp_path, shuffle):
     columns = {
         "x": {"type": "numeric", "missing": "drop", "normalization": "standard"},

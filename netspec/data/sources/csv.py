@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from netspec.data.table import TableSource
-from netspec.schema.data import SOURCES
+from netspec.schema.data import SOURCES, ShuffleWindow
 from netspec.schema.spec import describe, problem
 
 if TYPE_CHECKING:
@@ -88,8 +88,12 @@ class Csv(TableSource):
     )
 
     def file(self, path: Path) -> TableFile:
+        from netspec.data.order import BLOCKS
         from netspec.data.readers.tables.text import SINGLE, STEP, TextFile, TextOptions
 
+        step = SINGLE if self.shuffle else STEP
+        if isinstance(self.shuffle, ShuffleWindow):  # so many neighbours stay together
+            step = max(SINGLE, min(STEP, self.shuffle.window // BLOCKS))
         return TextFile(
             path,
             TextOptions(
@@ -99,6 +103,6 @@ class Csv(TableSource):
                 comment=self.comment,
                 skip_lines=self.skip_lines,
                 encoding=self.encoding,
-                step=SINGLE if self.shuffle is True else STEP,
+                step=step,
             ),
         )
