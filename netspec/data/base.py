@@ -63,6 +63,8 @@ class Dataset:
     """How many damaged samples were left out at opening, as `on_error: skip` asks for."""
     window: int | None = None
     """A stream's only: how many samples it can hold. Then it is read by one thread, in the order of its windows."""
+    block: int = 1
+    """How many neighbours are read as one, where that costs more than reading a few: a window keeps them together."""
 
     def __len__(self) -> int:
         raise NotImplementedError(f"{type(self).__name__} does not say how many samples it has")

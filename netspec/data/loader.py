@@ -55,7 +55,7 @@ class Loader:
         self._split = split
         self._data_digest = dataset.digest
         self._seed = seed
-        self._stream = dataset.window is not None
+        self._stream, self._block = dataset.window is not None, dataset.block
         self._window = _window_of(dataset, split)
         self._maker = BatchMaker(self._pipeline, self._feeds, split, stream=self._stream)
         self._prefetch = split.prefetch if prefetch is None else prefetch
@@ -120,7 +120,8 @@ class Loader:
         if not self._split.shuffle:
             return Straight()
         if self._window is not None:
-            return Windowed(self.samples, self._seed, epoch, self._window, stream=self._stream)
+            window, stream, block = self._window, self._stream, self._block
+            return Windowed(self.samples, self._seed, epoch, window, stream=stream, block=block)
         return Shuffled(self.samples, self._seed, epoch)
 
     @property

@@ -55,12 +55,15 @@ class Windowed:
     """Blocks of neighbours in random order, and these mixed within windows of `window` samples.
 
     Only a window's samples need to be known at a time. Of a `stream`, whose samples come in their order alone, the
-    blocks stay where they are.
+    blocks stay where they are. No block is smaller than `block`, the neighbours that the data is read by: one that is
+    larger than a window makes several.
     """
 
-    def __init__(self, samples: int, seed: int, epoch: int, window: int, *, stream: bool = False) -> None:
+    def __init__(
+        self, samples: int, seed: int, epoch: int, window: int, *, stream: bool = False, block: int = 1
+    ) -> None:
         self._samples, self._seed, self._epoch, self._window = samples, seed, epoch, window
-        self._size = max(1, window // BLOCKS)
+        self._size = max(block, window // BLOCKS)
         blocks = -(-samples // self._size)
         self._blocks = np.arange(blocks) if stream else _permutation(blocks, [seed, _BLOCKS], [0, epoch, 0, 0])
         sizes = np.minimum(self._size, samples - self._blocks * self._size)

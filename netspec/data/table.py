@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from netspec.data.base import ClassNames, Dataset, Source, blamed_on
 from netspec.data.columns.base import LABEL, AnyColumn, ColumnSpec, MissingNumber
+from netspec.schema.data import ShuffleWindow
 from netspec.schema.paths import FilePath, resolve_path
 from netspec.schema.spec import describe, problem
 
@@ -55,7 +56,9 @@ class TableSource(Source):
     missing_values: list[str] = Field(default_factory=lambda: ["?", "NA", "N/A", "NaN", "null"])
     """cells that mean that there is no value, beside empty ones; case does not count"""
     cache: Annotated[int, Field(ge=0)] = 512
-    """megabytes of rows kept in memory: of a table that needs more, parts are read again as they are asked for"""
+    """megabytes of rows kept in memory: of a table that needs more, parts are read again as they are asked for
+
+    A `window` of `shuffle` that needs more than this is kept all the same."""
 
     _unlabelled: bool = PrivateAttr(default=False)
     """Whether the label is not read, and need not be there."""
@@ -119,4 +122,5 @@ class TableSource(Source):
                 skip=self.on_error == "skip",
                 limit=self.limit,
                 cache=self.cache * MEGABYTE,
+                window=self.shuffle.window if isinstance(self.shuffle, ShuffleWindow) else 0,
             )

@@ -14,6 +14,7 @@ import pytest
 from netspec.data.base import Dataset, FieldType
 from netspec.data.loader import open_loader
 from netspec.data.readers.tables.dataset import PagedDataset
+from netspec.data.readers.tables.text import TextFile
 from netspec.errors import InputError
 from tests.data.conftest import problems_of, split_of
 
@@ -255,6 +256,32 @@ def test_a_table_larger_than_the_cache_is_the_same_table(tmp_path, shuffle):
             np.testing.assert_array_equal(values, expected[name])
     for index in order[:50].tolist():
         assert paged.describe(index) == whole.describe(index)
+
+
+@pytest.mark.parametrize(("rows", "window"), [(5000, 640), (5000, 100)])
+def test_a_window_is_read_once_even_if_the_cache_could_not_hold_it(tmp_path, monkeypatch, rows, window):
+    column = {"type": "numeric", "missing": 0}
+    fields = {"batch_size": 20, "shuffle": {"window": window}, "cache": 0, "prefetch": 0}
+    (tmp_path / "people.csv").write_text(many(rows))
+    split = split_of(
+        str(tmp_path / "train.yaml"), source="csv", path="people.csv", header=True, columns={"x": column}, **fields
+    )
+    reads: list[int] = []
+    read = TextFile.read
+
+    def counted(file: TextFile, start: int, stop: int, columns: Any) -> Any:
+        reads.append(start)
+        return read(file, start, stop, columns)
+
+    monkeypatch.setattr(TextFile, "read", counted)
+    with open_loader(split, seed=1) as loader:
+        reads.clear()
+        for batch in loader:
+            if batch.epoch:
+                break
+    pages = len(set(reads))
+    assert pages == -(-rows // max(32, window // 16))
+    assert len(reads) <= 1.25 * pages  # a page at the border of two blocks may have been given up between them
 
 
 def test_a_limit_is_one_of_rows_that_are_used_and_of_what_is_learned(tmp_path):

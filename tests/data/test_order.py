@@ -39,6 +39,13 @@ def test_a_window_draws_from_few_blocks_of_neighbours():
     assert len({index // 1000 for index in order.take(0, 320).tolist()}) > 3
 
 
+def test_no_block_is_smaller_than_what_the_data_is_read_by():
+    order = Windowed(10_000, 1, 0, 320, block=1000)
+    for number in range(30):
+        assert len({index // 1000 for index in order.take(number * 320, (number + 1) * 320).tolist()}) <= 2
+    assert sorted(order.take(0, 10_000).tolist()) == list(range(10_000))
+
+
 def test_windowed_orders_differ_by_seed_and_epoch_and_are_frozen():
     # Frozen: another order would make every checkpoint written so far resume elsewhere.
     assert Windowed(10, 1, 0, 4).take(0, 10).tolist() == WINDOWED_1_0

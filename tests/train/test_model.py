@@ -107,7 +107,7 @@ def test_an_array_without_a_name_is_told_how_to_be_given(model: netspec.Model) -
 
 def test_the_package_shows_the_function_that_it_is() -> None:
     parameters = inspect.signature(netspec.train).parameters
-    assert list(parameters) == ["spec", "run_dir", "resume", "weights", "device", "listeners", "overrides"]
+    assert list(parameters) == ["spec", "run_dir", "resume", "weights", "samples", "device", "listeners", "overrides"]
     assert "Train as a training file" in pydoc.plain(pydoc.render_doc(netspec.train))
     train: Any = netspec.train
     with pytest.raises(TypeError, match="one positional argument, the spec, not 2; all else goes by name"):

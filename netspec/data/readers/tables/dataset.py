@@ -27,9 +27,16 @@ Fields = Mapping[str, Sequence["Column"]]
 """The columns of each field, in their order."""
 
 
-def open_table(file: TableFile, fields: Fields, *, skip: bool, limit: int | None, cache: int) -> Dataset:
+WINDOWS_KEPT = 3
+"""Windows of shuffled samples whose pages stay in memory: two that a batch may lie in, and what pages reach beyond."""
+
+
+def open_table(
+    file: TableFile, fields: Fields, *, skip: bool, limit: int | None, cache: int, window: int = 0
+) -> Dataset:
     """The rows of a file as samples; `cache` is how many bytes of them may be kept.
 
+    More are kept where samples are shuffled in a `window` that needs more: its pages would be read for every batch.
     Raises InputError with all that is wrong with its rows; with `skip`, such rows are left out.
     """
     columns = [column for several in fields.values() for column in several]
@@ -38,11 +45,15 @@ def open_table(file: TableFile, fields: Fields, *, skip: bool, limit: int | None
     learned = {column.name: column.learned for column in columns if column.learned}
     classes = {name: several[0].classes for name, several in fields.items() if len(several) == 1 and several[0].classes}
     facts: dict[str, Any] = {"classes": classes, "learned": learned, "skipped": scanned.skipped}
-    bytes_kept = scanned.samples * sum(column.width * np.dtype(column.dtype).itemsize for column in columns)
-    if scanned.kept is not None and bytes_kept <= cache:
+    sample_bytes = sum(column.width * np.dtype(column.dtype).itemsize for column in columns)
+    page = int(np.diff(file.pages()).max())
+    if scanned.kept is not None and scanned.samples * sample_bytes <= cache:
         values = [np.concatenate(parts) for parts in scanned.kept]
-        return ArrayDataset(table.encoded(values), digest=file.digest, describe=table.describe, **facts)
-    return PagedDataset(table, cache, **facts)
+        made = ArrayDataset(table.encoded(values), digest=file.digest, describe=table.describe, **facts)
+        made.block = page  # as if it were paged: the order of a shuffle must not depend on the memory
+        return made
+    least = WINDOWS_KEPT * max(window, page) if window else 0
+    return PagedDataset(table, page, max(cache, least * sample_bytes), **facts)
 
 
 class _Scan:
@@ -169,6 +180,7 @@ class PagedDataset(Dataset):
     def __init__(
         self,
         table: _Table,
+        page: int,
         cache: int,
         *,
         classes: Mapping[str, tuple[str, ...]],
@@ -181,6 +193,7 @@ class PagedDataset(Dataset):
         self._bytes = 0
         self._lock = Lock()
         self._starts = table.file.pages()
+        self.block = page
         self.fields = table.types
         self.classes, self.learned, self.skipped = dict(classes), dict(learned), skipped
         self.digest = table.file.digest
