@@ -65,7 +65,10 @@ class Known(Protocol):
 
 @dataclass(frozen=True)
 class Op:
-    """Base of all ops; a subclass is a frozen dataclass, compared and hashed by its attributes."""
+    """Base of all ops, compared and hashed by class and attributes.
+
+    A subclass with attributes of its own is a frozen dataclass too; one without needs no decorator.
+    """
 
     traits: ClassVar[Traits] = Traits()
     onnx: ClassVar[OnnxForm | None] = None

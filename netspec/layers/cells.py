@@ -205,7 +205,6 @@ def _writer(op_type: str, order: Sequence[int]) -> OnnxExpansion:
     return OnnxExpansion(write, takes)
 
 
-@dataclass(frozen=True)
 class RNN(Cell):
     """h' = activation(x + r)"""
 
@@ -231,7 +230,6 @@ class GatedCell(Cell):
         return activate(self.recurrent_activation, x)
 
 
-@dataclass(frozen=True)
 class LSTM(GatedCell):
     """i, f, o = gate(x + r), g = activation(x + r); c' = f · c + i · g, h' = o · activation(c'); parts i, f, g, o.
 

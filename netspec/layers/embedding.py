@@ -12,7 +12,8 @@ from netspec.graph.ops.linear import Gather, MatMul
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
 from netspec.layers.constraints import Constraint
-from netspec.layers.initializers import Initializer, RandomUniform
+from netspec.layers.drawn_initializers import RandomUniform
+from netspec.layers.initializers import Initializer
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.kinds import LAYERS
 

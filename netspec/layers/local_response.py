@@ -64,7 +64,6 @@ def _to_onnx(g: Emitter, y: Value, x: str) -> str:
     return g.node("Reshape", g.node("LRN", image, **numbers), g.constant([0, *y.shape[1:]], "int64"))
 
 
-@dataclass(frozen=True)
 class LRN(AcrossChannels):
     """Local response normalization across channels: y[c] = x[c] · (bias + α/size · Σ x[c']²)^-β.
 
@@ -89,7 +88,6 @@ class LRN(AcrossChannels):
         return (2 * self.size + 5) * x.size
 
 
-@dataclass(frozen=True)
 class LRNGrad(AcrossChannels):
     """Gradient of `LRN`: x, dy → dx = dy · s^-β - 2αβ/size · x · Σ dy · x · s^(-β-1), with s what y = x · s^-β has."""
 

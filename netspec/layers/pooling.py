@@ -1,11 +1,11 @@
-"""Pooling under a sliding window: the ops, for any number of spatial axes, and Max- and AveragePooling 1D to 3D."""
+"""Pooling under a sliding window: the ops, for any number of spatial axes, and the fields of layers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, prod
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 from pydantic import model_validator
 
@@ -13,10 +13,9 @@ from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap, in
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import LayerSpec, Sample, need
 from netspec.layers.sizes import Pair, Single, Triple, need_spatial
 from netspec.layers.window import Explicit, Padding, Padding1D, Padding3D, Window
-from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import problem
 
 
@@ -255,30 +254,6 @@ class Pooling(LayerSpec):
         return window
 
 
-class MaxPooling(Pooling):
-    """Base of MaxPooling1D to 3D."""
-
-    def build(self, net: Builder, x: Value) -> Value:
-        """x: (N, C, …) → (N, C, …)."""
-        return MaxPool(self.window(x)).many(net.floating(x))[0]
-
-
-class AveragePooling(Pooling):
-    """Base of AveragePooling1D to 3D."""
-
-    count_include_pad: bool = False
-    """true: padding counts as zeros, though not where `ceil_mode` lets a window reach beyond it, as in PyTorch and
-    Caffe; false: the mean is over the input alone"""
-
-    def build(self, net: Builder, x: Value) -> Value:
-        """x: (N, C, …) → (N, C, …)."""
-        window = self.window(x)
-        counted: Explicit = ()
-        if self.count_include_pad:
-            counted = Window.of(x.shape[2:], window.size, window.strides, self.padding).pads
-        return AveragePool(window, counted if any(map(any, counted)) else ())(net.floating(x))
-
-
 class AlongSequences(Pooling):
     """Fields of pooling with one spatial axis."""
 
@@ -339,82 +314,4 @@ class ThroughVolumes(Pooling):
         Sample.of((1, 2, 3, 5, 4), pool_size=3, strides=2, padding="same"),
         Sample.of((1, 2, 3, 4, 5), pool_size=(1, 2, 3), strides=(1, 2, 1), padding=[[0, 0], [0, 1], [1, 1]]),
         Sample.of((1, 1, 3, 4, 5), pool_size=2, ceil_mode=True),
-    )
-
-
-@LAYERS.register
-class MaxPooling1D(AlongSequences, MaxPooling):
-    """The greatest number under a window that slides along a sequence, in each channel.
-
-    Input (N, C, L), output (N, C, OL) with OL = ⌊(L + padding - pool) / stride⌋ + 1. Of equal maxima the first gets the
-    gradient.
-    """
-
-    type: Literal["MaxPooling1D"] = "MaxPooling1D"
-
-
-@LAYERS.register
-class MaxPooling2D(OverImages, MaxPooling):
-    """The greatest number under a sliding window, in each channel.
-
-    Input (N, C, H, W), output (N, C, OH, OW) with OH = ⌊(H + padding - pool) / stride⌋ + 1. Of equal maxima the first
-    in reading order gets the gradient.
-    """
-
-    type: Literal["MaxPooling2D"] = "MaxPooling2D"
-
-
-@LAYERS.register
-class MaxPooling3D(ThroughVolumes, MaxPooling):
-    """The greatest number under a window that slides through a volume, in each channel.
-
-    Input (N, C, D, H, W), output (N, C, OD, OH, OW) with OD = ⌊(D + padding - pool) / stride⌋ + 1. Of equal maxima the
-    first in reading order gets the gradient.
-    """
-
-    type: Literal["MaxPooling3D"] = "MaxPooling3D"
-
-
-@LAYERS.register
-class AveragePooling1D(AlongSequences, AveragePooling):
-    """The mean of the numbers under a window that slides along a sequence, in each channel; padding is not counted.
-
-    Input (N, C, L), output (N, C, OL) with OL = ⌊(L + padding - pool) / stride⌋ + 1.
-    """
-
-    type: Literal["AveragePooling1D"] = "AveragePooling1D"
-
-    samples: ClassVar = (
-        *AlongSequences.samples,
-        Sample.of((2, 2, 6), pool_size=3, strides=2, padding=1, ceil_mode=True, count_include_pad=True),
-    )
-
-
-@LAYERS.register
-class AveragePooling2D(OverImages, AveragePooling):
-    """The mean of the numbers under a sliding window, in each channel; padding is not counted.
-
-    Input (N, C, H, W), output (N, C, OH, OW) with OH = ⌊(H + padding - pool) / stride⌋ + 1.
-    """
-
-    type: Literal["AveragePooling2D"] = "AveragePooling2D"
-
-    samples: ClassVar = (
-        *OverImages.samples,
-        Sample.of((2, 2, 5, 4), pool_size=3, strides=1, padding=[[1, 1], [1, 0]], count_include_pad=True),
-    )
-
-
-@LAYERS.register
-class AveragePooling3D(ThroughVolumes, AveragePooling):
-    """The mean of the numbers under a window that slides through a volume, in each channel; padding is not counted.
-
-    Input (N, C, D, H, W), output (N, C, OD, OH, OW) with OD = ⌊(D + padding - pool) / stride⌋ + 1.
-    """
-
-    type: Literal["AveragePooling3D"] = "AveragePooling3D"
-
-    samples: ClassVar = (
-        *ThroughVolumes.samples,
-        Sample.of((1, 1, 3, 4, 4), padding=[1, 0, 1], ceil_mode=True, count_include_pad=True),
     )

@@ -17,7 +17,8 @@ from netspec.layers.activations import Activation, OverAxis
 from netspec.layers.base import Builder, PositiveInt
 from netspec.layers.constraints import Constraint
 from netspec.layers.dropout import dropped
-from netspec.layers.initializers import GlorotUniform, Initializer, Orthogonal, Zeros
+from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
+from netspec.layers.matrix_initializers import Orthogonal
 from netspec.layers.regularizers import Regularizer
 from netspec.layers.smooth_activations import Sigmoid, Tanh
 from netspec.layers.states import Initial

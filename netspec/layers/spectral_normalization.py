@@ -10,7 +10,7 @@ from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceMax, ReduceSum
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
-from netspec.layers.initializers import TruncatedNormal
+from netspec.layers.drawn_initializers import TruncatedNormal
 from netspec.layers.wrappers import WrapperSpec, called, made_inside
 from netspec.schema.kinds import LAYERS, AnyLayer
 

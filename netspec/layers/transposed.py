@@ -6,7 +6,6 @@ window of the output. Dumoulin and Visin 2016, arXiv:1603.07285.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
@@ -26,7 +25,6 @@ from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import problem
 
 
-@dataclass(frozen=True)
 class ConvTranspose(ConvInputGrad):
     """The transposed convolution, of type `x`: what `conv` gives of `x` has the shape of the operand."""
 

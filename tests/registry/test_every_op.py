@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 
 import numpy as np
 import pytest
@@ -26,6 +27,8 @@ def test_is_documented_frozen_and_reached(cls: type[Op]) -> None:
     assert cls.__doc__
     assert not cls.__doc__.startswith(f"{cls.__name__}("), "the docstring is the one that dataclass makes"
     assert cls.__dataclass_params__.frozen  # type: ignore[attr-defined]  # every dataclass has it
+    attributes = {name for name, kind in inspect.get_annotations(cls).items() if not kind.startswith("ClassVar")}
+    assert attributes <= {field.name for field in dataclasses.fields(cls)}, "attributes want `@dataclass(frozen=True)`"
     assert cls.onnx is not None, "neither an ONNX form nor a reason for having none"
     assert any(type(one.op) is cls for one in calls()), (
         "no layer, loss or metric reaches it: add a sample to tests/registry/op_calls.py"

@@ -44,7 +44,6 @@ class Alignment(Op):
         return 10 * log_prob.shape[0] * log_prob.shape[1] * (2 * label.shape[1] + 1)
 
 
-@dataclass(frozen=True)
 class CTCLoss(Alignment):
     """-ln of the probability of the labels: of the sum over all alignments; infinite where there is none."""
 
@@ -90,7 +89,6 @@ class CTCLoss(Alignment):
         return -_log_sum(ends)
 
 
-@dataclass(frozen=True)
 class CTCLossGrad(Alignment):
     """The gradient of `CTCLoss` by log_prob: -dy times the probability that a label, or the blank, is at each frame.
 

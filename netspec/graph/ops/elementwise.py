@@ -56,7 +56,6 @@ def scalar(value: float, dtype: DType) -> Value:
     return Fill(value if dtype.is_float else int(value), TensorType((), dtype))()
 
 
-@dataclass(frozen=True)
 class Binary(Op):
     """Base of ops on two broadcast operands of one element type."""
 
@@ -70,7 +69,6 @@ class Binary(Op):
         return TensorType(shape, a.dtype)
 
 
-@dataclass(frozen=True)
 class Add(Binary):
     """a + b"""
 
@@ -103,7 +101,6 @@ class Add(Binary):
         return sum_to(dy, a.shape), sum_to(dy, b.shape)
 
 
-@dataclass(frozen=True)
 class Sub(Binary):
     """a - b"""
 
@@ -124,7 +121,6 @@ class Sub(Binary):
         return sum_to(dy, a.shape), -sum_to(dy, b.shape)
 
 
-@dataclass(frozen=True)
 class Mul(Binary):
     """a · b"""
 
@@ -171,7 +167,6 @@ def _times(known: Known, y: Value, factor: Value) -> Value | None:
         return y.op(*operands)
 
 
-@dataclass(frozen=True)
 class Div(Binary):
     """a / b, of floats"""
 
@@ -189,7 +184,6 @@ class Div(Binary):
         return sum_to(da, a.shape), -sum_to(da * y, b.shape)
 
 
-@dataclass(frozen=True)
 class Maximum(Binary):
     """max(a, b); the gradient goes to the larger operand, to `a` where they are equal."""
 
@@ -204,7 +198,6 @@ class Maximum(Binary):
         return sum_to(dy * to_a, a.shape), sum_to(dy * (1.0 - to_a), b.shape)
 
 
-@dataclass(frozen=True)
 class Minimum(Binary):
     """min(a, b); the gradient goes to the smaller operand, to `a` where they are equal."""
 
@@ -241,7 +234,6 @@ class Pow(Op):
         return (dy * self.exponent * Pow(self.exponent - 1)(x),)
 
 
-@dataclass(frozen=True)
 class Compare(NoGradient):
     """Base of comparisons: two broadcast operands of one element type → bool."""
 
@@ -251,7 +243,6 @@ class Compare(NoGradient):
         return Binary.infer(self, a, b).with_dtype(DType.BOOL)  # type: ignore[arg-type]  # shares the rule alone
 
 
-@dataclass(frozen=True)
 class Equal(Compare):
     """a = b"""
 
@@ -261,7 +252,6 @@ class Equal(Compare):
         return a == b
 
 
-@dataclass(frozen=True)
 class GreaterOrEqual(Compare):
     """a ≥ b"""
 
@@ -271,7 +261,6 @@ class GreaterOrEqual(Compare):
         return a >= b
 
 
-@dataclass(frozen=True)
 class Greater(Compare):
     """a > b"""
 
@@ -281,7 +270,6 @@ class Greater(Compare):
         return a > b
 
 
-@dataclass(frozen=True)
 class LessOrEqual(Compare):
     """a ≤ b"""
 
@@ -291,7 +279,6 @@ class LessOrEqual(Compare):
         return a <= b
 
 
-@dataclass(frozen=True)
 class Where(Op):
     """a where the condition holds, b elsewhere"""
 
@@ -345,7 +332,6 @@ def cast(x: Value, dtype: DType) -> Value:
     return x if x.dtype == dtype else Cast(dtype)(x)
 
 
-@dataclass(frozen=True)
 class Neg(Op):
     """-x"""
 

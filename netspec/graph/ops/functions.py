@@ -15,7 +15,6 @@ from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 
 
-@dataclass(frozen=True)
 class Unary(Op):
     """Base of functions of one float operand."""
 
@@ -26,7 +25,6 @@ class Unary(Op):
         return x
 
 
-@dataclass(frozen=True)
 class Exp(Unary):
     """eˣ"""
 
@@ -44,7 +42,6 @@ def _expm1_to_onnx(g: Emitter, y: Value, x: str) -> str:
     return g.node("Mul", g.node("Tanh", g.node("Mul", x, half)), g.node("Add", g.node("Exp", x), one))
 
 
-@dataclass(frozen=True)
 class Expm1(Unary):
     """eˣ - 1, exact to rounding near 0 too (ONNX has no such op; tanh(x/2)·(eˣ + 1) is the same number)"""
 
@@ -57,7 +54,6 @@ class Expm1(Unary):
         return (dy * (y + 1.0),)
 
 
-@dataclass(frozen=True)
 class Log(Unary):
     """ln x"""
 
@@ -70,7 +66,6 @@ class Log(Unary):
         return (dy / y.inputs[0],)
 
 
-@dataclass(frozen=True)
 class Sqrt(Unary):
     """√x"""
 
@@ -83,7 +78,6 @@ class Sqrt(Unary):
         return (dy * 0.5 / y,)
 
 
-@dataclass(frozen=True)
 class Sign(NoGradient):
     """-1, 0 or 1"""
 
@@ -97,7 +91,6 @@ class Sign(NoGradient):
         return xp.sign(x)
 
 
-@dataclass(frozen=True)
 class Abs(Unary):
     """|x|; the gradient at 0 is 0"""
 
@@ -110,7 +103,6 @@ class Abs(Unary):
         return (dy * Sign()(y.inputs[0]),)
 
 
-@dataclass(frozen=True)
 class Relu(Unary):
     """max(x, 0); the gradient needs the output alone, and is 0 at 0"""
 
@@ -125,7 +117,6 @@ class Relu(Unary):
         return (Where()(Greater()(y, zero), dy, zero),)
 
 
-@dataclass(frozen=True)
 class Sigmoid(Unary):
     """1 / (1 + e⁻ˣ), without overflow for large |x|"""
 
@@ -139,7 +130,6 @@ class Sigmoid(Unary):
         return (dy * y * (1.0 - y),)
 
 
-@dataclass(frozen=True)
 class Tanh(Unary):
     """tanh x"""
 
@@ -152,7 +142,6 @@ class Tanh(Unary):
         return (dy * (1.0 - y * y),)
 
 
-@dataclass(frozen=True)
 class Softplus(Unary):
     """ln(1 + eˣ), without overflow for large x"""
 
@@ -196,7 +185,6 @@ class LeakyRelu(Unary):
         return (Where()(Greater()(x, scalar(0.0, x.dtype)), dy, dy * self.alpha),)
 
 
-@dataclass(frozen=True)
 class PRelu(Binary):
     """x where x > 0, else slope · x; the slope broadcasts to x"""
 

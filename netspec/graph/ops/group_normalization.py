@@ -64,7 +64,6 @@ def _to_onnx(g: Emitter, y: Value, x: str, gamma: str, beta: str) -> str:
     return g.node("Add", scaled, g.node("Reshape", beta, column))
 
 
-@dataclass(frozen=True)
 class GroupNormalization(OverGroups):
     """y = gamma · (x - mean) / √(variance + ε) + beta, with mean and variance those of each group of each sample.
 
@@ -108,7 +107,6 @@ class GroupNormalization(OverGroups):
         return 7 * x.size
 
 
-@dataclass(frozen=True)
 class GroupNormalizationGrad(OverGroups):
     """Gradients of `GroupNormalization`: x, gamma, mean, variance, dy → dx, dgamma, dbeta.
 

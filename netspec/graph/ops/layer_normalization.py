@@ -47,7 +47,6 @@ class OverRows(Op):
         return prod(shape[self.axis % len(shape) :])
 
 
-@dataclass(frozen=True)
 class LayerNormalization(OverRows):
     """y = gamma · (x - mean) / √(variance + ε) + beta, with mean and variance those of each row.
 
@@ -89,7 +88,6 @@ class LayerNormalization(OverRows):
         return 7 * x.size
 
 
-@dataclass(frozen=True)
 class LayerNormalizationGrad(OverRows):
     """Gradients of `LayerNormalization`: x, gamma, mean, variance, dy → dx, dgamma, dbeta.
 
@@ -137,7 +135,6 @@ def _rms_to_onnx(g: Emitter, y: Value, x: str, gamma: str) -> str:
     return g.node("Mul", g.node("Div", x, root), gamma)
 
 
-@dataclass(frozen=True)
 class RMSNormalization(OverRows):
     """y = gamma · x / √(mean square + ε), with the mean square of each row. Results: y, mean square."""
 
@@ -167,7 +164,6 @@ class RMSNormalization(OverRows):
         return 4 * x.size
 
 
-@dataclass(frozen=True)
 class RMSNormalizationGrad(OverRows):
     """Gradients of `RMSNormalization`: x, gamma, mean square, dy → dx, dgamma.
 

@@ -133,7 +133,6 @@ def before_look_up(op: Op, a: Value, b: Value) -> Value | None:
     return Gather()(op(table, b), index)
 
 
-@dataclass(frozen=True)
 class Gather(Op):
     """Rows of `table` by number: (V, …) and integers of any shape I → (I…, …)."""
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from netspec.graph.onnx_map import OnnxMap
 from netspec.graph.op import Array, NoGradient, Traits, Xp
 from netspec.graph.types import DType, TensorType, broadcast_shapes
 
 
-@dataclass(frozen=True)
 class Logical(NoGradient):
     """Base of ops on two broadcast bool operands."""
 
@@ -23,7 +20,6 @@ class Logical(NoGradient):
         return a.with_shape(*shape)
 
 
-@dataclass(frozen=True)
 class And(Logical):
     """a ∧ b"""
 
@@ -33,7 +29,6 @@ class And(Logical):
         return a & b
 
 
-@dataclass(frozen=True)
 class Or(Logical):
     """a ∨ b"""
 
@@ -43,7 +38,6 @@ class Or(Logical):
         return a | b
 
 
-@dataclass(frozen=True)
 class Not(NoGradient):
     """¬a"""
 

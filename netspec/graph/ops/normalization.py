@@ -62,7 +62,6 @@ def _to_onnx(g: Emitter, y: Value, x: str, gamma: str, beta: str, mean: str, var
     return g.node("Transpose", made, perm=order) if op.axis != 1 else made
 
 
-@dataclass(frozen=True)
 class BatchNormalization(OverChannels):
     """y = gamma · (x - mean) / √(variance + ε) + beta, with mean and variance given: the form for inference."""
 
@@ -93,7 +92,6 @@ class BatchNormalization(OverChannels):
         return x * self.column(x, scale) + self.column(x, shift)
 
 
-@dataclass(frozen=True)
 class BatchNormalizationTraining(OverChannels):
     """y = gamma · (x - mean) / √(variance + ε) + beta, with mean and variance those of the batch, per channel.
 
@@ -141,7 +139,6 @@ class BatchNormalizationTraining(OverChannels):
         return 7 * x.size
 
 
-@dataclass(frozen=True)
 class BatchNormalizationGrad(OverChannels):
     """Gradients of `BatchNormalizationTraining`: x, gamma, the batch's mean and variance, dy → dx, dgamma, dbeta.
 

@@ -71,7 +71,6 @@ def _reduce_to_onnx(op_type: str) -> OnnxExpansion:
     return OnnxExpansion(write)
 
 
-@dataclass(frozen=True)
 class ReduceSum(Reduction):
     """Σ x"""
 
@@ -89,7 +88,6 @@ class ReduceSum(Reduction):
         return (self.expand(dy, y.inputs[0]),)
 
 
-@dataclass(frozen=True)
 class ReduceMean(Reduction):
     """mean of x"""
 
@@ -104,7 +102,6 @@ class ReduceMean(Reduction):
         return (self.expand(dy * (1.0 / count), x),)
 
 
-@dataclass(frozen=True)
 class Extreme(Reduction):
     """Base of maximum and minimum; the gradient is shared by equal ones"""
 
@@ -117,7 +114,6 @@ class Extreme(Reduction):
         return (self.expand(dy, x) * hit / count,)
 
 
-@dataclass(frozen=True)
 class ReduceMax(Extreme):
     """max x"""
 
@@ -127,7 +123,6 @@ class ReduceMax(Extreme):
         return x.max(axis=self.axes, keepdims=self.keepdims)
 
 
-@dataclass(frozen=True)
 class ReduceMin(Extreme):
     """min x"""
 
@@ -137,7 +132,6 @@ class ReduceMin(Extreme):
         return x.min(axis=self.axes, keepdims=self.keepdims)
 
 
-@dataclass(frozen=True)
 class ReduceProd(Reduction):
     """Π x. Its gradient is that of products of halves: right where elements are 0 too."""
 
@@ -211,7 +205,6 @@ class Broadcast(Op):
         return (sum_to(dy, y.inputs[0].shape),)
 
 
-@dataclass(frozen=True)
 class BroadcastLike(Op):
     """x repeated to the shape of a second operand by NumPy's rules: unlike `Broadcast`, any batch in ONNX too."""
 

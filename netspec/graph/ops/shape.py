@@ -58,7 +58,6 @@ def onnx_shape(y: Value) -> list[int]:
     return [0 if old[0] == new[0] else -1, *new[1:]] if old and new else list(new)
 
 
-@dataclass(frozen=True)
 class Identity(Op):
     """x once more, in memory of its own."""
 

@@ -27,7 +27,6 @@ class AlongAxis(Op):
         return 5 * x.size
 
 
-@dataclass(frozen=True)
 class Softmax(AlongAxis):
     """eˣ / Σ eˣ along `axis`, shifted by the maximum so that nothing overflows"""
 
@@ -62,7 +61,6 @@ class SoftmaxGrad(Op):
         return 4 * y.size
 
 
-@dataclass(frozen=True)
 class LogSoftmax(AlongAxis):
     """x - ln Σ eˣ along `axis`, shifted by the maximum so that nothing overflows"""
 
@@ -97,7 +95,6 @@ def _sparsemax_to_onnx(g: Emitter, y: Value, x: str) -> str:
     return g.node("Relu", g.node("Sub", shifted, threshold))
 
 
-@dataclass(frozen=True)
 class Sparsemax(AlongAxis):
     """The point of the simplex nearest to x along `axis`: max(x - τ, 0) with τ such that the sum is 1.
 

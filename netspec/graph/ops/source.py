@@ -30,12 +30,10 @@ class _Source(Op):
         return 0
 
 
-@dataclass(frozen=True)
 class Input(_Source):
     """An array that the caller gives to each run."""
 
 
-@dataclass(frozen=True)
 class State(_Source):
     """An array that stays from run to run: a parameter, a moving average, a solver's slot."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import pi, sqrt
 
 from netspec.graph.onnx_map import GRADIENT, Emitter, NoOnnx, OnnxExpansion, OnnxMap
@@ -29,7 +28,6 @@ END = 28.0
 """From here on e^(-x²) is 0 in float64 too, and erf 1."""
 
 
-@dataclass(frozen=True)
 class Erf(Unary):
     """erf x = 2/√π · ∫₀ˣ e^(-t²) dt, within 4.5e-16 in float64.
 
@@ -62,7 +60,6 @@ def _gelu_to_onnx(g: Emitter, y: Value, x: str) -> str:
     return g.node("Mul", g.node("Mul", x, half), share)
 
 
-@dataclass(frozen=True)
 class Gelu(Unary):
     """x · Φ(x), Φ the distribution function of the normal distribution: ½ x (1 + erf(x/√2)).
 
@@ -78,7 +75,6 @@ class Gelu(Unary):
         return (GeluGrad()(y.inputs[0], dy),)
 
 
-@dataclass(frozen=True)
 class GeluGrad(Op):
     """The gradient of `Gelu` from x and dy: dy · (Φ(x) + x e^(-x²/2) / √(2π)); one exponential serves both terms."""
 
@@ -116,7 +112,6 @@ D = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
 class NormalQuantile(Unary):
     """Φ⁻¹(½ + q): the number that a normal number is below with probability ½ + q, for |q| ≤ ½ - 10⁻¹¹.
 

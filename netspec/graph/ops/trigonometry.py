@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from netspec.graph.onnx_map import OnnxMap
 from netspec.graph.op import Array, Grads, Xp
 from netspec.graph.ops.functions import Unary
 from netspec.graph.value import Value
 
 
-@dataclass(frozen=True)
 class Sin(Unary):
     """sin x, of radians"""
 
@@ -23,7 +20,6 @@ class Sin(Unary):
         return (dy * Cos()(y.inputs[0]),)
 
 
-@dataclass(frozen=True)
 class Cos(Unary):
     """cos x, of radians"""
 
@@ -36,7 +32,6 @@ class Cos(Unary):
         return (-dy * Sin()(y.inputs[0]),)
 
 
-@dataclass(frozen=True)
 class Atan(Unary):
     """The angle in (-π/2, π/2) whose tangent is x"""
 
