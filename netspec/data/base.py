@@ -24,9 +24,13 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
+    from netspec.data.imaging.arrays import Picture
+
     Array: TypeAlias = NDArray[Any]
     Samples: TypeAlias = Array | list[Array]
     """One field of a batch: (N, *shape), or a list of N arrays where the samples differ in size."""
+    Raw: TypeAlias = Samples | list[Picture]
+    """One field as its first transform may get it: images that are still Pillow's too."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -75,6 +79,10 @@ class Dataset:
         Raises `DamagedSamples` with all rows that cannot be read.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how it is read")
+
+    def read_raw(self, indices: Array, pictures: Collection[str]) -> Mapping[str, Raw]:
+        """As `read`, but images of files may stay Pillow's in the fields named in `pictures`."""
+        return self.read(indices)
 
     def describe(self, index: int) -> str:
         """Where a sample comes from, for an error message: `train.csv, line 13`."""
@@ -163,6 +171,9 @@ class Transform(Spec):
 
     mixes: ClassVar[bool] = False
     """Whether samples of a batch are mixed with each other: `infer_fields` and `apply_fields` count then."""
+
+    takes_pictures: ClassVar[bool] = False
+    """Whether `apply` takes images that are still Pillow's (`Picture`), as the first transform of a field."""
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Fields as they may be written, for the reference and its tests."""

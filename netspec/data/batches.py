@@ -25,7 +25,7 @@ from netspec.errors import InputError, Problem, counted
 from netspec.schema.data import SplitFields
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
+    from netspec.data.base import Array, Raw, Samples
 
 PARTS = 16
 """Parts that a batch is cut into where preparing it is slow."""
@@ -97,7 +97,7 @@ class _Job:
     indices: Array
     last: bool
     """Whether the epoch ends with it."""
-    raw: Mapping[str, Samples] | None = None
+    raw: Mapping[str, Raw] | None = None
     """The samples, where they have been read already."""
     skipped: dict[int, Skipped] = field(default_factory=dict)
     """Those left out so far, by their place."""
@@ -231,7 +231,7 @@ class BatchMaker:
     def _read(self, job: _Job) -> _Job:
         while job.raw is None and len(job.places):
             try:
-                return replace(job, raw=self._pipeline.raw(job.indices))
+                return replace(job, raw=self._pipeline.unchanged(job.indices))
             except DamagedSamples as error:
                 job = self._without(job, error)
         return job
@@ -344,5 +344,5 @@ def _concatenated(values: Sequence[Samples]) -> Samples:
     return np.concatenate(values)
 
 
-def _picked(values: Samples, rows: Array) -> Samples:
+def _picked(values: Raw, rows: Array) -> Raw:
     return [values[row] for row in rows] if isinstance(values, list) else values[rows]

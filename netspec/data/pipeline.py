@@ -16,7 +16,7 @@ from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.data import SplitFields
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
+    from netspec.data.base import Array, Raw, Samples
 
 CHUNK, CHUNK_VALUES = 1024, 2**24
 """Most samples at a time when values are learned, and most numbers of a field. The batch size does not count, so that
@@ -180,7 +180,7 @@ class Pipeline:
 
         Raises DamagedSamples, placed at the split, with every sample that turns out to be damaged.
         """
-        changed = self.changed(self.raw(indices), indices, epoch)
+        changed = self.changed(self.unchanged(indices), indices, epoch)
         self.check_mixed(changed, indices)
         return self.finished(changed, indices, epoch)
 
@@ -189,14 +189,21 @@ class Pipeline:
         with blamed_on(self._split, "source"):
             return self._dataset.read(indices)
 
-    def changed(self, batch: Mapping[str, Samples], indices: Array, epoch: int) -> Mapping[str, Samples]:
+    def unchanged(self, indices: Array) -> Mapping[str, Raw]:
+        """As `raw`, but for `changed` alone: images may stay Pillow's where the first transform takes such."""
+        firsts = {step.name: step.transform for step in reversed(self._steps)}
+        pictures = {name for name, transform in firsts.items() if transform.takes_pictures}
+        with blamed_on(self._split, "source"):
+            return self._dataset.read_raw(indices, pictures)
+
+    def changed(self, batch: Mapping[str, Raw], indices: Array, epoch: int) -> Mapping[str, Samples]:
         """What becomes of samples one by one, whatever else is in the batch: all but what `finished` does."""
-        batch = dict(batch)
+        made: dict[str, Any] = dict(batch)  # pictures only where the first transform takes them
         for step in self._steps:
             keys = SampleKeys(self._seed, epoch, indices, step.stage)
             with self._blamed(step, indices):
-                batch[step.name] = step.transform.apply(batch[step.name], keys)
-        return batch
+                made[step.name] = step.transform.apply(made[step.name], keys)
+        return made
 
     @contextmanager
     def _blamed(self, step: _Step, indices: Array) -> Iterator[None]:

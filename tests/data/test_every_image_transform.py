@@ -8,9 +8,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import netspec.data  # noqa: F401  # the transforms are found through it
 from netspec.data.base import FieldType, SampleKeys
+from netspec.data.imaging.arrays import Picture
 from netspec.data.imaging.base import ColourTransform, ImageTransform
 from netspec.errors import InputError
 from netspec.schema.data import TRANSFORMS
@@ -24,6 +26,7 @@ CASES = [
     for cls in TYPES
     for number, sample in enumerate(cls.samples)
 ]
+TAKES_PICTURES = [(cls, sample) for cls in TYPES if cls.takes_pictures for sample in cls.samples]
 SIZES = [(28, 30), (30, 28), (40, 29), (28, 28), (29, 51), (33, 28)]
 SEED, EPOCH, STAGE = 5, 2, 1
 SEVERAL = ("RandomColorJitter", "RandAugment", "AugMix")
@@ -171,3 +174,14 @@ def test_says_what_it_cannot_change(cls):
     for field in (FieldType((5,), "float32"), FieldType((3, 8, 8), "int32"), FieldType((None, 8, 8), "uint8")):
         with pytest.raises(InputError, match=f"{cls.__name__} changes images"):
             transform.infer(field)
+
+
+@pytest.mark.parametrize(("cls", "sample"), TAKES_PICTURES)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_that_are_still_pillows_become_the_same(cls, sample, channels):
+    transform = made(cls, sample)
+    arrays = list(images(channels, "uint8"))
+    assert None not in transform.infer(FieldType((channels, None, None), "uint8")).shape  # else there were no batch
+    pictures = [Picture(Image.fromarray(image.transpose(1, 2, 0).squeeze())) for image in arrays]
+    batch = keys(np.arange(len(arrays)) + 40)
+    assert np.array_equal(np.asarray(transform.apply(pictures, batch)), np.asarray(transform.apply(arrays, batch)))

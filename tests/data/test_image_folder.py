@@ -13,6 +13,7 @@ from PIL import Image
 
 from netspec.data.base import Dataset, FieldType
 from netspec.data.loader import open_loader
+from netspec.data.pipeline import Pipeline
 from netspec.data.readers import decode
 from netspec.errors import InputError
 from tests.data.conftest import arrays_of, problems_of, split_of
@@ -143,6 +144,21 @@ def test_images_of_different_sizes_keep_their_own_until_they_get_one(tmp_path):
     wanted = {"image": FieldType((3, 4, 4), "float32")}
     with pytest.raises(InputError, match="differ in size"):
         open_loader(split, seed=1, wanted=wanted)
+
+
+@pytest.mark.parametrize("second", [(4, 6), (6, 4)])
+def test_images_that_are_cropped_first_are_not_made_arrays_before(tmp_path, monkeypatch, second):
+    put(tmp_path / "set" / "x" / "a.png", noise(4, 6, 3))
+    put(tmp_path / "set" / "y" / "b.png", noise(*second, 3, seed=1))
+    crop = {"type": "RandomResizedCrop", "height": 3, "width": 2}
+    split = split_of(source="image_folder", path=str(tmp_path / "set"), transforms=[crop, {"type": "RandomFlip"}])
+    rows = np.array([1, 0])
+    data = split.open()
+    raw = Pipeline(data, split, seed=3).changed(data.read(rows), rows, 2)
+    monkeypatch.setattr(data, "read", None)
+    found = Pipeline(data, split, seed=3).read(rows, 2)
+    assert np.array_equal(np.asarray(found["image"]), np.asarray(raw["image"]))
+    assert list(found["label"]) == [1, 0]
 
 
 def test_damaged_images_are_all_named(tmp_path):

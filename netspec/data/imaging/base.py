@@ -13,7 +13,7 @@ from netspec.errors import InputError, Problem
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from netspec.data.base import Array, Samples
+    from netspec.data.base import Array, Raw, Samples
 
 BYTES = (0.0, 255.0)
 """The values of an image of uint8."""
@@ -86,13 +86,13 @@ class ImageTransform(Transform):
             raise InputError(found)
         return FieldType(tuple(self.result(shape)), field.dtype)
 
-    def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
+    def apply(self, batch: Raw, keys: SampleKeys) -> Samples:
         """x: (N, C, H, W), or a list of (C, H, W) → the same of changed images; a list where their sizes differ."""
         import numpy as np
 
         from netspec.data.imaging.arrays import batched, images_of
 
-        images = images_of(batch)
+        images: list[Any] = images_of(batch)  # pictures only where `change` takes them
         count = self.draws
         numbers = keys.uniform(count).tolist() if count else [()] * len(images)
         # What is not a number stays none, for the guard behind the transforms to find: no warning for each.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from netspec.data.imaging.arrays import through_pillow
+from netspec.data.imaging.arrays import Picture, pixels, through_pillow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from netspec.data.base import Array
 
     Map = tuple[float, float, float, float, float, float, float, float]
+
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -45,15 +46,29 @@ def _sources(start: int, count: int, size: int, fill_mode: str) -> Array:
     return np.where(places < size, places, 2 * size - 1 - places)
 
 
+def cut(image: Array | Picture, top: int, left: int, height: int, width: int) -> Array | Picture:
+    """The part of an image at (top, left), which lies within it: (height, width, C), not copied."""
+    if isinstance(image, Picture):
+        return image.window(top, left, height, width)
+    return image[top : top + height, left : left + width]
+
+
 def window(
-    image: Array, top: int, left: int, height: int, width: int, fill_mode: str = "constant", fill_value: float = 0.0
+    image: Array | Picture,
+    top: int,
+    left: int,
+    height: int,
+    width: int,
+    fill_mode: str = "constant",
+    fill_value: float = 0.0,
 ) -> Array:
     """The part of an image at (top, left), which may reach beyond it: (height, width, C)."""
     rows, columns = image.shape[:2]
     above, before = max(0, -top), max(0, -left)
     end_row, end_column = min(rows, top + height), min(columns, left + width)
     if above == before == 0 and end_row == top + height and end_column == left + width:
-        return image[top:end_row, left:end_column]
+        return pixels(cut(image, top, left, height, width))
+    image = pixels(image)
     if fill_mode == "constant":
         made = np.empty((height, width, image.shape[2]), image.dtype)
         made.fill(fill_value)
@@ -68,13 +83,13 @@ def window(
     return np.concatenate([part for part in parts if part.shape[1]], axis=1)
 
 
-def middle(image: Array, height: int, width: int) -> Array:
+def middle(image: Array | Picture, height: int, width: int) -> Array | Picture:
     """The middle of an image, (height, width, C); of an odd remainder the larger half is cut off below and right."""
     top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
-    return image[top : top + height, left : left + width]
+    return cut(image, top, left, height, width)
 
 
-def cropped_to(image: Array, height: int, width: int) -> Array:
+def cropped_to(image: Array | Picture, height: int, width: int) -> Array | Picture:
     """The largest middle part of an image that has the proportions of `height` and `width`."""
     rows, columns = image.shape[:2]
     return middle(
@@ -84,17 +99,17 @@ def cropped_to(image: Array, height: int, width: int) -> Array:
     )
 
 
-def padded_to(image: Array, height: int, width: int, fill_value: float) -> Array:
+def padded_to(image: Array | Picture, height: int, width: int, fill_value: float) -> Array:
     """The smallest image of the proportions of `height` and `width` that has this one in its middle."""
     rows, columns = image.shape[:2]
     tall, wide = max(rows, columns * height // width), max(columns, rows * width // height)
     return window(image, -((tall - rows) // 2), -((wide - columns) // 2), tall, wide, "constant", fill_value)
 
 
-def resized(image: Array, height: int, width: int, interpolation: str, *, antialias: bool = True) -> Array:
+def resized(image: Array | Picture, height: int, width: int, interpolation: str, *, antialias: bool = True) -> Array:
     """(H, W, C) → (height, width, C). With `antialias` each pixel is a mean of all that it stands for."""
     if image.shape[:2] == (height, width):
-        return image
+        return pixels(image)
     resample = _FILTERS[interpolation]
     if antialias or interpolation not in _REACH:
         return through_pillow(image, lambda one: one.resize((width, height), resample))

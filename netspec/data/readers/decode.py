@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from netspec.data.files import existing
+from netspec.data.imaging.arrays import Picture, pixels
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,18 +34,22 @@ class Decoder:
 
     def read(self, source: Path | BytesIO, name: str) -> Array:
         """The image in a file; messages call it `name`. Raises InputError where it is damaged."""
+        return pixels(self.picture(source, name))
+
+    def picture(self, source: Path | BytesIO, name: str) -> Picture:
+        """The same as it comes from Pillow."""
         try:
             with _opened(source, name) as file:
                 ImageOps.exif_transpose(file, in_place=True)  # else it copies what lies upright already
                 image = _eight_bit(file, self._mode)
                 if self._size is not None and image.size != self._size[::-1]:
                     image = image.resize(self._size[::-1], self._interpolation)
-                pixels = np.asarray(image)
+                image.load()
         except InputError:
             raise
         except Exception as error:  # Pillow's decoders raise anything at all on damaged files
             raise _damaged(name, error) from None
-        return pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis]
+        return Picture(image)
 
 
 def upright_size(source: Path | BytesIO, name: str) -> tuple[int, int]:

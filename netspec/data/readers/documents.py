@@ -28,7 +28,7 @@ MOST_BYTES = 2**26
 _TYPE = FieldType((None,), "int32")
 
 
-class TextFiles(ListedFiles):
+class TextFiles(ListedFiles["Array"]):
     """The files of a listing: `text` (None,) of int32, and `label`, if there are labels."""
 
     def __init__(

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from netspec.data.imaging.arrays import Picture, pixels
 from netspec.data.readers.decode import Decoder, upright_size
 from netspec.data.readers.listings import FileKind, ListedFiles, Listing
 from netspec.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
+    from netspec.data.base import Array, Raw, Samples
 
 IMAGES = FileKind("image", frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"}))
 
 
-class ImageFiles(ListedFiles):
+class ImageFiles(ListedFiles[Picture]):
     """The images of a listing: `image` (channels, H, W) of uint8, and `label`, if there are labels.
 
     Without `size` the images have the one that all their headers tell, or if these differ, each its own. With `skip`,
@@ -32,21 +34,25 @@ class ImageFiles(ListedFiles):
         self._channels = channels
         self._decoder = Decoder(channels, size, interpolation)
 
-    def read_one(self, file: Path, name: str) -> Array:
+    def read_raw(self, indices: Array, pictures: Collection[str]) -> dict[str, Raw]:
+        """As `read`, but images stay Pillow's where `pictures` names their field."""
+        return self.samples_at(indices, list if self.field in pictures else self.batch_of)
+
+    def read_one(self, file: Path, name: str) -> Picture:
         """The image, (H, W, C)."""
-        image = self._decoder.read(file, name)
+        image = self._decoder.picture(file, name)
         if self._size is not None and image.shape[:2] != self._size:
             expected, got = (" × ".join(map(str, size)) for size in (self._size, image.shape[:2]))
             raise InputError(f"image {name} is not of the size that its header told", expected=expected, got=got)
         return image
 
-    def batch_of(self, values: list[Array]) -> Samples:
+    def batch_of(self, values: list[Picture]) -> Samples:
         """Images (H, W, C) as (N, C, H, W) in memory of (N, H, W, C), or each as (C, H, W)."""
         if self._size is None:
-            return [image.transpose(2, 0, 1) for image in values]
+            return [pixels(image).transpose(2, 0, 1) for image in values]
         batch = np.empty((len(values), *self._size, self._channels), np.uint8)
         for row, image in enumerate(values):
-            batch[row] = image
+            batch[row] = pixels(image)
         return batch.transpose(0, 3, 1, 2)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from netspec.errors import InputError, Problem, did_you_mean, listing
 
 if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
+
+Item = TypeVar("Item")
+Batch = TypeVar("Batch")
 
 
 class FileKind(NamedTuple):
@@ -44,14 +47,14 @@ class Listing:
         return f"{self.files[index]} ({self.places[index]})" if self.places else str(self.files[index])
 
 
-class ListedFiles(Dataset):
+class ListedFiles(Dataset, Generic[Item]):
     """The files of a listing as samples of one field, and `label`, if there are labels.
 
     Raises InputError with the files that are not there.
     """
 
     def __init__(self, found: Listing, field: str, shape: tuple[int | None, ...], dtype: str) -> None:
-        self._found, self._field = found, field
+        self._found, self.field = found, field
         self._labels = None if found.labels is None else np.array(found.labels, np.int32)
         self._marks = _marks(found)
         self.classes = {"label": found.classes} if found.classes else {}
@@ -73,7 +76,11 @@ class ListedFiles(Dataset):
 
     def read(self, indices: Array) -> dict[str, Samples]:
         """The files at `indices`. Raises DamagedSamples with every one that cannot be used."""
-        values: list[Array] = []
+        return self.samples_at(indices, self.batch_of)
+
+    def samples_at(self, indices: Array, batch_of: Callable[[list[Item]], Batch]) -> dict[str, Batch | Array]:
+        """The same, with what `batch_of` makes of the files. Raises DamagedSamples likewise."""
+        values: list[Item] = []
         damaged: dict[int, Sequence[Problem]] = {}
         for row, index in enumerate(indices.tolist()):
             try:
@@ -83,18 +90,18 @@ class ListedFiles(Dataset):
                 damaged[row] = error.problems
         if damaged:
             raise DamagedSamples(damaged)
-        samples: dict[str, Samples] = {self._field: self.batch_of(values)}
+        samples: dict[str, Batch | Array] = {self.field: batch_of(values)}
         if self._labels is not None:
             samples["label"] = self._labels[indices]
         return samples
 
-    def read_one(self, file: Path, name: str) -> Array:
+    def read_one(self, file: Path, name: str) -> Item:
         """What is in a file, which messages call `name`. Raises InputError where it cannot be used."""
         raise NotImplementedError(f"{type(self).__name__} does not say how a file is read")
 
-    def batch_of(self, values: list[Array]) -> Samples:
-        """What was read of several files as a batch."""
-        return values
+    def batch_of(self, values: list[Item]) -> Samples:
+        """What was read of several files as a batch; arrays, if nothing else is said."""
+        return cast("Samples", values)
 
     def _check(self, index: int) -> None:
         mark = self._found.files[index].stat()

@@ -18,7 +18,7 @@ _MADE = {"mix": 1, "left": 1, "right": 1, "stereo": 2}
 """How many channels come out."""
 
 
-class SoundFiles(ListedFiles):
+class SoundFiles(ListedFiles["Array"]):
     """The sounds of a listing: `audio` (channels, None) of float32, and `label`, if there are labels."""
 
     def __init__(self, found: Listing, *, sampling_rate: int, resample: bool, channels: str) -> None:

@@ -15,12 +15,15 @@ from netspec.schema.data import TRANSFORMS
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
+    from netspec.data.imaging.arrays import Picture
 
 _SIZE = {"size": "here they are `height` and `width`"}
 
 
 class _Crop(ImageTransform):
     """A part of `[height, width]`."""
+
+    takes_pictures: ClassVar[bool] = True
 
     foreign_fields: ClassVar[dict[str, str]] = _SIZE
 
@@ -59,11 +62,12 @@ class CenterCrop(_Crop):
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         yield from self.within(shape)
 
-    def change(self, image: Array, draw: Draw) -> Array:
+    def change(self, image: Array | Picture, draw: Draw) -> Array:
+        from netspec.data.imaging.arrays import pixels
         from netspec.data.imaging.geometry import cropped_to, middle, resized
 
         if image.shape[0] >= self.height and image.shape[1] >= self.width:
-            return middle(image, self.height, self.width)
+            return pixels(middle(image, self.height, self.width))
         return resized(cropped_to(image, self.height, self.width), self.height, self.width, "bilinear")
 
 
@@ -97,7 +101,7 @@ class RandomCrop(_Crop):
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         yield from self.within(shape, self.padding)
 
-    def change(self, image: Array, draw: Draw) -> Array:
+    def change(self, image: Array | Picture, draw: Draw) -> Array:
         from netspec.data.imaging.geometry import cropped_to, resized, window
 
         rows = image.shape[0] + 2 * self.padding - self.height + 1
@@ -119,6 +123,7 @@ class RandomResizedCrop(ImageTransform):
     random place; where none does, the largest one in the middle whose proportions are allowed.
     """
 
+    takes_pictures: ClassVar[bool] = True
     foreign_fields: ClassVar[dict[str, str]] = _SIZE
 
     type: Literal["RandomResizedCrop"] = "RandomResizedCrop"
@@ -164,9 +169,8 @@ class RandomResizedCrop(ImageTransform):
             width = round(rows * self.ratio[1])
         return (rows - height) // 2, (columns - width) // 2, height, width
 
-    def change(self, image: Array, draw: Draw) -> Array:
-        from netspec.data.imaging.geometry import resized
+    def change(self, image: Array | Picture, draw: Draw) -> Array:
+        from netspec.data.imaging.geometry import cut, resized
 
-        top, left, height, width = self.part(image.shape[0], image.shape[1], draw)
-        part = image[top : top + height, left : left + width]
+        part = cut(image, *self.part(image.shape[0], image.shape[1], draw))
         return resized(part, self.height, self.width, self.interpolation, antialias=self.antialias)

@@ -12,12 +12,14 @@ from netspec.schema.spec import problem
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
+    from netspec.data.imaging.arrays import Picture
 
 
 @TRANSFORMS.register
 class Resizing(ImageTransform):
     """Images resized to `[height, width]`, stretched unless one of the two `…_to_aspect_ratio` is set, as in Keras."""
 
+    takes_pictures: ClassVar[bool] = True
     foreign_fields: ClassVar[dict[str, str]] = {"size": "here they are `height` and `width`"}
 
     type: Literal["Resizing"] = "Resizing"
@@ -59,7 +61,7 @@ class Resizing(ImageTransform):
     def result(self, shape: ImageShape) -> ImageShape:
         return ImageShape(shape.channels, self.height, self.width)
 
-    def change(self, image: Array, draw: Draw) -> Array:
+    def change(self, image: Array | Picture, draw: Draw) -> Array:
         from netspec.data.imaging.geometry import cropped_to, padded_to, resized
 
         if self.crop_to_aspect_ratio:
