@@ -55,8 +55,15 @@ class GroupSpec(Spec):
                     expected=f"`{name}` inside of `solver`",
                     got="both",
                 )
+        if getattr(self.solver, "whole", False):
+            raise problem(
+                f"{getattr(self.solver, 'type', '')} moves all parameters together",
+                field="solver",
+                expected="it as the solver itself, without groups; or another solver here",
+                got="a solver of a group",
+            )
         for name in OF_THE_WHOLE:
-            if name in self.solver.model_fields_set:
+            if getattr(self.solver, name, None):  # what a run has written down says the defaults too
                 raise problem(
                     f"`{name}` inside of a group",
                     field="solver",

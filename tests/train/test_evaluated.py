@@ -36,6 +36,16 @@ def test_what_is_evaluated_is_what_is_saved(spec: Make, tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_weights(run.run_dir / "best.h5").arrays["fc1/kernel"], saved["fc1/kernel"])
 
 
+def test_what_a_run_writes_down_is_read_again(spec: Make, tmp_path: Path) -> None:
+    """Every field stands in `spec.yaml`, those too that a solver within a group can't have."""
+    made = averaged(spec, max_steps=6)
+    made["solver"]["groups"] = [{"match": "fc1/*", "solver": {"type": "Muon", "learning_rate": 0.01}}]
+    run = netspec.train(made, run_dir=tmp_path / "run")
+    written = run.run_dir / "spec.yaml"
+    assert netspec.load(written, run.weights).evaluate(written) == run.test
+    assert netspec.train(written, run_dir=run.run_dir, resume=True).steps == 6
+
+
 def test_the_average_starts_at_the_weights_that_the_run_starts_from(spec: Make, tmp_path: Path) -> None:
     first = netspec.train(spec(max_steps=5), run_dir=tmp_path / "first")
     made = averaged(spec, max_steps=1)
