@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 SAMPLES, FEATURES, UNITS, STEPS = 12, 3, 4, 10
+DTYPES = ("float64", "float32")
 CASES: dict[str, dict[str, Any]] = {
     "wolfe": {"line_search": "strong_wolfe", "history_size": 10, "learning_rate": 1.0},
     "wolfe, short memory": {"line_search": "strong_wolfe", "history_size": 3, "learning_rate": 1.0},
@@ -26,8 +28,8 @@ def given() -> dict[str, np.ndarray]:
 def minimized(torch: Any) -> dict[str, np.ndarray]:
     """Losses and weights at each step of PyTorch's, each of one iteration, on a net of two layers."""
     found: dict[str, np.ndarray] = {}
-    for case, fields in CASES.items():
-        data = {name: torch.tensor(array) for name, array in given().items()}
+    for (case, fields), dtype in product(CASES.items(), DTYPES):
+        data = {name: torch.tensor(array, dtype=getattr(torch, dtype)) for name, array in given().items()}
         weights = {name: value.requires_grad_() for name, value in data.items() if "/" in name}
         optimizer = torch.optim.LBFGS(
             list(weights.values()), lr=fields["learning_rate"], max_iter=1, max_eval=100,
@@ -45,5 +47,5 @@ def minimized(torch: Any) -> dict[str, np.ndarray]:
         for _ in range(STEPS):
             losses.append(float(optimizer.step(closure)))
             after.append(np.concatenate([value.detach().numpy().reshape(-1) for value in weights.values()]))
-        found[f"{case}/losses"], found[f"{case}/weights"] = np.array(losses), np.array(after)
+        found[f"{case}/{dtype}/losses"], found[f"{case}/{dtype}/weights"] = np.array(losses), np.array(after)
     return found

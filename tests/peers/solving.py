@@ -12,6 +12,8 @@ from unittest.mock import patch
 import numpy as np
 
 STEPS, BATCH, FEATURES, HIDDEN, UNITS = 10, 8, 5, 6, 3
+ACCUMULATE = 4
+"""Batches of a step, where it has several: parts of the one that it has otherwise."""
 RATE = 2.0**-5
 """Keras keeps some numbers in float32: this one is the same there, as all are that are sums of few powers of 2."""
 DTYPES = ("float64", "float32")
@@ -33,6 +35,8 @@ class Solving:
     """Where they are others than the fields."""
     decays: bool = True
     """Whether its weight decay is the same there; Keras's is decoupled, PyTorch's is not."""
+    averages: bool = False
+    """Whether it averages the weights itself, and so has no `ema`."""
 
     @property
     def name(self) -> str:
@@ -69,6 +73,10 @@ CASES = (
     Solving("Muon", {"exclude": "out/*", "nesterov": False, "rms_rate": None, "ns_steps": 3, "adam_lr_ratio": 0.5},
             arguments={"exclude_layers": ["out"], "nesterov": False, "rms_rate": None, "ns_steps": 3,
                        "adam_lr_ratio": 0.5}),
+    Solving("ScheduleFreeAdamW", {}, "schedulefree", "AdamWScheduleFree", {"eps": 1e-8}, averages=True),
+    Solving("ScheduleFreeAdamW", {"beta_1": 0.8, "beta_2": 0.9, "r": 0.5, "weight_lr_power": 1.5, "epsilon": 1e-4},
+            "schedulefree", "AdamWScheduleFree",
+            {"betas": (0.8, 0.9), "r": 0.5, "weight_lr_power": 1.5, "eps": 1e-4}, averages=True),
     Solving("Adafactor", {}, "torch", decays=False),  # which shrinks weights after it has measured them
 )  # fmt: skip
 
@@ -77,8 +85,10 @@ def variants(case: Solving) -> Iterator[dict[str, Any]]:
     """What a solver is composed with: each thing alone, and all of them."""
     clipping: list[dict[str, Any]] = [{"clipnorm": 2.0**-4}, {"clipvalue": 2.0**-6}, {"global_clipnorm": 2.0**-3}]
     decay = {"weight_decay": DECAY} if case.decays else {}
-    ema = {"ema": EMA}
-    found = [{}, *clipping, decay, ema, {**clipping[-1], **decay, **ema}]
+    ema = {} if case.averages else {"ema": EMA}
+    several = {"accumulate": ACCUMULATE}
+    everything = {**clipping[-1], **decay, **ema}
+    found = [{}, *clipping, decay, ema, everything, several, {**everything, **several}]
     yield from {str(one): one for one in found}.values()
 
 
@@ -131,10 +141,16 @@ def solved(keras: Any) -> dict[str, np.ndarray]:
     return found
 
 
-def gradients(weights: list[Any], dtype: str) -> list[Any]:
-    """Those of the net's loss."""
+def parts(variant: dict[str, Any]) -> list[slice]:
+    """The samples of each batch of a step."""
+    size = BATCH // variant.get("accumulate", 1)
+    return [slice(start, start + size) for start in range(0, BATCH, size)]
+
+
+def gradients(weights: list[Any], dtype: str, part: slice) -> list[Any]:
+    """Those of the net's loss on some of the samples."""
     torch = import_module("torch")
-    x, y = (torch.tensor(given()[name], dtype=getattr(torch, dtype)) for name in ("x", "y"))
+    x, y = (torch.tensor(given()[name][part], dtype=getattr(torch, dtype)) for name in ("x", "y"))
     kernel, bias, last, end = weights
     loss = ((torch.tanh(x @ kernel + bias) @ last + end - y) ** 2).mean()
     return list(torch.autograd.grad(loss, weights))
@@ -145,11 +161,24 @@ def recorded(weights: list[Any], averages: list[Any]) -> np.ndarray:
     return np.concatenate([one.detach().numpy().ravel() for one in [*weights, *averages]])
 
 
+def followed(averages: list[Any], weights: list[Any], variant: dict[str, Any]) -> list[Any]:
+    """The averages of the weights after an update, by PyTorch's formula."""
+    if "ema" not in variant:
+        return []
+    mean = import_module("torch").optim.swa_utils.get_ema_avg_fn(variant["ema"])
+    now = [one.detach().clone() for one in weights]
+    return [mean(old, new, None) for old, new in zip(averages, now, strict=True)] if averages else now
+
+
 def of_keras(keras: Any, case: Solving, variant: dict[str, Any], dtype: str) -> np.ndarray:
     """By one of Keras's solvers."""
     arguments = {**(case.arguments or case.fields), **variant}
-    if "ema" in arguments:
-        arguments |= {"use_ema": True, "ema_momentum": arguments.pop("ema")}
+    own = "ema" in variant and "accumulate" not in variant
+    if own:
+        arguments |= {"use_ema": True, "ema_momentum": variant["ema"]}
+    if "accumulate" in variant:
+        arguments["gradient_accumulation_steps"] = variant["accumulate"]
+    arguments = {name: value for name, value in arguments.items() if name not in ("ema", "accumulate")}
     if "weight_decay" not in arguments:  # AdamW's default stays: it is the same here
         arguments |= {} if case.type in ("AdamW", "Muon") else {"weight_decay": None}
     elif case.type == "Muon":
@@ -158,27 +187,38 @@ def of_keras(keras: Any, case: Solving, variant: dict[str, Any], dtype: str) -> 
     weights = [keras.Variable(given()[name], dtype=dtype, name=name.split("/")[1]) for name in NAMES]
     for weight, name in zip(weights, NAMES, strict=True):
         weight._path = name
+    averages: list[Any] = []
     for _ in range(STEPS):
-        made.apply(gradients([one.value for one in weights], dtype), weights)
-    averages = [one.value for one in made._model_variables_moving_average] if made.use_ema else []
+        for part in parts(variant):
+            made.apply(gradients([one.value for one in weights], dtype, part), weights)
+        if own:
+            averages = [one.value for one in made._model_variables_moving_average]
+        else:  # Keras's average follows the weights at every batch, those that leave them alone too
+            averages = followed(averages, [one.value for one in weights], variant)
     return recorded([one.value for one in weights], averages)
 
 
 def of_torch(keras: Any, case: Solving, variant: dict[str, Any], dtype: str) -> np.ndarray:
-    """By one of PyTorch's solvers, its gradients clipped as Keras does: PyTorch adds 1e-6 to a norm."""
+    """By one of PyTorch's solvers or its like; gradients are clipped as Keras does: PyTorch adds 1e-6 to a norm."""
     torch = import_module("torch")
     clipping = {name: value for name, value in variant.items() if name.startswith(("clip", "global"))}
     weights = [torch.tensor(given()[name], dtype=getattr(torch, dtype), requires_grad=True) for name in NAMES]
     arguments = {"lr": RATE, "weight_decay": variant.get("weight_decay", 0.0), **(case.arguments or case.fields)}
-    made = getattr(torch.optim, case.called or case.type)(weights, **arguments)
+    module = torch.optim if case.peer == "torch" else import_module(case.peer)
+    made = getattr(module, case.called or case.type)(weights, **arguments)
+    if case.averages:
+        made.train()
     averages: list[Any] = []
-    mean = torch.optim.swa_utils.get_ema_avg_fn(variant.get("ema", 0.0))
     for _ in range(STEPS):
-        found = keras.optimizers.SGD(**clipping)._clip_gradients(gradients(weights, dtype))
+        summed = zip(*(gradients(weights, dtype, part) for part in parts(variant)), strict=True)
+        means = [sum(several) / len(several) for several in summed]
+        found = keras.optimizers.SGD(**clipping)._clip_gradients(means)
         for weight, gradient in zip(weights, found, strict=True):
             weight.grad = gradient
         made.step()
-        if "ema" in variant:
-            now = [one.detach().clone() for one in weights]
-            averages = [mean(old, new, None) for old, new in zip(averages, now, strict=True)] if averages else now
+        averages = followed(averages, weights, variant)
+    if case.averages:
+        trained = [one.detach().clone() for one in weights]
+        made.eval()
+        return recorded(trained, weights)
     return recorded(weights, averages)
