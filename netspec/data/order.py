@@ -117,16 +117,37 @@ def sample_generator(seed: int, epoch: int, index: int, stage: int) -> np.random
 def sample_generators(seed: int, epoch: int, indices: Array, stage: int) -> Iterator[np.random.Generator]:
     """`sample_generator` of each of the samples, one after another: quicker, since it is one object set anew."""
     source = _philox([seed, _SAMPLE], [0, epoch, 0, stage])
-    state: Any = source.state
     generator = np.random.Generator(source)
+    for _ in _set_anew(source, indices):
+        yield generator
+
+
+def _set_anew(source: np.random.Philox, indices: Array) -> Iterator[None]:
+    """Set the generator to the beginning of each of the samples in turn."""
+    state: Any = source.state
     for index in indices.tolist():
         state["state"]["counter"][2] = index % _WORD
         source.state = state
-        yield generator
+        yield
+
+
+_MANY = 64
+"""Samples from which on computing their numbers together is quicker than drawing them one by one."""
 
 
 def sample_uniform(seed: int, epoch: int, indices: Array, stage: int, count: int) -> Array:
     """The first `count` numbers of each sample, (N, count) of float64 in [0, 1): multiples of 2⁻⁵³."""
+    if len(indices) < _MANY:
+        source = _philox([seed, _UNIFORM], [0, epoch, 0, stage])
+        drawn = [source.random_raw(count) for _ in _set_anew(source, indices)]
+        words = np.array(drawn, np.uint64).reshape(len(indices), count)
+    else:
+        words = _words_of_many(seed, epoch, indices, stage, count)
+    uniform: Array = (words >> np.uint64(11)) * 2.0**-53
+    return uniform
+
+
+def _words_of_many(seed: int, epoch: int, indices: Array, stage: int, count: int) -> Array:
     blocks = -(-count // 4)
     counter = np.empty((4, len(indices), blocks), np.uint64)
     counter[0] = np.arange(1, blocks + 1, dtype=np.uint64)  # NumPy's generator counts up before it draws
@@ -134,9 +155,7 @@ def sample_uniform(seed: int, epoch: int, indices: Array, stage: int, count: int
     counter[2] = indices.astype(np.uint64)[:, None]
     counter[3] = stage
     words = philox(counter, (seed % _WORD, _UNIFORM))
-    raw = np.moveaxis(words, 0, -1).reshape(len(indices), 4 * blocks)[:, :count]
-    uniform: Array = (raw >> np.uint64(11)) * 2.0**-53
-    return uniform
+    return np.moveaxis(words, 0, -1).reshape(len(indices), 4 * blocks)[:, :count]
 
 
 _ROUNDS = 10

@@ -321,11 +321,12 @@ def test_the_random_numbers_of_a_sample_depend_on_nothing_else():
     assert draws[1, 1, 5, 1] == sample_generator(1, 1, 5, 1).random()
 
 
-def test_uniform_numbers_are_those_of_numpys_philox():
-    indices = np.array([0, 1, 7, 2**40])
+@pytest.mark.parametrize("others", [0, 100])  # many are computed together
+def test_uniform_numbers_are_those_of_numpys_philox(others):
+    indices = np.append(np.array([0, 1, 7, 2**40]), np.arange(others))
     for seed, epoch, stage in ((0, 0, 0), (3, 5, 2), (2**64 - 1, 2**33, 1)):
         drawn = SampleKeys(seed, epoch, indices, stage).uniform(7)
-        assert drawn.shape == (4, 7)
+        assert drawn.shape == (len(indices), 7)
         for row, index in enumerate(indices.tolist()):
             key, counter = np.array([seed, 3], np.uint64), np.array([0, epoch, index, stage], np.uint64)
             expected = np.random.Generator(np.random.Philox(key=key, counter=counter)).random(7)
@@ -333,9 +334,9 @@ def test_uniform_numbers_are_those_of_numpys_philox():
 
 
 def test_uniform_numbers_depend_on_the_sample_alone():
-    whole = SampleKeys(1, 2, np.arange(9), 3).uniform(2)
+    whole = SampleKeys(1, 2, np.arange(90), 3).uniform(2)
     assert whole[4:6].tolist() == SampleKeys(1, 2, np.array([4, 5]), 3).uniform(2).tolist()
-    assert whole[:, :1].tolist() == SampleKeys(1, 2, np.arange(9), 3).uniform(1).tolist()
+    assert whole[:, :1].tolist() == SampleKeys(1, 2, np.arange(90), 3).uniform(1).tolist()
 
 
 ORDER_1_0 = [0, 6, 5, 3, 4, 9, 7, 8, 2, 1]
