@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,37 +24,44 @@ NEVER = -1e9
 
 
 def weighted_mean(
-    net: Builder, scores: Value, values: Value, rate: float, *, use_causal_mask: bool, mask: Value | None = None
+    net: Builder,
+    scores: Value,
+    values: Value,
+    rate: float,
+    *,
+    use_causal_mask: bool,
+    mask: Value | None = None,
+    window: int | None = None,
 ) -> Value:
     """Means of `values`, weighted by the softmax of `scores`; `rate` is that of the dropout of the weights.
 
     scores: (…, T, S), values: (…, S, V), mask: bool that broadcasts to scores, True where may be looked → (…, T, V).
-    With the causal mask place t looks at the places up to t. A place that the mask lets look nowhere gets zeros.
+    With the causal mask place t looks at the places up to t, with a window at those less than `window` away. A place
+    that the masks let look nowhere gets zeros.
     """
-    if use_causal_mask and mask is None:
-        scores = scores + _later(scores)
-    elif use_causal_mask:
-        mask = both(mask, equal_or_before(*scores.shape[-2:]))
-    if mask is None:
+    near = _near(*scores.shape[-2:], use_causal_mask, window)
+    if mask is None and near.any(axis=1).all():
+        scores = scores if near.all() else scores + constant(_never_but(near, str(scores.dtype)))
         return MatMul()(dropped(net, Softmax(-1)(scores), rate), values)
+    seen = mask if mask is not None and near.all() else both(mask, constant(near))
     zero, never = scalar(0.0, scores.dtype), scalar(NEVER, scores.dtype)
-    weights = Where()(mask, Softmax(-1)(Where()(mask, scores, never)), zero)
+    weights = Where()(seen, Softmax(-1)(Where()(seen, scores, never)), zero)
     return MatMul()(dropped(net, weights, rate), values)
 
 
-def equal_or_before(rows: int, columns: int) -> Value:
-    """(T, S) bool: True for the places up to the one that looks."""
+def _near(rows: int, columns: int, causal: bool, window: int | None) -> Any:
+    """(T, S) bool, in NumPy: True for the places that are not too late and not too far away."""
     import numpy as np
 
-    return constant(np.tri(rows, columns, dtype=bool))
+    away = np.arange(rows)[:, None] - np.arange(columns)
+    return (away >= 0 if causal else True) & (abs(away) < (window or rows + columns))
 
 
-def _later(scores: Value) -> Value:
-    """(T, S): `NEVER` for places after the one that looks, else 0."""
+def _never_but(near: Any, dtype: str) -> Any:
+    """0 where it is near, else `NEVER`."""
     import numpy as np
 
-    rows, columns = scores.shape[-2:]
-    return constant(np.triu(np.full((rows, columns), NEVER, str(scores.dtype)), 1))
+    return np.where(near, 0, NEVER).astype(dtype)
 
 
 def values_mask(net: Builder, index: int, values: Value) -> Value | None:

@@ -53,6 +53,7 @@ class InitializerSpec(Spec):
         "std": "here it is `stddev`",
         "min": "here it is `minval`",
         "max": "here it is `maxval`",
+        **dict.fromkeys(("input_axes", "output_axes"), "not needed: layers say which axes of a kernel are inputs"),
     }
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)

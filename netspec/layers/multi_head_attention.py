@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
+from netspec.graph.ops.functions import Sigmoid
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Transpose
@@ -36,11 +37,16 @@ class HeadsSpec(LayerSpec):
     """add a learned number to each output of the projections"""
     use_causal_mask: bool = False
     """place t looks at the places up to t only. An argument of the call in Keras"""
+    sliding_window: PositiveInt | None = None
+    """place t looks only at places less than so many away: with 2, and the causal mask, at itself and the one before"""
+    use_gate: bool = False
+    """multiply what the heads find by sigmoid(a learned projection of the query). Qiu et al. 2025, arXiv:2505.06708"""
     kernel_initializer: Initializer = GlorotUniform()
-    """first values of `query/kernel`, `key/kernel` and `value/kernel` (features, heads, size), and of
+    """first values of `query/kernel`, `key/kernel`, `value/kernel` and `gate/kernel` (features, heads, size), and of
     `attention_output/kernel` (heads, size, outputs)"""
     bias_initializer: Initializer = Zeros()
-    """first values of `query/bias`, `key/bias` and `value/bias` (heads, size), and `attention_output/bias` (outputs)"""
+    """first values of `query/bias`, `key/bias`, `value/bias` and `gate/bias` (heads, size), and of
+    `attention_output/bias` (outputs)"""
     kernel_regularizer: Regularizer | None = None
     """penalty on each kernel, added to the loss"""
     kernel_constraint: Constraint | None = None
@@ -65,10 +71,15 @@ class HeadsSpec(LayerSpec):
         if mask is not None:
             mask = reshape_to(mask, (mask.shape[0], *(1,) * len(each), *mask.shape[1:]))
         scores = MatMul(transpose_b=True)(q, k)
-        made = weighted_mean(net, scores, v, self.dropout, use_causal_mask=self.use_causal_mask, mask=mask)
+        made = weighted_mean(
+            net, scores, v, self.dropout,
+            use_causal_mask=self.use_causal_mask, mask=mask, window=self.sliding_window,
+        )  # fmt: skip
         places = len(made.shape) - 2
         behind = Transpose((0, places, *range(1, places), places + 1))(made)
         joined = reshape_to(behind, (*query.shape[:2], heads * value_size))
+        if self.use_gate:
+            joined = joined * Sigmoid()(self._projected(net, "gate", query, heads, value_size))
         y = MatMul()(joined, self._kernel(net, "attention_output", (heads, value_size, outputs), inputs=2))
         if not self.use_bias:
             return y
@@ -80,16 +91,20 @@ class HeadsSpec(LayerSpec):
         self, net: Builder, name: str, x: Value, heads: tuple[int, ...], size: int, factor: float = 1.0
     ) -> Value:
         """The projection called `name` of x: (N, T, …) → (N, *heads, T, size), times `factor`."""
-        count = prod(heads)
-        y = MatMul()(x, self._kernel(net, name, (x.shape[-1], count, size), inputs=1))
-        if self.use_bias:
-            bias = net.parameter(
-                f"{name}/bias", (count, size), self.bias_initializer, self.bias_regularizer, self.bias_constraint
-            )
-            y = y + reshape_to(bias, (count * size,))
+        y = self._projected(net, name, x, prod(heads), size)
         y = reshape_to(y if factor == 1 else y * factor, (*x.shape[:2], *heads, size))
         last = len(y.shape) - 1
         return Transpose((0, *range(2, last), 1, last))(y)
+
+    def _projected(self, net: Builder, name: str, x: Value, heads: int, size: int) -> Value:
+        """The projection called `name` of x: (N, T, …) → (N, T, heads · size)."""
+        y = MatMul()(x, self._kernel(net, name, (x.shape[-1], heads, size), inputs=1))
+        if not self.use_bias:
+            return y
+        bias = net.parameter(
+            f"{name}/bias", (heads, size), self.bias_initializer, self.bias_regularizer, self.bias_constraint
+        )
+        return y + reshape_to(bias, (heads * size,))
 
     def _kernel(self, net: Builder, name: str, shape: tuple[int, int, int], inputs: int) -> Value:
         """The kernel of a projection as a matrix; the first `inputs` axes are those of what goes in."""
@@ -141,6 +156,7 @@ class MultiHeadAttention(HeadsSpec):
             (2, 3, 2, 4), (2, 3, 3, 2), (2, 3, 3, 2), (2, 3, 2, 3), dtypes=("float32", "float32", "float32", "int32"),
             high=5, num_heads=1, key_dim=2, attention_axes=2,
         ),
+        Sample.of((2, 4, 3), num_heads=2, key_dim=2, value_dim=1, sliding_window=2, use_gate=True, use_bias=False),
     )  # fmt: skip
 
     def build(
@@ -168,8 +184,8 @@ class MultiHeadAttention(HeadsSpec):
     ) -> Value:
         """As of sequences, of which every place of the axes that are not attended over has one."""
         folding = Folding.of(query, self.attention_axes)
-        need(not self.use_causal_mask, "only a sequence has places before others", expected="(batch, steps, features)",
-             got=query.type)  # fmt: skip
+        for said, places in ((self.use_causal_mask, "before others"), (self.sliding_window, "near others")):
+            need(not said, f"only a sequence has places {places}", expected="(batch, steps, features)", got=query.type)
         last = key if key is not None else value if value is not None else query
         y = self._of_sequences(
             net, folding.folded(query, query), *(None if x is None else folding.folded(query, x) for x in (value, key)),
@@ -205,6 +221,10 @@ class GroupQueryAttention(HeadsSpec):
         Sample.of(
             (3, 2, 3), (3, 4, 3), (3, 4, 3), head_dim=2, num_query_heads=2, num_key_value_heads=2,
             dropout=0.3, masks=[(3, 2), (3, 4), (3, 4)],
+        ),
+        Sample.of(
+            (2, 3, 2), head_dim=2, num_query_heads=2, num_key_value_heads=1, use_causal_mask=True, sliding_window=2,
+            use_gate=True,
         ),
     )  # fmt: skip
 

@@ -13,6 +13,9 @@ from functools import cache
 
 from netspec.errors import folded, nearest
 
+_TRANSFORM = "!a transform of the data: it goes under `transforms` in the train file"
+_COLUMN = "!columns of tables become numbers where they are read: under `columns` in the train file"
+_NOTHING = "!Keras's layer of this name has no counterpart here"
 _LAYERS = {
     "Caffe": """
         InnerProduct: Dense
@@ -28,7 +31,6 @@ _LAYERS = {
         AbsVal: Abs
         PReLU: PReLU
         LRN: LocalResponseNormalization
-        Im2col: Unfold
         SPP: SpatialPyramidPooling
         RNN, Recurrent: SimpleRNN
         Data, ImageData, HDF5Data, MemoryData: !the net declares `inputs`; what feeds them is said in the train file
@@ -36,6 +38,7 @@ _LAYERS = {
         Input: !the net's inputs are declared under `inputs`
         HDF5Output: !`netspec predict` writes the outputs of a net
         SoftmaxWithLoss: !a loss goes under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
+        SOFTMAX_LOSS: !a loss goes under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
         SigmoidCrossEntropyLoss: !a loss goes under `losses`: BinaryCrossentropy with `from_logits: true`
         EuclideanLoss: !a loss goes under `losses`: Euclidean
         MultinomialLogisticLoss: !a loss goes under `losses`: MultinomialLogistic
@@ -45,6 +48,8 @@ _LAYERS = {
         Accuracy: !a metric goes under `metrics`: SparseCategoricalAccuracy
         Silence: !not needed: an output that nothing reads costs nothing
         Parameter, Python, Filter: !Caffe's layer of this name has no counterpart here
+        Im2col: !not needed: convolutions take patches themselves
+        LSTMUnit, RNNUnit: !not needed: LSTM and SimpleRNN are one layer each, with all of their steps
     """,
     "PyTorch": """
         Linear, LazyLinear: Dense
@@ -139,9 +144,21 @@ _LAYERS = {
         GlobalAvgPool3D: GlobalAveragePooling3D
         InputLayer: !the net's inputs are declared under `inputs`
     """,
-    "Keras": """
+    "Keras": f"""
         Rescaling: Power | with `scale` and `shift`; data may pass the transform Rescaling instead
         Lambda: Expression | with a formula in `expr`; no code stands in a spec
+        AugMix, AutoContrast, CategoryEncoding, CutMix, Equalization, MelSpectrogram, MixUp: {_TRANSFORM}
+        RandAugment, RandomBrightness, RandomColorDegeneration, RandomColorJitter, RandomContrast: {_TRANSFORM}
+        RandomCrop, RandomErasing, RandomFlip, RandomGaussianBlur, RandomGrayscale, RandomHue: {_TRANSFORM}
+        RandomInvert, RandomPerspective, RandomPosterization, RandomRotation, RandomSaturation: {_TRANSFORM}
+        RandomSharpness, RandomShear, RandomTranslation, RandomZoom, Solarization: {_TRANSFORM}
+        STFTSpectrogram: Conv1D | with `kernel_initializer: STFT`, for each part; data may pass MelSpectrogram instead
+        Discretization, Hashing, HashedCrossing, IntegerLookup, StringLookup: {_COLUMN}
+        TextVectorization: !text becomes numbers where it is read: by the `tokenizer` of its source in the train file
+        SimpleRNNCell, LSTMCell, GRUCell, StackedRNNCells: !a cell goes in the field `cell` of an RNN
+        FlaxLayer, JaxLayer, TFSMLayer, TorchModuleWrapper, Pipeline: !no code stands in a spec: a package adds layers
+        RandomElasticTransform, ContrastLimitedAdaptiveHistogramEqualization: {_NOTHING}
+        MaxNumBoundingBoxes: {_NOTHING}
     """,
 }
 _LOSSES = {
@@ -184,6 +201,11 @@ _LOSSES = {
 }
 _METRICS = {
     "Caffe": "Accuracy: SparseCategoricalAccuracy",
+    "Keras": """
+        binary_focal_crossentropy: !it is a loss here: BinaryFocalCrossentropy, under `losses`
+        categorical_focal_crossentropy: !it is a loss here: CategoricalFocalCrossentropy, under `losses`
+        huber: !it is a loss here: Huber, under `losses`
+    """,
     "Keras's short": """
         accuracy, acc: SparseCategoricalAccuracy
         mse, MSE: MeanSquaredError
@@ -231,6 +253,11 @@ _INITIALIZERS = {
         dirac_, eye_, dirac, eye: Identity
         sparse_: RandomNormal | with `sparse: …`
     """,
+    "Keras's long": """
+        IdentityInitializer: Identity
+        OrthogonalInitializer: Orthogonal
+        STFTInitializer: STFT
+    """,
 }
 _SOLVERS = {
     "Caffe": """
@@ -249,6 +276,10 @@ _SOLVERS = {
         FTRL: Ftrl
         LAMB: Lamb
         LBFGS: LBFGS
+    """,
+    "Keras": """
+        LossScaleOptimizer: !not needed: `loss_scale: dynamic` in the train file's `train` scales the losses
+        MultiOptimizer, OptimizerMap: !not needed: `groups` of a solver gives parameters a rule of their own
     """,
 }
 _SCHEDULES = {

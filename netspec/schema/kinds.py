@@ -35,6 +35,10 @@ CAFFE_PARAMS = tuple(
 )
 
 
+RENORM = "not there: of small batches GroupNormalization and LayerNormalization need no statistics"
+LORA = "not there: a Dense of few `units` and one behind it, added to a frozen layer, are what it makes"
+KERNELS = "not needed: `netspec plan --kernels` tells which kernels are taken"
+
 REGULARIZERS: Registry[Spec] = Registry("regularizer")
 CELLS: Registry[Spec] = Registry("cell")
 
@@ -43,6 +47,9 @@ class LayerFields(Spec):
     """What every layer has in YAML, whatever its type."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("renorm", "renorm_clipping", "renorm_momentum"), RENORM),
+        **dict.fromkeys(("lora_rank", "lora_alpha"), LORA),
+        **dict.fromkeys(("use_cudnn", "flash_attention"), KERNELS),
         "bottom": "`bottom` is Caffe's name: here it is `from`",
         "top": "a layer's output goes by the layer's `name`; `top` is not needed",
         "inputs": "here it is `from`",
@@ -69,8 +76,9 @@ class LayerFields(Spec):
         "weight_filler": "`weight_filler` is Caffe's name: here it is `kernel_initializer`",
         "bias_filler": "`bias_filler` is Caffe's name: here it is `bias_initializer`",
         "eps": "here it is `epsilon`",
-        "renorm": "not there: of small batches GroupNormalization and LayerNormalization need no statistics",
-        "lora_rank": "not there: a Dense of few `units` and one behind it, added to a frozen layer, are what it makes",
+        "quantization_config": "not there: weights are floats",
+        "reverse_dtype": "not there: all of a net is computed in one precision, which the train file says",
+        "weights": "not there: `init_from` of the train file says where first values come from",
         "pool": "`pool` is Caffe's name: here the type says it, MaxPooling2D or AveragePooling2D",
         "global_pooling": "`global_pooling` is Caffe's name: here it is a type, GlobalAveragePooling2D",
         **dict.fromkeys(CAFFE_PARAMS, "not needed: what Caffe has inside it stands here beside `type`"),
@@ -132,6 +140,7 @@ class JudgeFields(Spec):
         "top_k": "here it is `k`",
         "eps": "here it is `epsilon`",
         "num_labels": "not needed: it follows from the prediction",
+        "axis": "not needed: every number is judged by itself, and the mean is over all",
     }
 
     name: Name = ""

@@ -52,6 +52,31 @@ def test_one_input_attends_to_itself():
     np.testing.assert_array_equal(layer(MULTI, X, **w).y, layer(MULTI, X, X, X, **w).y)
 
 
+def test_a_window_is_a_mask_of_the_places_near():
+    w = weights()
+    away = np.arange(5)[:, None] - np.arange(4)
+    for causal in (False, True):
+        near = (abs(away) < 2) & ((away >= 0) | (not causal))
+        mask = near.astype(np.int32)[None].repeat(2, 0)
+        y = layer({**MULTI, "use_causal_mask": causal, "sliding_window": 2}, X, OTHER, **w).y
+        np.testing.assert_array_equal(y, layer(MULTI, X, OTHER, OTHER, mask, **w).y)
+
+
+def test_places_that_are_far_from_all_others_get_zeros():
+    w = weights()
+    y = layer({**MULTI, "sliding_window": 1}, X, OTHER, **w).y
+    np.testing.assert_allclose(y[:, 4], np.broadcast_to(w["attention_output/bias"], (2, 6)))
+
+
+def test_a_gate_scales_what_the_heads_find():
+    w = weights()
+    shut, open_ = ({"gate/kernel": np.zeros((6, 2, 3)), "gate/bias": np.full((2, 3), b)} for b in (-1e3, 1e3))
+    gated = {**MULTI, "use_gate": True}
+    np.testing.assert_allclose(layer(gated, X, **w, **open_).y, layer(MULTI, X, **w).y, rtol=1e-12)
+    y = layer(gated, X, **w, **shut).y
+    np.testing.assert_allclose(y, np.broadcast_to(w["attention_output/bias"], y.shape), atol=1e-12)
+
+
 def test_heads_of_a_group_share_keys_and_values():
     fields = {"type": "GroupQueryAttention", "head_dim": 3, "num_query_heads": 4, "num_key_value_heads": 2}
     w = weights(heads=4)
