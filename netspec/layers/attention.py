@@ -9,6 +9,7 @@ from pydantic import Field
 from netspec.graph.ops.elementwise import Where, elementwise, scalar
 from netspec.graph.ops.functions import Tanh
 from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.logic import And
 from netspec.graph.ops.reduce import ReduceSum, reshape_to
 from netspec.graph.ops.softmax import Softmax
 from netspec.graph.ops.source import constant
@@ -16,7 +17,7 @@ from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample, need
 from netspec.layers.dropout import dropped
 from netspec.layers.initializers import GlorotUniform, Ones
-from netspec.layers.masking import both, steps_that_count
+from netspec.layers.masking import steps_that_count
 from netspec.schema.kinds import LAYERS
 
 NEVER = -1e9
@@ -39,11 +40,11 @@ def weighted_mean(
     With the causal mask place t looks at the places up to t, with a window at those less than `window` away. A place
     that the masks let look nowhere gets zeros.
     """
-    near = _near(*scores.shape[-2:], use_causal_mask, window)
+    near = _near(scores.shape[-2], scores.shape[-1], use_causal_mask, window)
     if mask is None and near.any(axis=1).all():
         scores = scores if near.all() else scores + constant(_never_but(near, str(scores.dtype)))
         return MatMul()(dropped(net, Softmax(-1)(scores), rate), values)
-    seen = mask if mask is not None and near.all() else both(mask, constant(near))
+    seen = constant(near) if mask is None else mask if near.all() else And()(mask, constant(near))
     zero, never = scalar(0.0, scores.dtype), scalar(NEVER, scores.dtype)
     weights = Where()(seen, Softmax(-1)(Where()(seen, scores, never)), zero)
     return MatMul()(dropped(net, weights, rate), values)

@@ -70,10 +70,10 @@ def test_places_that_are_far_from_all_others_get_zeros():
 
 def test_a_gate_scales_what_the_heads_find():
     w = weights()
-    shut, open_ = ({"gate/kernel": np.zeros((6, 2, 3)), "gate/bias": np.full((2, 3), b)} for b in (-1e3, 1e3))
+    shut, wide = (w | {"gate/kernel": np.zeros((6, 2, 3)), "gate/bias": np.full((2, 3), b)} for b in (-1e3, 1e3))
     gated = {**MULTI, "use_gate": True}
-    np.testing.assert_allclose(layer(gated, X, **w, **open_).y, layer(MULTI, X, **w).y, rtol=1e-12)
-    y = layer(gated, X, **w, **shut).y
+    np.testing.assert_allclose(layer(gated, X, **wide).y, layer(MULTI, X, **w).y, rtol=1e-12)
+    y = layer(gated, X, **shut).y
     np.testing.assert_allclose(y, np.broadcast_to(w["attention_output/bias"], y.shape), atol=1e-12)
 
 
