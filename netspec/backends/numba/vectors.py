@@ -1,4 +1,4 @@
-"""Ops along one axis: softmax, its gradient, its logarithm, cross-entropy, the place of the maximum, one-hot vectors.
+"""Ops along one axis: softmax, its gradient and logarithm, sparsemax, cross-entropy, the place of the maximum, one-hot.
 
 Every thread has whole vectors to itself. Vectors are those along the axis, one for each place of the other axes.
 """
@@ -17,7 +17,7 @@ from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.ops.reduce import ArgMax
 from netspec.graph.ops.shape import OneHot
-from netspec.graph.ops.softmax import LogSoftmax, Softmax, SoftmaxGrad
+from netspec.graph.ops.softmax import LogSoftmax, Softmax, SoftmaxGrad, Sparsemax
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 from netspec.layers.losses.crossentropy import SoftmaxCrossEntropyLoss
@@ -77,6 +77,34 @@ def log_softmax(
         rest = log(total)
         for c in range(count):
             y[b + c * yc] = (x[a + c * xc] - most) - rest
+
+
+def sparsemax(
+    first: int, last: int, x: Any, y: Any, maximum: Any, add: Any, zero: float, one: float,
+    xc: int, yc: int, count: int, inner: int, x0: int, x1: int, y0: int, y1: int,
+) -> None:  # fmt: skip
+    """y = max(x - τ, 0) with Σ y = 1. Michelot 1986: τ of all numbers above the last τ, until none falls out.
+
+    The maximum subtracted first, τ is between -1 and 0. Nothing is above it where something is not a number.
+    """
+    for unit in range(first, last):
+        a, b = unit // inner * x0 + unit % inner * x1, unit // inner * y0 + unit % inner * y1
+        most = x[a]
+        for c in range(count):
+            most = maximum(most, x[a + c * xc])
+        threshold, above, before = zero - one, zero, zero
+        while True:
+            total, above = zero, zero
+            for c in range(count):
+                v = x[a + c * xc] - most
+                total = add(total, v if v > threshold else zero)
+                above = add(above, one if v > threshold else zero)
+            if above == zero or (before != zero and above >= before):
+                break
+            threshold, before = (total - one) / above, above
+        for c in range(count):
+            v = x[a + c * xc] - most
+            y[b + c * yc] = zero if v <= threshold else v - threshold
 
 
 def cross_entropy(
@@ -211,6 +239,17 @@ class SoftmaxKernel(AlongAxis):
             body = log_softmax
             fixed = [*_functions(dtype, "exp", "log"), zero]
         return bound(body, self.axis(node), arrays, fixed, native.FAST)
+
+
+@kernel(Sparsemax, backend="numba", rank=5)
+class SparsemaxKernel(AlongAxis):
+    """Each vector in some readings, without sorting it."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        dtype = node.inputs[0].dtype
+        arrays = [(buffers.inputs[0], dtype), (buffers.outputs[0], dtype)]
+        fixed = [*_functions(dtype), Constant(0.0, dtype), Constant(1.0, dtype)]
+        return bound(sparsemax, self.axis(node), arrays, fixed, native.FAST)
 
 
 @kernel(SoftmaxGrad, backend="numba", rank=5)

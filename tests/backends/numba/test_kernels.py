@@ -17,7 +17,7 @@ from netspec.graph.ops.normalization import BatchNormalization, BatchNormalizati
 from netspec.graph.ops.random import RandomUniform
 from netspec.graph.ops.reduce import ArgMax, ReduceMax, ReduceMean, ReduceMin, ReduceSum
 from netspec.graph.ops.shape import Concat, PadAxis, Slice, Split, Take, TakeGrad, Transpose
-from netspec.graph.ops.softmax import LogSoftmax, Softmax
+from netspec.graph.ops.softmax import LogSoftmax, Softmax, Sparsemax
 from netspec.graph.types import DType, TensorType
 from netspec.layers.local_response import LRN, LRNGrad
 from netspec.layers.losses.crossentropy import SoftmaxCrossEntropyLoss
@@ -67,6 +67,9 @@ CALLS: list[tuple[Op, tuple[np.ndarray, ...]]] = [
     (Softmax(1), (IMAGES,)),
     (LogSoftmax(1), (IMAGES,)),
     (LogSoftmax(2), (IMAGES,)),
+    (Sparsemax(-1), (ROWS,)),
+    (Sparsemax(1), (IMAGES * 0.1,)),
+    (Sparsemax(-1), (np.repeat(ROWS[:3, :1], 40, axis=1),)),
     (SoftmaxCrossEntropyLoss(1), (ROWS, LABELS)),
     (SoftmaxCrossEntropyLoss(1), (IMAGES, RANDOM.integers(-2, 22, (6, 13, 12)))),
     (ArgMax(1), (IMAGES,)),
