@@ -29,8 +29,9 @@ def schedule_chart(spec: TrainSpec, scale: Scale) -> Chart:
     curves = []
     for name, schedule in _schedules(spec.solver):
         rates = [schedule.value(step, total) for step in steps]
-        note = f"before any reduction: it watches `{schedule.watches}`" if schedule.watches else ""
-        curves.append(Curve(name, [step + 1 for step in steps], rates, note))
+        notes = [f"before any reduction: it watches `{schedule.watches}`"] if schedule.watches else []
+        notes += [f"never reached: {what}" for what in schedule.beyond(total)]
+        curves.append(Curve(name, [step + 1 for step in steps], rates, "; ".join(notes)))
     return Chart("learning rate", "step", curves, scale)
 
 

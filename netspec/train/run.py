@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from os import PathLike
@@ -104,7 +104,7 @@ def run(
         signals = stack.enter_context(Signals())
         progress = begun.progress
         loop = Loop(spec, compiler, loader, test, folder, everyone, signals, progress)
-        for message in warnings:
+        for message in (*warnings, *_beyond(loop)):
             tell(everyone, "warning", message=message)
         if taken is not None:
             tell(everyone, "init_from", **taken.as_json())
@@ -168,6 +168,14 @@ def _facts(spec: TrainSpec, compiler: Compiler, loader: Loader, folder: RunDir, 
 
 def _own_run(source: object) -> Path | None:
     return run_of(Path(source)) if isinstance(source, (str, PathLike)) else None
+
+
+def _beyond(loop: Loop) -> Iterator[str]:
+    """A warning for each schedule that the training ends before."""
+    for schedule in loop.schedules.values():
+        if left := ", ".join(schedule.beyond(loop.total)):
+            place = schedule.where()
+            yield f"{f'{place}: ' if place else ''}the {loop.total:,} steps of the training never reach {left}"
 
 
 def _fresh(compiler: Compiler, loaded: list[str], weights: str | Path) -> list[str]:

@@ -47,6 +47,15 @@ def test_groups_and_plateaus_have_curves_of_their_own(netspec, work):
     assert "*/bias (before any reduction" in netspec(*words).out
 
 
+def test_what_the_training_ends_before_is_told(netspec, work):
+    parts = (
+        "[{steps: 9, schedule: {type: Warmup, steps: 10, then: 0.1}}, {share: 0.5, schedule: 0.1}, {schedule: 0.01}]"
+    )
+    words = "plot", "train.yaml", f"solver.learning_rate={{type: ReduceLROnPlateau, schedule: {parts}}}", "--schedule"
+    (curve,) = netspec(*words, "--json").json[0]["curves"]
+    assert curve["note"].endswith("the end of a warm-up of 10 steps; never reached: part 3, from step 16")
+
+
 def test_a_chart_is_drawn_in_the_terminal(netspec, work):
     lines = netspec("plot", "train.yaml", COSINE, "--schedule").out.splitlines()
     assert lines[0] == "learning rate"

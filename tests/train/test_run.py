@@ -362,3 +362,23 @@ def test_a_device_that_cannot_run_leaves_no_run_directory(spec: Make, tmp_path: 
     with pytest.raises(InputError, match="only plans"):
         netspec.train(spec(), run_dir=tmp_path / "run", device="null")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_schedule_that_the_training_ends_before_is_told(spec, tmp_path):
+    """No mistake, since a training may be tried for some steps; nor are a warm-up and its part of equal length."""
+    warm = {"steps": 4, "schedule": {"type": "Warmup", "steps": 4, "then": 0.1}}
+    made = spec(max_steps=6)
+    made["solver"] = {
+        "type": "SGD", "learning_rate": [warm, {"steps": 2, "schedule": 0.1}, {"schedule": 0.01}],
+        "groups": [
+            {"match": "fc1/*", "learning_rate": {"type": "Warmup", "steps": 7, "then": 0.1}},
+            {"match": "logits/*", "learning_rate": [warm, {"schedule": 0.01}]},
+        ],
+    }  # fmt: skip
+    told: list[Event] = []
+    netspec.train(made, run_dir=tmp_path / "run", listeners=[told.append])
+    warnings = [event["message"] for event in told if event["event"] == "warning"]
+    assert [message.split(": ")[1] for message in warnings] == [
+        "the 6 steps of the training never reach part 3, from step 7",
+        "the 6 steps of the training never reach the end of a warm-up of 7 steps",
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import Field
@@ -53,6 +53,10 @@ class ScheduleSpec(Spec):
     def value(self, step: int, total_steps: int) -> float:
         """The learning rate of step `step`, counted from 0, of a training of `total_steps` steps. Finite and ≥ 0."""
         raise NotImplementedError
+
+    def beyond(self, total_steps: int) -> Iterator[str]:
+        """What of it a training of so many steps never comes to, each in a few words."""
+        yield from ()
 
     @property
     def watches(self) -> str | None:

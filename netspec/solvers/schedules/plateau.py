@@ -81,6 +81,9 @@ class ReduceLROnPlateau(ScheduleSpec):
     def watches(self) -> str:
         return self.monitor
 
+    def beyond(self, total_steps: int) -> Iterator[str]:
+        yield from self.schedule.beyond(total_steps)
+
     def value(self, step: int, total_steps: int) -> float:
         return self.schedule.value(step, total_steps)
 

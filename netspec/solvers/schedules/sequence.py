@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -81,6 +82,17 @@ class Sequence(ScheduleSpec):
                 expected="shares of 1 in all, or less", got=f"{shares:g}",
             )  # fmt: skip
         return self
+
+    def beyond(self, total_steps: int) -> Iterator[str]:
+        start = 0
+        for number, part in enumerate(self.parts, start=1):
+            left = total_steps - start
+            if left <= 0:
+                yield f"part {number}, from step {start + 1:,}"
+            else:
+                length = part.length(total_steps) or left
+                yield from part.schedule.beyond(length)
+                start += length
 
     def value(self, step: int, total_steps: int) -> float:
         start, last = 0, self.parts[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -31,6 +32,12 @@ class Warmup(ScheduleSpec):
         {"steps": 3, "initial": 0.01, "then": {"type": "CosineDecay", "initial": 0.1}},
         {"steps": 2, "then": {"type": "Warmup", "steps": 2, "initial": 0.05, "then": 0.2}},
     )
+
+    def beyond(self, total_steps: int) -> Iterator[str]:
+        if self.steps > total_steps:
+            yield f"the end of a warm-up of {self.steps:,} steps"
+        elif self.steps < total_steps:
+            yield from self.then.beyond(total_steps - self.steps)
 
     def value(self, step: int, total_steps: int) -> float:
         left = max(1, total_steps - self.steps)  # a training that ends before its warm-up does still has a rate
