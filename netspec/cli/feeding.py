@@ -31,7 +31,8 @@ def check_feeds(compiler: Compiler, split: SplitFields, purpose: Purpose) -> Non
     """
     assert isinstance(split, Source)
     fields = split.known_fields()
-    if fields is None or any(isinstance(one, Transform) and one.needs_data for one in split.transforms):
+    waiting = [isinstance(one, Transform) and (one.needs_data or one.needs_classes) for one in split.transforms]
+    if fields is None or any(waiting):
         return
     pipeline = Pipeline(Announced(fields), split, seed=0)
     match_feeds(pipeline.fields, wanted_inputs(compiler, [purpose]), split, known=compiler.spec.inputs)

@@ -201,6 +201,15 @@ class Transform(Spec):
         """The missing field values, learned from all samples `(N, *shape)` in order. They are plain JSON data."""
         raise NotImplementedError(f"{type(self).__name__} learns nothing from data")
 
+    @property
+    def needs_classes(self) -> bool:
+        """Whether it is for the source to say how many classes there are."""
+        return False
+
+    def of_classes(self, classes: Mapping[str, Sequence[str]]) -> Self:
+        """The same transform for a source whose label fields, where they are numbers still, have these classes."""
+        return self
+
     def infer(self, field: FieldType) -> FieldType:
         """The type of the changed field. Raises InputError where the field cannot be changed so."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it makes of a field")

@@ -72,7 +72,7 @@ def fingerprint(*parts: bytes | str) -> str:
     """A digest of the parts and of where each ends."""
     digest = sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part  # names of files are bytes
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()

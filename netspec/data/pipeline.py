@@ -87,7 +87,7 @@ class Pipeline:
         for number, spec in enumerate(split.transforms):
             try:
                 with blamed_on(split, "transforms", number):
-                    transform = _as_transform(spec)
+                    transform = _as_transform(spec).of_classes(self._classes(learned))
                     name = self._field_of(transform)
                     if transform.needs_data:
                         kind = f"{type(transform).__name__} {name}"
@@ -107,6 +107,11 @@ class Pipeline:
                 problems += error.problems
         if problems:
             raise InputError(problems)
+
+    def _classes(self, learned: Learned | None) -> dict[str, Sequence[str]]:
+        """The classes of each field that still holds their numbers."""
+        known = {**self._dataset.classes, **({} if learned is None else learned.classes)}
+        return {name: found for name, found in known.items() if name in self.fields and not self.fields[name].shape}
 
     def _field_of(self, transform: Transform) -> str:
         name = transform.apply_to

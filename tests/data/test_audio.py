@@ -123,3 +123,10 @@ def test_folders_without_sounds_are_told(tmp_path):
     with pytest.raises(InputError, match="holds no sound") as error:
         sounds(tmp_path)
     assert error.value.problems[0].expected == "files that end in .wav, .wave"
+
+
+@pytest.mark.parametrize("rate", [1, 31, 4194301])
+def test_absurd_rates_are_told_and_need_no_memory(folder, rate):
+    write(folder / "words" / "no" / "x.wave", np.zeros((1, 300), np.float32), rate)
+    with pytest.raises(DamagedSamples, match="has a rate that is not brought to 8,000 a second"):
+        everything(sounds(folder, resample=True))

@@ -334,3 +334,12 @@ train.yaml:2:9: error: the classes of `label` are not those of the training spli
   got: lacks versicolor, virginica; has also rosa
   hint: declare the same `classes` in both splits""",
 }
+
+
+def test_where_all_rows_are_left_out_some_are_told(tmp_path):
+    text = "a,b\n" + "1\n" * 20
+    with pytest.raises(InputError, match="all 20 rows") as error:
+        table(tmp_path, text, header=True, on_error="skip")
+    told = error.value.problems[1:]
+    assert len(told) == 5
+    assert {problem.message for problem in told} == {"this row has 1 cell"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from netspec.data.base import Dataset, FieldType
+from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.loader import open_loader
 from netspec.data.pipeline import Pipeline
 from netspec.data.readers import decode
+from netspec.data.readers.images import ImageFiles
 from netspec.errors import InputError
 from tests.data.conftest import arrays_of, problems_of, split_of
 
@@ -253,3 +255,31 @@ UNDECLARED = """\
   at: path
   expected: one of cat, dgo
   hint: did you mean `dgo`?"""
+
+
+def test_names_of_files_may_be_any_bytes(tmp_path):
+    name = os.fsdecode(b"\xff\xfe.png")
+    put(tmp_path / "set" / "a" / "x.png", noise(2, 2, 3))
+    try:
+        (tmp_path / "set" / "a" / "x.png").rename(tmp_path / "set" / "a" / name)
+    except OSError:
+        pytest.skip("this file system has names of text alone")
+    put(tmp_path / "set" / "a" / "y.png", noise(2, 2, 3))
+    data = folder_of(tmp_path)
+    assert len(data) == 2
+    assert data.digest == folder_of(tmp_path).digest
+
+
+def test_an_image_that_vanishes_while_it_is_read_is_a_damaged_sample(tmp_path, monkeypatch):
+    put(tmp_path / "set" / "a" / "x.png", noise(2, 2, 3))
+    data = folder_of(tmp_path)
+    read = ImageFiles.read_one
+
+    def vanish(self: ImageFiles, file: Path, name: str) -> np.ndarray:
+        found = read(self, file, name)
+        file.unlink()
+        return found
+
+    monkeypatch.setattr(ImageFiles, "read_one", vanish)
+    with pytest.raises(DamagedSamples, match="is gone while it is read"):
+        data.read(np.arange(1))

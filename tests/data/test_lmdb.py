@@ -198,3 +198,32 @@ def test_any_damage_to_a_datum_is_read_or_told(position, byte, cut):
     message[position] = byte
     with suppress(NoDatum):
         assert parse_datum(bytes(message[:cut])).pixels().size
+
+
+def test_a_first_datum_that_is_damaged_is_told_or_left_out(tmp_path):
+    good = datum(noise(1, 2, 2), 1)
+    short = number(1, 2**30) + number(2, 2**30) + number(3, 2**30) + text(4, b"abc")
+    write(tmp_path / "set", {b"a": short, b"b": b"\xff" * 9, b"c": good})
+    with pytest.raises(InputError, match="set, key a is damaged"):
+        opened(tmp_path)
+    data = opened(tmp_path, on_error="skip")
+    assert data.fields["image"].shape == (1, 2, 2)
+    with pytest.raises(DamagedSamples) as error:
+        data.read(np.arange(3))
+    assert sorted(error.value.rows) == [0, 1]
+
+
+def test_an_lmdb_that_is_cut_off_within_a_batch_is_told(tmp_path, monkeypatch):
+    write(tmp_path / "set", {b"%04d" % number: datum(noise(3, 32, 32), 1) for number in range(64)})
+    data = opened(tmp_path)
+    size = (tmp_path / "set" / "data.mdb").stat().st_size
+    parse = parse_datum
+
+    def cut(value: bytes) -> Any:
+        with (tmp_path / "set" / "data.mdb").open("r+b") as file:
+            file.truncate(size // 2)  # what lies behind it must not be touched: that ends the process
+        return parse(value)
+
+    monkeypatch.setattr("netspec.data.readers.lmdb_datums.parse_datum", cut)
+    with pytest.raises(InputError, match="changed while it is read"):
+        data.read(np.arange(64))

@@ -162,3 +162,32 @@ def test_what_cannot_be_mixed(step, message):
         found(step)
     assert error.value.problems[0].message == message
     assert str(error.value.problems[0].location).startswith("train.yaml")
+
+
+def named(classes: int) -> Any:
+    data = dataset(image=IMAGES, label=LABELS)
+    data.classes = {"label": tuple("abcdef"[:classes])}
+    return data
+
+
+@pytest.mark.parametrize("transform", [{"type": "MixUp"}, {"type": "CutMix"}, {"type": "CategoryEncoding"}])
+def test_the_source_says_how_many_classes_there_are(transform):
+    with Loader(named(4), split(transform), seed=4) as loader:
+        batch = next(loader.one_pass())
+        assert batch.inputs["label"].shape == (8, 4)
+        learned = loader.learned
+    # A test split of a source that names no classes has those of the training split.
+    with Loader(dataset(image=IMAGES, label=LABELS), split(transform), seed=4, learned=learned) as loader:
+        assert next(loader.one_pass()).inputs["label"].shape == (8, 4)
+
+
+def test_classes_of_the_source_do_not_count_where_labels_are_vectors_already():
+    transforms: list[dict[str, Any]] = [{"type": "CategoryEncoding", "num_tokens": 6}, {"type": "MixUp"}]
+    with Loader(named(4), split(*transforms), seed=4) as loader:
+        assert next(loader.one_pass()).inputs["label"].shape == (8, 6)
+
+
+@pytest.mark.parametrize("transform", ["MixUp", "CategoryEncoding"])
+def test_nobody_says_how_many_classes_there_are(transform):
+    with pytest.raises(InputError, match="how many classes there are is not said"):
+        found({"type": transform})

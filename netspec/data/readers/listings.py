@@ -104,9 +104,12 @@ class ListedFiles(Dataset, Generic[Item]):
         return cast("Samples", values)
 
     def _check(self, index: int) -> None:
-        mark = self._found.files[index].stat()
+        name = f"{self._found.kind.name} {self._found.name(index)}"
+        try:
+            mark = self._found.files[index].stat()
+        except OSError as error:
+            raise InputError(f"{name} is gone while it is read", got=error.strerror) from None
         if (mark.st_size, mark.st_mtime_ns) != tuple(self._marks[index].tolist()):
-            name = f"{self._found.kind.name} {self._found.name(index)}"
             raise InputError(f"{name} changed while it is read", hint="start again once nothing writes to it")
 
     def describe(self, index: int) -> str:

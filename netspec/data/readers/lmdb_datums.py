@@ -22,6 +22,8 @@ from netspec.errors import InputError, Problem, kind_of_file, near_path
 if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
 
+LOOKED_AT, MOST_PROBLEMS = 1000, 5
+"""Among so many Datums one must be intact, if damaged ones are left out; so many are told if none is."""
 _LEVELDB = ("CURRENT", "LOG")
 
 
@@ -33,11 +35,12 @@ class DatumDataset(Dataset):
     """
 
     def __init__(
-        self, path: Path, *, size: tuple[int, int] | Literal["varied"] | None, channels: int, interpolation: str
-    ) -> None:
+        self, path: Path, *, size: tuple[int, int] | Literal["varied"] | None, channels: int, interpolation: str,
+        skip: bool = False,
+    ) -> None:  # fmt: skip
         self._keys = _Keys(_environment(path))
         self._path = path
-        first = self._datum(0)
+        first, shape = self._first(size, channels, skip=skip)
         resized = size if isinstance(size, tuple) else None
         if resized is not None and not first.encoded:
             raise InputError(
@@ -47,12 +50,25 @@ class DatumDataset(Dataset):
             )
         self._decoder = Decoder(channels, resized, interpolation)
         self._dtype = "uint8" if first.floats is None else "float32"
-        self._shape = self._shape_of(first, size, channels)
+        self._shape = shape
         self.fields = {"image": FieldType(self._shape, self._dtype), "label": FieldType((), "int32")}
         self.digest = fingerprint(file_fingerprint(self._keys.environment.data))
 
+    def _first(
+        self, size: tuple[int, int] | Literal["varied"] | None, channels: int, *, skip: bool
+    ) -> tuple[Datum, tuple[int | None, ...]]:
+        """The Datum that the others must be like, and its shape: the first, or with `skip` the first intact one."""
+        problems: list[Problem] = []
+        for index in range(min(len(self), LOOKED_AT if skip else 1)):
+            try:
+                datum = self._datum(index)
+                return datum, self._shape_of(datum, index, size, channels)
+            except InputError as error:
+                problems += error.problems
+        raise InputError(problems[:MOST_PROBLEMS])
+
     def _shape_of(
-        self, first: Datum, size: tuple[int, int] | Literal["varied"] | None, channels: int
+        self, first: Datum, index: int, size: tuple[int, int] | Literal["varied"] | None, channels: int
     ) -> tuple[int | None, ...]:
         count = channels if first.encoded else first.channels
         if size == "varied":
@@ -60,8 +76,8 @@ class DatumDataset(Dataset):
         if size is not None:
             return count, *size
         if first.encoded:
-            return count, *upright_size(BytesIO(first.data), self.describe(0))
-        return first.pixels().shape
+            return count, *upright_size(BytesIO(first.data), self.describe(index))
+        return self._raw(first, index).shape
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -71,8 +87,8 @@ class DatumDataset(Dataset):
         images: list[Array] = []
         labels = np.zeros(len(indices), np.int32)
         damaged: dict[int, Sequence[Problem]] = {}
-        self._keys.environment.watched.check()
         for row, index in enumerate(indices.tolist()):
+            self._keys.environment.watched.check()  # each time: to touch what was cut off ends the process
             try:
                 datum = self._datum(index)
                 images.append(self._pixels(datum, index))
@@ -98,10 +114,7 @@ class DatumDataset(Dataset):
         if datum.encoded:
             pixels = self._decoder.read(BytesIO(datum.data), name).transpose(2, 0, 1)
         else:
-            try:
-                pixels = datum.pixels()
-            except NoDatum as error:
-                raise InputError(f"{name} is damaged", expected="as many numbers as it says", got=str(error)) from None
+            pixels = self._raw(datum, index)
         fits = all(asked in {None, size} for asked, size in zip(self._shape, pixels.shape, strict=True))
         if not fits or pixels.dtype.name != self._dtype:
             hint = "`size: varied` takes images of any sizes" if pixels.dtype.name == self._dtype else None
@@ -112,6 +125,14 @@ class DatumDataset(Dataset):
                 hint=hint,
             )
         return pixels
+
+    def _raw(self, datum: Datum, index: int) -> Array:
+        try:
+            return datum.pixels()
+        except NoDatum as error:
+            raise InputError(
+                f"{self.describe(index)} is damaged", expected="as many numbers as it says", got=str(error)
+            ) from None
 
     def describe(self, index: int) -> str:
         """The name of the LMDB, and the key."""

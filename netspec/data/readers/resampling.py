@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from netspec.data.base import Array
 
 ZEROS, BETA = 10, 5.0
+LONGER, WIDEST = 256, 2**18
+"""How many times longer a sound may become, and how large the two numbers of the ratio may be: a few damaged bytes of a
+header must not ask for gigabytes."""
+
+
+def steps(rate: int, wanted: int) -> tuple[int, int]:
+    """The ratio of the rates in lowest terms: up, down."""
+    common = gcd(rate, wanted)
+    return wanted // common, rate // common
 
 
 def resampled(sound: Array, rate: int, wanted: int) -> Array:
@@ -23,7 +32,7 @@ def resampled(sound: Array, rate: int, wanted: int) -> Array:
 
     y[m] = Σₖ x[k] h[m · down − k · up], with up and down the rates divided by what they have in common.
     """
-    up, down = wanted // gcd(rate, wanted), rate // gcd(rate, wanted)
+    up, down = steps(rate, wanted)
     if up == down:
         return sound
     phases = filter_phases(up, down)  # (up, taps), the latest sample first

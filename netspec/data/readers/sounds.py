@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from netspec.data.readers.listings import FileKind, ListedFiles, Listing
-from netspec.data.readers.resampling import resampled
+from netspec.data.readers.resampling import LONGER, WIDEST, resampled, steps
 from netspec.data.readers.riff import read_sound
 from netspec.errors import InputError, counted
 
@@ -34,6 +34,13 @@ class SoundFiles(ListedFiles["Array"]):
                 expected=f"{self._rate:,} samples a second, as `sampling_rate` says",
                 got=f"{sound.rate:,}",
                 hint="`resample: true` brings every sound to that rate",
+            )
+        if max(steps(sound.rate, self._rate)) > WIDEST or self._rate > LONGER * sound.rate:
+            lowest = -(-self._rate // LONGER)
+            raise InputError(
+                f"sound {name} has a rate that is not brought to {self._rate:,} a second",
+                expected=f"at least {lowest:,} samples a second, and a ratio of numbers up to {WIDEST:,}",
+                got=f"{sound.rate:,} samples a second",
             )
         return resampled(self._chosen(samples, name), sound.rate, self._rate)
 

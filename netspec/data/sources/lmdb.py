@@ -47,5 +47,6 @@ class Lmdb(Source):
             ) from None
         with blamed_on(self, "path"):
             return DatumDataset(
-                resolve_path(self, "path"), size=self.size, channels=self.channels, interpolation=self.interpolation
-            )
+                resolve_path(self, "path"), size=self.size, channels=self.channels, interpolation=self.interpolation,
+                skip=self.on_error == "skip",
+            )  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -29,23 +30,39 @@ class CategoryEncoding(Transform):
     type: Literal["CategoryEncoding"] = "CategoryEncoding"
     apply_to: str | None = "label"
     """the field of class numbers"""
-    num_tokens: int = Field(ge=2)
-    """how many classes there are"""
+    num_tokens: int | None = Field(default=None, ge=2)
+    """how many classes there are; default: as many as the source names"""
     output_mode: Literal["one_hot"] = "one_hot"
     """what the numbers become"""
 
     samples: ClassVar = ({"num_tokens": 10},)
 
+    @property
+    def needs_classes(self) -> bool:
+        """Whether it is for the source to say how many classes there are."""
+        return self.num_tokens is None
+
+    def of_classes(self, classes: Mapping[str, Sequence[str]]) -> Self:
+        """With as many places as the source names classes."""
+        found = classes.get(self.apply_to or "label") if self.needs_classes else None
+        return self if found is None else self.model_copy(update={"num_tokens": len(found)})
+
     def infer(self, field: FieldType) -> FieldType:
         """() of whole numbers → (num_tokens,) of float32."""
         if field.shape or field.dtype.startswith("float"):
             raise InputError("only class numbers can be encoded", expected="[] of whole numbers", got=str(field))
+        if self.num_tokens is None:
+            raise InputError(
+                "how many classes there are is not said",
+                expected=f"`num_tokens`, since the source of {field} names none",
+            )
         return FieldType((self.num_tokens,), "float32")
 
     def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
         """labels: (N,) → (N, num_tokens)."""
         import numpy as np
 
+        assert self.num_tokens is not None  # `infer` found it
         labels = np.asarray(batch)
         damaged = out_of_range(self.apply_to or "label", labels, self.num_tokens)
         if damaged:

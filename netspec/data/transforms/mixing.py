@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -29,12 +29,22 @@ class Mixing(Transform):
     mixes: ClassVar[bool] = True
 
     num_classes: int | None = Field(default=None, ge=2)
-    """how many classes there are, where labels are whole numbers; labels that are probabilities already (of
-    CategoryEncoding, or of another mixing before) need none"""
+    """how many classes there are, where labels are whole numbers; default: as many as the source names. Labels that are
+    probabilities already (of CategoryEncoding, or of another mixing before) need none"""
     label: str = "label"
     """the field of the labels"""
 
     alpha: Positive
+
+    @property
+    def needs_classes(self) -> bool:
+        """Whether it is for the source to say how many classes there are."""
+        return self.num_classes is None
+
+    def of_classes(self, classes: Mapping[str, Sequence[str]]) -> Self:
+        """With as many classes as the source names for the label."""
+        found = classes.get(self.label) if self.needs_classes else None
+        return self if found is None else self.model_copy(update={"num_classes": len(found)})
 
     def infer_fields(self, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
         """The image (C, H, W), or anything else of one size; the label () of whole numbers, or (classes,) of floats."""

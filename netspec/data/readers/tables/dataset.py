@@ -16,7 +16,7 @@ from netspec.data.base import Dataset, FieldType
 from netspec.data.columns.base import FEATURES
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.data.readers.tables.faults import BlockFaults, Faults
-from netspec.errors import InputError
+from netspec.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
@@ -88,7 +88,10 @@ class _Scan:
             expected = "one row or more below the header" if file.named else "rows"
             raise InputError(f"{file.path} has no rows", expected=expected)
         if not self.samples:
-            raise InputError(f"all {first:,} rows of {file.path} are left out", expected="one row or more that is used")
+            expected = "one row or more that is used"
+            raise InputError(
+                [Problem(f"all {first:,} rows of {file.path} are left out", expected=expected), *faults.problems]
+            )
         self.dropped = np.concatenate(dropped)
         for at, column in enumerate(columns):
             column.settle(partial(self._again, at))

@@ -26,7 +26,7 @@ Place = Callable[[int, int | None], Location | str]
 
 @dataclass
 class Faults:
-    """The problems found in the rows of a file so far; with `skip`, rows that have any are counted instead."""
+    """The problems found in the rows of a file so far; with `skip`, of rows that are left out, the first few."""
 
     path: Path
     skip: bool = False
@@ -37,11 +37,11 @@ class Faults:
     @property
     def full(self) -> bool:
         """Whether enough was found to stop reading."""
-        return len(self.problems) >= MOST_PROBLEMS
+        return not self.skip and len(self.problems) >= MOST_PROBLEMS
 
     def raise_found(self) -> None:
         """Raise InputError with all that was noted, in the order of the file, and how many more of each kind."""
-        if not self.problems:
+        if self.skip or not self.problems:
             return
         more = {message: number - MOST_ALIKE for message, number in self.alike.items() if number > MOST_ALIKE}
         counts = [Problem(f"{self.path}: {counted(number, 'more row')}: {one}") for one, number in more.items()]
@@ -75,9 +75,7 @@ class BlockFaults:
         else:
             found = found[~self._whole[found]]
         self.bad[found] = True
-        if self._faults.skip:
-            return
-        before = self._faults.alike[message]
+        before = len(self._faults.problems) if self._faults.skip else self._faults.alike[message]
         self._faults.alike[message] += len(found)
         for row in found[: max(0, MOST_ALIKE - before)].tolist():
             if self._faults.full:
