@@ -57,7 +57,7 @@ class LogFiles:
 def _appended(path: Path) -> TextIO:
     """The file, opened to write on. A process that was killed may have left its last line without an end."""
     torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
-    file = path.open("a", encoding="utf-8")
+    file = path.open("a", encoding="utf-8", errors="backslashreplace")  # names of files may be any bytes
     if torn:
         file.write("\n")
     return file

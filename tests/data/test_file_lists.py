@@ -196,3 +196,9 @@ ERRORS = {
   at: list
   expected: a path and a label in each line""",
 }
+
+
+def test_none_of_the_files_is_there(photos):
+    with pytest.raises(InputError, match="none of the images that ") as error:
+        listed(photos, "path,label\nx.png,cat\ny.png,cat\n", on_error="skip")
+    assert error.value.problems[0].got == "2 lines, the first of x.png"

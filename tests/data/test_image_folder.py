@@ -275,7 +275,7 @@ def test_an_image_that_vanishes_while_it_is_read_is_a_damaged_sample(tmp_path, m
     data = folder_of(tmp_path)
     read = ImageFiles.read_one
 
-    def vanish(self: ImageFiles, file: Path, name: str) -> np.ndarray:
+    def vanish(self: ImageFiles, file: Path, name: str) -> Any:
         found = read(self, file, name)
         file.unlink()
         return found
@@ -283,3 +283,14 @@ def test_an_image_that_vanishes_while_it_is_read_is_a_damaged_sample(tmp_path, m
     monkeypatch.setattr(ImageFiles, "read_one", vanish)
     with pytest.raises(DamagedSamples, match="is gone while it is read"):
         data.read(np.arange(1))
+
+
+def test_a_class_whose_name_is_not_text_is_told(tmp_path):
+    put(tmp_path / "set" / "a" / "x.png", noise(2, 2, 3))
+    try:
+        (tmp_path / "set" / "a").rename(tmp_path / "set" / os.fsdecode(b"\xffcat"))
+    except OSError:
+        pytest.skip("this file system has names of text alone")
+    with pytest.raises(InputError, match="is not text") as error:
+        folder_of(tmp_path)
+    assert error.value.problems[0].got == repr(b"\xffcat")

@@ -53,6 +53,11 @@ def listed_files(
             found.labels.append(labels[place])
     if problems:
         raise InputError(problems)
+    if found.skipped and not found.files:
+        raise InputError(
+            f"none of the {kind.name}s that {path} names is there", expected=f"one or more below {root}",
+            got=f"{counted(found.skipped, 'line')}, the first of {lines[0].path}",
+        )  # fmt: skip
     if not found.files:
         raise InputError(f"{path} names no {kind.name}", expected="a path and a label in each line")
     return found

@@ -155,6 +155,12 @@ def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> 
     if declared is None:
         if not found:
             raise InputError(f"{root} holds no class folders", expected=f"one folder of {kind.name}s for each class")
+        odd = [name for name in found if not name.isascii() and name.encode("utf-8", "replace") != os.fsencode(name)]
+        if odd:
+            raise InputError(
+                f"the name of a class folder in {root} is not text", expected="UTF-8", got=repr(os.fsencode(odd[0])),
+                hint="rename it: the names of the classes are saved with the weights",
+            )  # fmt: skip
         return found
     unknown = [
         Problem(
