@@ -175,6 +175,14 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         model([node("Split", "x s", "a, b", name="cut", axis=2), node("Concat", "b a", axis=2)], s=ints(4, 2)),
         "{name: y, type: Concatenate, from: [cut.1, cut.0], axis: 2}",
     ),
+    "greatest numbers": (
+        model([node("TopK", "x k", "a, b", axis=-1), node("Mul", "a a")], k=ints(2)),
+        "{name: y, type: Multiply, from: [b.values, b.values]}",
+    ),
+    "places of the greatest": (
+        model([node("TopK", "x k", "a, b", axis=1), node("Cast", "b", "c", to=1), node("Add", "a c")], k=ints(1)),
+        "{name: y, type: Add, from: [b.values, c]}",
+    ),
     "a part that is an output": (
         model([node("Split", "x", "a, y", axis=1, split=[1, 1])], opset=11),
         "{name: y, type: Activation, from: a.1, activation: linear}",

@@ -58,6 +58,8 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "sum over samples": (model([node("ReduceSum", "x a")], a=ints(0)), "it runs over the samples of a batch"),
     "place in the batch": (model([node("ArgMax", "x", axis=0)]), "it runs over the batch"),
     "the last place": (model([node("ArgMax", "x", axis=1, select_last_index=1)]), "of equal numbers the last"),
+    "the greatest of a batch": (model([node("TopK", "x k", axis=0)], k=ints(1)), "it runs over the batch"),
+    "the least": (model([node("TopK", "x k", axis=1, largest=0)], k=ints(1)), "the least numbers, not the greatest"),
     "a repeated batch": (model([node("Tile", "x r")], r=ints(2, 1, 1, 1)), "it repeats the batch"),
     "chosen samples": (model([node("Gather", "x i", axis=0)], i=ints(0, 1)), "samples by constant numbers"),
     "a table of places": (model([node("Gather", "x i", axis=1)], i=np.zeros((1, 1), "int64")), "places of 2 axes"),

@@ -1,4 +1,4 @@
-"""Many numbers made one: GlobalAveragePooling and GlobalMaxPooling, Reduction, ArgMax."""
+"""Many numbers made one: GlobalAveragePooling and GlobalMaxPooling, Reduction, ArgMax of one place or several."""
 
 from __future__ import annotations
 
@@ -46,3 +46,16 @@ def arg_max(net: Translator, node: Node) -> None:
         raise Unsupported("it runs over the batch" if axis == 0 else "of equal numbers the last")
     keepdims = {"keepdims": True} if node.attributes["keepdims"] else {}
     net.add(node, "ArgMax", node.inputs, ({} if axis == 1 else {"axis": axis}) | keepdims)
+
+
+@rule("TopK", several=True)
+def top_k(net: Translator, node: Node) -> None:
+    """The greatest numbers and their places → ArgMax with `out_max_val`."""
+    axis = node.attributes["axis"] % len(net.shape(node.inputs[0]))
+    if axis == 0 or not node.attributes.get("largest", 1):
+        raise Unsupported("it runs over the batch" if axis == 0 else "the least numbers, not the greatest")
+    k = int(net.constant(node.operand(1), "k").item()) if node.operand(1) else node.attributes["k"]
+    values, places = (*node.outputs, "")[:2]
+    fields = {"top_k": k} if k > 1 else {"keepdims": True}
+    fields |= {} if axis == 1 else {"axis": axis}
+    net.add(node, "ArgMax", node.inputs[:1], fields | {"out_max_val": True}, outputs=[places, values])
