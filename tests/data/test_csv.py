@@ -291,7 +291,7 @@ ERRORS = {
 ./some.csv:3:1: error: this row cannot be read
   3 | "3,4
     | ^
-  expected: cells in matching quotes
+  expected: cells in matching quotes, of at most 1,048,576 letters
   got: unexpected end of data
   hint: `quotes: false` takes quotation marks as they are
   asked for at ./train.yaml:3:7""",
@@ -343,3 +343,13 @@ def test_where_all_rows_are_left_out_some_are_told(tmp_path):
     told = error.value.problems[1:]
     assert len(told) == 5
     assert {problem.message for problem in told} == {"this row has 1 cell"}
+
+
+def test_cells_may_hold_whole_documents(tmp_path, monkeypatch):
+    monkeypatch.setattr("netspec.data.readers.tables.text.BLOCK_BYTES", 2**18)
+    rows = [f"{'word ' * 30_000},{number}" for number in range(7)]
+    columns = {"t": {"type": "text", "tokenizer": {"type": "words", "padding": True}, "length": 3}, "n": "numeric"}
+    data = table(tmp_path, "\n".join(["t,n", *rows]), header=True, columns=columns)
+    found = arrays_of(data, np.arange(7))
+    assert found["features"][:, 0].tolist() == list(range(7))
+    assert len(np.unique(found["t"])) == 1

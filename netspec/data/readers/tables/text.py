@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 BLOCK = 4096
 """Rows that are parsed at a time: enough that NumPy counts, and few enough to stay in the cache."""
+BLOCK_BYTES = 2**24
+"""A block ends early where its rows are long."""
+LONGEST = 2**20
+"""Letters in a cell: a document, and not what a quotation mark that is never closed takes in."""
 STEP, SINGLE = 1024, 32
 """Rows between two entries of the index, where rows are asked for that are neighbours; where any may come next."""
 
@@ -66,6 +70,7 @@ class _Rows:
     def __iter__(self) -> Iterator[_Row]:
         """All rows that are not blank. Raises `csv.Error` where they cannot be told apart."""
         options = self._options
+        csv.field_size_limit(max(LONGEST, csv.field_size_limit()))  # there is one for all readers of a process
         reader = csv.reader(
             self._lines(),
             delimiter=options.delimiter,
@@ -196,7 +201,7 @@ class TextFile:
                 self._lines.append(row.line)
             self._count += 1
             found.append(row)
-            if len(found) == BLOCK:
+            if len(found) == BLOCK or row.offset - found[0].offset >= BLOCK_BYTES:
                 yield self._block(found, self._count - len(found), columns)
                 found = []
         if found:
@@ -268,7 +273,7 @@ class TextFile:
         return Problem(
             "this row cannot be read",
             Location(str(self.path), line, 1, text),
-            expected="cells in matching quotes",
+            expected=f"cells in matching quotes, of at most {LONGEST:,} letters",
             got=str(error),
             hint=hint,
         )
