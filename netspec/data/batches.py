@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,11 @@ from netspec.schema.data import SplitFields
 if TYPE_CHECKING:
     from netspec.data.base import Array, Raw, Samples
 
-PARTS = 16
-"""Parts that a batch is cut into where preparing it is slow."""
+PARTS, FEWEST, NEAR = 16, 4, 2**16
+"""Most and fewest parts that a batch is cut into where preparing it is slow, and the numbers of a part that are enough.
+
+A part takes a while to begin and to hand over; one of large images should stay in the cache.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,9 @@ class BatchMaker:
         self._pipeline, self._feeds, self._split = pipeline, feeds, split
         self._skip = split.on_error == "skip"
         self._stream = stream
+        numbers = max(1, sum(prod(feed.shape) for feed in feeds))
+        least, most = (-(-split.batch_size // parts) for parts in (PARTS, FEWEST))
+        self._rows_of_part = max(least, min(most, NEAR // numbers))
 
     def batches(
         self, start: Cursor, order: Callable[[int], Order], *, endless: bool, workers: Workers | None
@@ -196,7 +203,8 @@ class BatchMaker:
             slow = pace.is_slow(perf_counter() - began)
             yield part
             if slow and workers is not None:
-                yield from workers.in_order(self._made, self._cut(jobs), PARTS + workers.count)
+                parts = -(-self._split.batch_size // self._rows_of_part)
+                yield from workers.in_order(self._made, self._cut(jobs), parts + workers.count)
             elif slow:
                 yield from map(self._made, self._cut(jobs))  # parts stay in the cache, where batches do not
 
@@ -210,9 +218,8 @@ class BatchMaker:
                 whole = replace(
                     whole, block=_Block({name: np.empty(shapes[name], dtypes[name]) for name in shapes}, rows)
                 )
-            size = max(1, -(-self._split.batch_size // PARTS))
-            for start in range(0, max(rows, 1), size):
-                yield whole.rows(start, min(start + size, rows))
+            for start in range(0, max(rows, 1), self._rows_of_part):
+                yield whole.rows(start, min(start + self._rows_of_part, rows))
 
     def _made(self, job: _Job) -> _Part:
         """What a job comes to, without damaged samples where these are to be left out."""
