@@ -172,6 +172,9 @@ def _fetch_from(address: str, download: Download, part: Path) -> None:
     found = _digest(part)
     if found != download.sha256:
         part.unlink()
+        if begun:  # what another mirror began may be what is wrong
+            _fetch_from(address, download, part)
+            return
         raise _Failed(f"another file: SHA-256 {found} where {download.sha256} is expected")
 
 

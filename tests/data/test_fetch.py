@@ -153,7 +153,7 @@ def test_what_broke_off_is_gone_on_with(tmp_path, server, ranges):
 def test_a_beginning_of_another_file_is_thrown_away(tmp_path, server):
     server.files["/set.tar.gz"] = ARCHIVE
     (tmp_path / "set.tar.gz.part").write_bytes(b"!" * 300)
-    ensure(known(f"{server.address}/a/", f"{server.address}/", f"{server.address}/"), tmp_path)
+    ensure(known(f"{server.address}/a/", f"{server.address}/"), tmp_path)  # one mirror that works is enough
     assert [asked for _, asked in server.asked] == ["bytes=300-", "bytes=300-", None]
     assert files(tmp_path) == CONTENT
 
