@@ -16,7 +16,7 @@ from netspec.compile.steps import FIRST, SHARE, STEP, WEIGHT, forward_graph, rat
 from netspec.errors import Problem, SpecError
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
-from netspec.graph.ops.elementwise import Equal, Maximum, Where, cast, scalar
+from netspec.graph.ops.elementwise import Equal, Maximum, Minimum, Where, cast, scalar
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.source import Input, State
@@ -29,6 +29,8 @@ from netspec.solvers.base import Param, SolverSpec
 
 SCALE, GOOD_STEPS, SKIPPED = "loss_scale/scale", "loss_scale/good_steps", "loss_scale/skipped"
 """States of a loss scale that adapts: its value, the steps since it changed, the steps that were skipped."""
+MOST_SCALE = 2.0**127
+"""The scale grows no further: an infinite one would be infinite for ever, and every step be skipped."""
 LEAST_SCALE = 2.0**-14
 """It is not halved below this: gradients that are still not finite are so without it too."""
 
@@ -197,7 +199,7 @@ class Training:
             made = {name: Where()(finite, value, old[name]) for name, value in updates.items()}
             scale, good, skipped = map(self._state, (SCALE, GOOD_STEPS, SKIPPED))
             grows = Equal()(good + one, scalar(float(self.scaling.growth_steps), self.dtype))
-            grown = Where()(grows, scale * 2.0, scale)
+            grown = Where()(grows, Minimum()(scale * 2.0, scalar(MOST_SCALE, self.dtype)), scale)
             made[SCALE] = Where()(finite, grown, Maximum()(scale * 0.5, scalar(LEAST_SCALE, self.dtype)))
             made[GOOD_STEPS] = Where()(finite, Where()(grows, zero, good + one), zero)
             made[SKIPPED] = Where()(finite, skipped, skipped + one)

@@ -107,3 +107,14 @@ def test_skipped_steps_are_in_the_log(spec: Make, tmp_path: Path) -> None:
     last = [event for event in told if event["event"] == "log"][-1]
     assert last["skipped_steps"] > 0
     assert last["loss_scale"] == 2.0 ** (127 - last["skipped_steps"])
+
+
+def test_a_scale_does_not_grow_to_infinity(spec: Make, tmp_path: Path) -> None:
+    """Where gradients are so small that none overflows, the scale would be doubled until every step is skipped."""
+    told: list[Event] = []
+    made = spec(loss_scale={"initial": 2.0**120, "growth_steps": 1}, max_steps=12, log_every=12)
+    net: dict[str, Any] = {**NET}
+    made["net"] = {**net, "losses": [{**net["losses"][0], "weight": 1e-20}]}
+    netspec.train(made, run_dir=tmp_path / "run", listeners=[told.append])
+    last = [event for event in told if event["event"] == "log"][-1]
+    assert (last["loss_scale"], last["skipped_steps"]) == (2.0**127, 0)
