@@ -94,7 +94,8 @@ def _print_end(run: Run) -> None:
     from netspec.train.events import as_text
 
     found = run.test.as_json() if run.test else None
-    print(as_text({"event": "done", "steps": run.steps, "seconds": run.seconds, "test": found}))
+    done = {"event": "done", "steps": run.steps, "seconds": run.seconds, "test": found, "skipped": run.skipped}
+    print(as_text(done))
     print(f"weights: {run.weights}\nlog: {run.log}\n\nnext:")
     spec = run.run_dir / "spec.yaml"
     given = [spec, "--weights", run.weights]

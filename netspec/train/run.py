@@ -47,6 +47,8 @@ class Run:
     """The last evaluation."""
     weights: Path
     log: Path
+    skipped: int = 0
+    """How many damaged samples of the training data were left out, before a resume too."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -121,15 +123,15 @@ def run(
         except KeyboardInterrupt:
             raise Interrupted(folder.folder, folder.newest_step(), at_once=True) from None
         seconds = time.perf_counter() - began
-        found = loop.last_test
+        found, left_out = loop.last_test, progress.skipped_before + progress.skipped
         if signals.stop is not None and not loop.finished:
             raise Interrupted(folder.folder, progress.step)
         tell(
             everyone, "done", run_dir=str(folder.folder), steps=progress.step, seconds=round(seconds, 3),
             test=found.as_json() if found else None, weights=str(folder.weights), log=str(folder.log),
-            **({"skipped": left_out} if (left_out := progress.skipped_before + progress.skipped) else {}),
+            **({"skipped": left_out} if left_out else {}),
         )  # fmt: skip
-    return Run(folder.folder, progress.step, seconds, found, folder.weights, folder.log)
+    return Run(folder.folder, progress.step, seconds, found, folder.weights, folder.log, left_out)
 
 
 def trainer(spec: TrainSpec, device: str) -> Compiler:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import netspec
+from netspec.cli import main
 from netspec.errors import InputError
 from netspec.train.events import Event
 from netspec.train.run import Interrupted
@@ -45,6 +46,7 @@ def events(folder: Path, *kinds: str) -> list[Event]:
 def test_damaged_samples_are_left_out_and_counted(damaged: Make, tmp_path: Path) -> None:
     run = netspec.train(damaged(max_steps=None, max_epochs=3), run_dir=tmp_path / "run")
     assert run.steps == 3 * 7  # 218 sound samples in batches of 32; with all 230 it were 8 an epoch
+    assert run.skipped == 3 * 12
     assert run.test is not None
     assert (run.test.samples, run.test.skipped) == (56, 1)
     of_training = [one for one in events(run.run_dir, "skipped") if one["split"] == "train"]
@@ -87,3 +89,12 @@ def test_without_skipping_the_first_damaged_sample_ends_the_run(damaged: Make, t
     with pytest.raises(InputError, match="a value for `x` is not a finite float32") as error:
         netspec.train(damaged("error", max_epochs=3, max_steps=None), run_dir=tmp_path / "run")
     assert "train.npz, sample" in str(error.value.problems[0].got)
+
+
+def test_the_last_line_counts_what_was_left_out(
+    damaged: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.yaml").write_text(json.dumps(damaged(max_steps=None, max_epochs=1)))
+    assert main(["train", str(tmp_path / "train.yaml"), "--run-dir", str(tmp_path / "run")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("done: ")]
+    assert line.endswith("12 damaged samples left out")
