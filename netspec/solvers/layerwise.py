@@ -14,13 +14,12 @@ from netspec.graph.value import Value
 from netspec.schema.kinds import SOLVERS
 from netspec.schema.named import Names, NamesOrNone
 from netspec.schema.patterns import matches
-from netspec.schema.spec import problem
 from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.clipping import sum_of_squares
 from netspec.solvers.rules import DecayingSolver, average, debias
 from netspec.solvers.scaling import Descend
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.sgd import Momentum
+from netspec.solvers.sgd import Momentum, refuse_nesterov_alone
 from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
 
 
@@ -125,13 +124,7 @@ class LARS(LayerwiseSolver):
 
     @model_validator(mode="after")
     def _nesterov_has_momentum(self) -> Self:
-        if self.nesterov and not self.momentum:
-            raise problem(
-                "Nesterov's momentum needs a momentum",
-                field="nesterov",
-                expected="`momentum` above 0, or `nesterov: false`",
-                got="momentum 0",
-            )
+        refuse_nesterov_alone(self.momentum, nesterov=self.nesterov)
         return self
 
     def transforms(self) -> Sequence[Transform]:

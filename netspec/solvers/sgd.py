@@ -37,6 +37,18 @@ class Momentum(Transform):
         return for_each(updates, slots, step, rule)
 
 
+def refuse_nesterov_alone(momentum: float, *, nesterov: bool) -> None:
+    """Raises a problem where Nesterov's momentum is asked for and there is none."""
+    if nesterov and not momentum:
+        raise problem(
+            "Nesterov's momentum needs a momentum",
+            field="nesterov",
+            expected="`momentum` above 0, or `nesterov: false`",
+            got="momentum 0",
+            hint="0.9 is usual: `momentum: 0.9`",
+        )
+
+
 @SOLVERS.register
 class SGD(DecayingSolver):
     """Stochastic gradient descent, with momentum.
@@ -60,14 +72,7 @@ class SGD(DecayingSolver):
 
     @model_validator(mode="after")
     def _nesterov_has_momentum(self) -> Self:
-        if self.nesterov and not self.momentum:
-            raise problem(
-                "Nesterov's momentum needs a momentum",
-                field="nesterov",
-                expected="`momentum` above 0, or `nesterov: false`",
-                got="momentum 0",
-                hint="0.9 is usual: `momentum: 0.9`",
-            )
+        refuse_nesterov_alone(self.momentum, nesterov=self.nesterov)
         return self
 
     def transforms(self) -> Sequence[Transform]:
