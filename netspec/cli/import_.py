@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.output import command_line, count, program
 from netspec.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from netspec.exchange.imported import Imported, ImportOptions, Target
+    from netspec.train.model import Model
 
 app = command_app()
 
@@ -21,16 +25,28 @@ app = command_app()
         "netspec import model.onnx --output my_net --shape data=3,224,224",
         "netspec import runs/lenet_mnist/best.h5 --output my_net",
         "netspec import runs/lenet_mnist/checkpoints/step-00001000.h5 --output my_net",
+        "netspec import other.h5 --net net.yaml --output my_net",
     ),
 )
 def import_file(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="An ONNX model, a weights file, or a checkpoint.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="FILE", help="A model, weights or a checkpoint: its content says what it is.", show_default=False
+        ),
     ],
     output: Annotated[
         str,
-        typer.Option("--output", metavar="FOLDER", help="A new folder for the two files.", show_default=False),
+        typer.Option("--output", metavar="FOLDER", help="A new folder for the files.", show_default=False),
     ],
+    net: Annotated[
+        str | None,
+        typer.Option("--net", metavar="SPEC", help="The net that weights are for, where FILE does not say it."),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option("--weights", metavar="FILE", help="The weights, where they are not in FILE."),
+    ] = None,
     shapes: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,24 +54,22 @@ def import_file(
         ),
     ] = None,
 ) -> None:
-    """Read a net and its weights from an ONNX or HDF5 file.
+    """Read a net and its weights from a file of another program, or of netspec's own.
 
-    They are written as net.yaml and weights.h5 in a new folder. Where something has no counterpart here, all of it is
-    listed, and nothing is written.
+    They are written as net.yaml and weights.h5 in a new folder, with train.yaml where the file says how the net is
+    trained. Where something has no counterpart here, all of it is listed, and nothing is written.
     """
     given = _shapes(shapes or [])
     from netspec.cli.folders import new_folder
-    from netspec.exchange.hdf5 import write_weights
-    from netspec.exchange.importing import import_model
+    from netspec.exchange.imported import ImportOptions
     from netspec.train.model import load
 
     source, target = Path(file), Path(output)
+    options = ImportOptions(shapes=given, weights=Path(weights) if weights else None)
     with new_folder(target) as staged:
-        found = import_model(source, given)
-        net, weights = staged / "net.yaml", staged / "weights.h5"
-        net.write_text(found.net, encoding="utf-8")
-        write_weights(weights, found.arrays, net=found.net, name=source.stem, **found.meta)
-        model = load(net, weights)  # it must be what netspec itself reads
+        found = _read(source, net, options)
+        _write(staged, found, source.stem)
+        model = load(staged / "net.yaml", staged / "weights.h5")  # it must be what netspec itself reads
     for note in found.notes:
         print(f"note: {note}")
     parameters = sum(model.parameters[name].size for name in model.compiler.names("parameter"))
@@ -63,6 +77,41 @@ def import_file(
     again = [target / "net.yaml", "--weights", target / "weights.h5"]
     print(f"\nnext:\n  {command_line(*program(), 'plan', target / 'net.yaml')}")
     print(f"  {command_line(*program(), 'export', *again, '--output', target / 'model.onnx')}")
+    if found.train:
+        print(f"  {command_line(*program(), 'train', target / 'train.yaml')}")
+
+
+def _read(source: Path, net: str | None, options: ImportOptions) -> Imported:
+    """What the file holds; where a net is given, the weights are laid onto that."""
+    from netspec.exchange.imported import Imported
+    from netspec.exchange.importing import import_model, import_weights
+    from netspec.schema.provenance import canonical_yaml
+    from netspec.train.model import load
+
+    if net is None:
+        return import_model(source, options)
+    model = load(net)
+    return Imported(canonical_yaml(model.spec), import_weights(source, _target(model)))
+
+
+def _target(model: Model) -> Target:
+    from netspec.exchange.imported import Target
+
+    compiler = model.compiler
+    names = compiler.names("parameter", "statistic")
+    return Target(model.spec, {name: compiler.info[name].value.type for name in names})
+
+
+def _write(folder: Path, found: Imported, name: str) -> None:
+    from netspec.exchange.hdf5 import write_weights
+
+    (folder / "net.yaml").write_text(found.net, encoding="utf-8")
+    write_weights(folder / "weights.h5", found.arrays, net=found.net, name=name, **found.meta)
+    if found.train:
+        from netspec.schema.load import load_spec
+
+        (folder / "train.yaml").write_text(found.train, encoding="utf-8")
+        load_spec(folder / "train.yaml")  # it must be what netspec itself reads
 
 
 def _shapes(given: list[str]) -> dict[str, tuple[int, ...]]:

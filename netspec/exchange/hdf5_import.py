@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError
 from netspec.exchange.hdf5 import CheckpointFile, read_checkpoint, read_weights
-from netspec.exchange.imported import Imported
+from netspec.exchange.imported import Imported, ImportOptions, Target
 from netspec.schema.load import load_net
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.reader import parse_yaml
 from netspec.schema.tree import Map
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 OF_THE_DATA = ("transforms", "learned")
 """What a checkpoint's progress says of the samples, and weights do too."""
 
 
-def import_hdf5(path: str | Path) -> Imported:
+def import_hdf5(path: str | Path, options: ImportOptions | None = None) -> Imported:
     """The net and the weights in one of netspec's own files. Raises `InputError` where it does not say the net."""
     found = read_weights(path)
     if found.kind == "checkpoint":
@@ -28,9 +32,14 @@ def import_hdf5(path: str | Path) -> Imported:
             f"{path} holds weights without the net they belong to",
             expected="weights with their net, as `netspec train` writes them",
             got="weights alone",
-            hint="use it with its net: `netspec test NET --weights FILE`",
+            hint="use it with its net: `netspec test NET --weights FILE`, or give it: `netspec import FILE --net NET`",
         )
     return Imported(found.net, found.arrays, meta=found.meta)
+
+
+def weights_of(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:
+    """The weights alone: the names of their states are those of the net."""
+    return read_weights(path).arrays
 
 
 def _net_of_run(path: str | Path, checkpoint: CheckpointFile) -> str:

@@ -1,12 +1,27 @@
-"""What every importer gives."""
+"""What every importer is told, and what it gives."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from netspec.graph.types import TensorType
+    from netspec.schema.net import NetSpec
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What the user adds to what the file says."""
+
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Sizes of inputs that the file leaves open."""
+    weights: Path | None = None
+    """The file of the weights, for formats that keep them apart from the net."""
 
 
 @dataclass(frozen=True)
@@ -18,3 +33,18 @@ class Imported:
     notes: tuple[str, ...] = ()
     meta: dict[str, Any] = field(default_factory=dict)
     """What netspec's own files say beside the arrays, to be written with them."""
+    train: str = ""
+    """How the file says that the net is trained, as the YAML of a training file whose net is `net.yaml`."""
+    slots: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """States of the solver, by the names that they have in a checkpoint of that training."""
+    step: int = 0
+    """How many steps the training had taken, where there are slots."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A net that weights alone are laid onto."""
+
+    net: NetSpec
+    states: Mapping[str, TensorType]
+    """Its parameters and statistics by name, in the order of the layers."""

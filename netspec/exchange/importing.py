@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from netspec.exchange.files import HEAD_BYTES, reading
-from netspec.exchange.hdf5_format import MAGIC
-from netspec.exchange.hdf5_import import import_hdf5
-from netspec.exchange.imported import Imported
-from netspec.exchange.onnx_import import import_onnx
+from netspec.errors import InputError
+from netspec.exchange.formats import format_of
+from netspec.exchange.imported import Imported, ImportOptions, Target
 
-WHAT = "an ONNX model, or weights or a checkpoint that netspec wrote (.h5)"
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
-def import_model(path: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Imported:
+def import_model(path: str | Path, options: ImportOptions | None = None) -> Imported:
     """The net and the weights in a file of any format known here. Raises `InputError`."""
-    with reading(path, WHAT) as (file, _):
-        head = file.read(HEAD_BYTES)
-    return import_hdf5(path) if head.startswith((MAGIC, b"\x89HDF")) else import_onnx(path, shapes)
+    found = format_of(path)
+    if not found.read:
+        raise InputError(
+            f"{path} holds weights without the net they belong to",
+            got=found.what,
+            hint="lay them onto a net: `netspec import FILE --net net.yaml`",
+        )
+    return found.reads(Path(path), options or ImportOptions())
+
+
+def import_weights(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:
+    """The weights in a file, by the names of the states of a net. Raises `InputError`."""
+    found = format_of(path)
+    if found.weights:
+        return found.weights_for(Path(path), target)
+    return found.reads(Path(path), ImportOptions()).arrays

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from netspec.exchange.imported import ImportOptions
 from netspec.exchange.onnx_import import import_onnx
 from netspec.schema.load import load_net
 from tests.exchange.nets import Net
@@ -57,7 +58,7 @@ def imported(made: onnx.ModelProto, folder: Path, **options: Any) -> tuple[Net, 
     """The net of a model, and its YAML."""
     path = folder / "model.onnx"
     path.write_bytes(made.SerializeToString())
-    found = import_onnx(path, **options)
+    found = import_onnx(path, ImportOptions(**options))
     (folder / "net.yaml").write_text(found.net)
     return Net(load_net(folder / "net.yaml"), found.arrays), found.net
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from netspec.exchange.drafting import clean
 from netspec.exchange.onnx_import.translate import OPEN_BATCH, Layer, Translator
 
 if TYPE_CHECKING:
@@ -57,12 +57,6 @@ def notes(net: Translator, arrays: Mapping[str, NDArray[Any]], outputs: Sequence
         if old != new and (new in outputs or old in net.inputs):
             found.append(f"`{old}` became `{new}`")
     return tuple(dict.fromkeys(found))
-
-
-def clean(name: str) -> str:
-    """The name with only the characters that names in a spec may have."""
-    text = re.sub(r"[^A-Za-z0-9_./:\-]", "_", name)[:190]
-    return text if re.match(r"[A-Za-z0-9_]", text) else f"_{text}"
 
 
 def _unique(name: str, taken: set[str], parts: Sequence[str]) -> str:

@@ -1,0 +1,127 @@
+"""The formats of files that nets and weights are exchanged in: told apart by content when read, by suffix when written.
+
+The functions are named, not imported: a format's library loads when a file of it is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError, listing
+from netspec.exchange.files import HEAD_BYTES, reading, sniff
+from netspec.exchange.hdf5_format import MAGIC
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from netspec.exchange.imported import Imported, ImportOptions, Target
+    from netspec.graph.graph import Graph
+    from netspec.schema.net import NetSpec
+    from netspec.schema.train import TrainSpec
+
+
+@dataclass(frozen=True)
+class Exportable:
+    """A net with its weights, as writers are given it."""
+
+    net: NetSpec
+    arrays: Mapping[str, NDArray[Any]]
+    """Parameters and statistics by name."""
+    graph_for: Callable[[int], Graph]
+    """The inference graph for a batch of this size; `named` has the value of each layer's output."""
+    train: TrainSpec | None = None
+    slots: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """States of the solver by name, where a checkpoint is written."""
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format. Functions are given as `module:function`; an empty one says that the format does not do that."""
+
+    name: str
+    what: str
+    """What a file of it is, for messages."""
+    suffixes: tuple[str, ...]
+    """Ends of names, for writing: the longest that fits decides."""
+    recognizes: Callable[[bytes, Path], bool]
+    """Whether a file is one, by its first bytes, or by a look into it."""
+    read: str = ""
+    """`(path, ImportOptions) -> Imported`, of a file that says the net."""
+    weights: str = ""
+    """`(path, Target) -> {state: array}`, of a file that holds weights alone."""
+    write: str = ""
+    """`(path, Exportable) -> notes`; raises `InputError` with all that the format can't say."""
+
+    def reads(self, path: Path, options: ImportOptions) -> Imported:
+        """The net and the weights in a file."""
+        found: Imported = _function(self.read)(path, options)
+        return found
+
+    def weights_for(self, path: Path, target: Target) -> dict[str, NDArray[Any]]:
+        """The weights in a file, by the names of a net's states."""
+        found: dict[str, NDArray[Any]] = _function(self.weights)(path, target)
+        return found
+
+    def writes(self, path: Path, made: Exportable) -> tuple[str, ...]:
+        """Write a file, whole or not at all; what the user should know of it."""
+        found: tuple[str, ...] = _function(self.write)(path, made)
+        return found
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
+
+
+def _is_netspec(head: bytes, path: Path) -> bool:
+    return head.startswith(MAGIC)
+
+
+def _is_onnx(head: bytes, path: Path) -> bool:
+    return head.startswith(b"\x08")  # `ir_version`, the field that a model begins with
+
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        "netspec", "weights or a checkpoint that netspec wrote (.h5)", (".h5",), _is_netspec,
+        read="netspec.exchange.hdf5_import:import_hdf5", weights="netspec.exchange.hdf5_import:weights_of",
+    ),
+    Format(
+        "onnx", "an ONNX model (.onnx)", (".onnx",), _is_onnx,
+        read="netspec.exchange.onnx_import:import_onnx",
+    ),
+)  # fmt: skip
+"""In the order in which they are asked."""
+
+
+def format_of(path: str | Path) -> Format:
+    """The format of a file, by its content. Raises `InputError` for one that is none of those known here."""
+    whats = [one.what for one in FORMATS if one.read or one.weights]
+    expected = listing(whats, len(whats))
+    with reading(path, expected) as (file, _):
+        head = file.read(HEAD_BYTES)
+    for one in FORMATS:
+        if one.recognizes(head, Path(path)):
+            return one
+    for one in FORMATS:  # damage at the start: the format that its name speaks of says more
+        if one.read and str(path).endswith(one.suffixes):
+            return one
+    what, hint = sniff(head)
+    raise InputError(f"{path} is of no format known here", expected=expected, got=what, hint=hint)
+
+
+def format_to_write(path: str | Path) -> Format:
+    """The format that a file's name asks for. Raises `InputError` where no writable one ends so."""
+    found = [(suffix, one) for one in FORMATS if one.write for suffix in one.suffixes if str(path).endswith(suffix)]
+    if not found:
+        known = sorted({suffix for one in FORMATS if one.write for suffix in one.suffixes})
+        raise InputError(
+            f"{path}: its name says no format that is written", expected=f"a name ending in {listing(known)}"
+        )
+    return max(found, key=lambda pair: len(pair[0]))[1]
