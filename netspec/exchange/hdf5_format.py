@@ -18,7 +18,9 @@ VERSION = 1
 MAGIC = b"netspec "
 MANIFEST = "manifest"
 ARRAYS = "arrays"
-DTYPES = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
+DTYPES = (
+    "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"
+)  # fmt: skip
 
 _BLOCK = re.compile(
     rb"netspec (?P<kind>[a-z]+) (?P<version>[0-9]{1,9})\nsize (?P<size>[0-9]{1,18})\nsha256 (?P<sha256>[0-9a-f]{64})\n"

@@ -16,6 +16,11 @@ class DType(StrEnum):
     """float32 without its lower 16 bits. No value of a graph is of this type: it is how float32 may lie in memory."""
     INT64 = "int64"
     INT32 = "int32"
+    INT16 = "int16"
+    INT8 = "int8"
+    UINT64 = "uint64"
+    UINT32 = "uint32"
+    UINT16 = "uint16"
     UINT8 = "uint8"
     BOOL = "bool"
 
@@ -41,6 +46,11 @@ _ITEMSIZE = {
     DType.BFLOAT16: 2,
     DType.INT64: 8,
     DType.INT32: 4,
+    DType.INT16: 2,
+    DType.INT8: 1,
+    DType.UINT64: 8,
+    DType.UINT32: 4,
+    DType.UINT16: 2,
     DType.UINT8: 1,
     DType.BOOL: 1,
 }

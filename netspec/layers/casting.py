@@ -33,6 +33,8 @@ class Cast(LayerSpec):
         Sample.of((2, 3), dtype="int32"),
         Sample.of((2, 3), dtype="float32", dtypes=("bool",)),
         Sample.of((2, 3), dtype="bool"),
+        Sample.of((2, 3), dtype="int8", dtypes=("int16",)),
+        Sample.of((2, 3), dtype="float32", dtypes=("uint16",)),
     )
 
     def build(self, net: Builder, x: Value) -> Value:

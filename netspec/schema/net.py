@@ -13,7 +13,7 @@ from netspec.schema.named import Name, Names
 from netspec.schema.shape import Shape
 from netspec.schema.spec import Spec
 
-InputDType = Literal["float32", "int32", "int64", "uint8", "bool"]
+InputDType = Literal["float32", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
 Variable = int | float | bool | str | list[Any] | dict[str, Any]
 
 

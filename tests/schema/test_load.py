@@ -182,7 +182,7 @@ net.yaml:4:26: error: a shape holds whole numbers of 1 or more
 net.yaml:5:29: error: `dtype` has an unknown value
   5 |   label: {shape: [], dtype: int23}
     |                             ^
-  expected: one of float32, int32, int64, uint8, bool
+  expected: one of float32, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool
   got: 'int23' (text)
   hint: did you mean `int32`?
 net.yaml:7:33: error: `Conv2D` has no field `filter`

@@ -88,7 +88,7 @@ def copy(source: Any, target: Any) -> Thunk:
 def fill(value: float, target: Any) -> Thunk:
     """A call that writes one number into all places of an array."""
     dtype = dtype_of(target).computed
-    text = f"{dtype}({value!r})" if dtype != DType.BOOL else repr(bool(value))
+    text = f"{native.STORED.get(dtype, dtype)}({value!r})" if dtype != DType.BOOL else repr(bool(value))
     return bound(((), (text,)), [], [target])
 
 

@@ -85,8 +85,8 @@ FIXED = (Literal, Constant, Function, Type)
 COMMON = ("intrinsics", "functions", "brain")
 """Modules that any kernel may call; besides these a kernel written by hand calls functions of its own module."""
 
-STORED = {DType.BOOL: "uint8"}
-"""Numba types of elements in memory, where they are not called as NumPy calls them."""
+STORED = {DType.BOOL: "uint8"} | {one: f"types.{one}" for one in (DType.INT16, DType.INT8, DType.UINT32, DType.UINT16)}
+"""What the numba types of elements in memory are called in a kernel's source, where not as NumPy calls them."""
 
 FAST = frozenset({"contract", "nsz"})
 """Liberties that keep NaN and infinities, and never change an order of operations."""
@@ -218,7 +218,8 @@ def _reading(arguments: Sequence[Argument]) -> str:
             parts.append(f"{one.name}_{one.dtype}")
             continue
         if isinstance(one, Constant):
-            parts.append(f"{one.dtype}({one.value!r})" if one.dtype != DType.BOOL else f"bool_({one.value!r})")
+            name = "bool_" if one.dtype == DType.BOOL else STORED.get(one.dtype, one.dtype)
+            parts.append(f"{name}({one.value!r})")
             continue
         place += 1
         if isinstance(one, Pointer) and one.dtype == DType.BFLOAT16:

@@ -42,6 +42,8 @@ class Pooling(Kernel):
     """Base of the kernels: all lies channels-last or batch-last. To turn plain images costs less than to leave them."""
 
     def why_not(self, op: Any, *types: TensorType) -> str | None:
+        if not types[0].dtype.is_float:
+            return f"no windows of {types[0].dtype}"
         return None if len(op.window.size) <= AXES else f"{len(op.window.size)} spatial axes"
 
     def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:

@@ -14,6 +14,8 @@ from netspec.graph.fused import Fused
 from netspec.graph.op import Op
 from netspec.graph.types import DType, TensorType
 
+CODED = frozenset({DType.FLOAT64, DType.FLOAT32, DType.INT64, DType.INT32, DType.UINT8, DType.BOOL})
+"""Element types that the scalar code is written for, and known to agree with NumPy in."""
 Operand = Any
 """A symbol, or a Python number."""
 
@@ -48,6 +50,8 @@ class Symbol:
     __slots__ = ("dtype", "name", "trace")
 
     def __init__(self, trace: Trace, name: str, dtype: DType) -> None:
+        if dtype not in CODED:
+            raise Untraceable(f"it computes in {dtype}")
         self.trace, self.name, self.dtype = trace, name, ElementType(trace, dtype)
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from pydantic import ValidationError
 
@@ -23,6 +23,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import ShapeMismatch, Value, in_scope
 from netspec.layers.base import Builder, LayerSpec
 from netspec.schema.kinds import LAYERS
+from netspec.schema.net import InputDType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -388,7 +389,4 @@ def _apply(found: Rule, net: Translator, node: Node) -> None:
         raise Unsupported(f"its operands or attributes are not what the operator takes ({error})") from error
 
 
-_INPUT_TYPES = {
-    "float32": "float32", "float64": "float32", "float16": "float32", "int64": "int64", "int32": "int32",
-    "int16": "int32", "int8": "int32", "uint8": "uint8", "bool": "bool",
-}  # fmt: skip
+_INPUT_TYPES = {one: one for one in get_args(InputDType)} | {"float64": "float32", "float16": "float32"}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, get_args
 
 from netspec.exchange.onnx_import.folding import element_type, squeezed, target_shape, unsqueezed
 from netspec.exchange.onnx_import.model import Node, Unsupported
 from netspec.exchange.onnx_import.translate import Translator, rule
+from netspec.schema.net import InputDType
 
 
 @rule("Reshape")
@@ -108,21 +109,20 @@ def dropout(net: Translator, node: Node) -> None:
 
 @rule("Cast")
 def cast(net: Translator, node: Node) -> None:
-    """Left out where layers do it by themselves: they take whole numbers as floats, and indices of any width.
-
-    Floats made whole, or true and false → Cast.
-    """
+    """Left out between floats, and between int32 and int64; from whole numbers to floats Activation; else Cast."""
     try:
         target = element_type(node.attributes["to"])
     except ValueError as error:
         raise Unsupported(str(error)) from error
     source = net.value(node.inputs[0]).dtype
-    whole = {"int32": "int32", "int64": "int64", "uint8": "uint8", "bool": "bool"}.get(target)
-    if source.is_float and not target.startswith("float"):
-        if whole is None:
-            raise Unsupported(f"floating-point numbers made {target}")
-        net.add(node, "Cast", node.inputs, {"dtype": whole})
-    elif not source.is_float and target.startswith("float"):
-        net.add(node, "Activation", node.inputs, {"activation": "linear"})
-    else:
+    if target.startswith("float"):
+        if source.is_float:
+            net.same(node, node.inputs[0])
+        else:
+            net.add(node, "Activation", node.inputs, {"activation": "linear"})
+    elif {target, str(source)} <= {"int32", "int64"} or target == source:
         net.same(node, node.inputs[0])
+    elif target in get_args(InputDType):
+        net.add(node, "Cast", node.inputs, {"dtype": target})
+    else:
+        raise Unsupported(f"{source} made {target}")
