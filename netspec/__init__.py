@@ -1,7 +1,7 @@
 """netspec: declarative neural networks, from YAML to a compiled training step.
 
-The Python interface is small: `load` gives a `Model`, `train` runs a training file. Importing the package loads
-nothing else; each name is imported when it is first used.
+The Python interface is small: `load` gives a `Model`, `train` runs a training file, `OnnxBackend` runs ONNX models as
+nets. Importing the package loads nothing else; each name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -13,12 +13,18 @@ if TYPE_CHECKING:
     from netspec.train import train as train
     from netspec.train.model import Model as Model
     from netspec.train.model import load as load
+    from netspec.train.onnx_backend import OnnxBackend as OnnxBackend
     from netspec.train.run import Run as Run
 
-__all__ = ["Model", "Run", "__version__", "load", "train"]
+__all__ = ["Model", "OnnxBackend", "Run", "__version__", "load", "train"]
 __version__ = "0.1.0"
 
-_HOMES = {"Model": "netspec.train.model", "load": "netspec.train.model", "Run": "netspec.train.run"}
+_HOMES = {
+    "Model": "netspec.train.model",
+    "OnnxBackend": "netspec.train.onnx_backend",
+    "Run": "netspec.train.run",
+    "load": "netspec.train.model",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -28,14 +28,18 @@ T = TypeVar("T")
 
 def read_model(path: str | Path) -> Model:
     """The model in a file. Raises `InputError` with everything that is wrong with it."""
-    proto = _parse(path)
+    return model_of(_parse(path), str(path))
+
+
+def model_of(proto: onnx.ModelProto, origin: str) -> Model:
+    """A model in memory, which messages call `origin`. Raises `InputError` with everything that is wrong with it."""
     graph, opsets = proto.graph, {_text(entry.domain): entry.version for entry in proto.opset_import}
     opset = max((opsets[domain] for domain in DOMAINS if domain in opsets), default=0)
     if not opset or not graph.node:
-        raise InputError(f"{path} is not an ONNX model", expected=WHAT, got="a message without nodes or opset")
+        raise InputError(f"{origin} is not an ONNX model", expected=WHAT, got="a message without nodes or opset")
     if opset < OLDEST_OPSET:
         raise InputError(
-            f"{path} is written in ONNX opset {opset}", expected=f"opset {OLDEST_OPSET} or newer",
+            f"{origin} is written in ONNX opset {opset}", expected=f"opset {OLDEST_OPSET} or newer",
             hint="convert it with onnx.version_converter",
         )  # fmt: skip
     problems: list[str] = []
@@ -50,7 +54,7 @@ def read_model(path: str | Path) -> Model:
         problems.append("sparse weights are not read")
     problems = problems or _wiring(model)
     if problems:
-        raise InputError(Problem(f"{path}: {text}") for text in dict.fromkeys(problems))
+        raise InputError(Problem(f"{origin}: {text}") for text in dict.fromkeys(problems))
     return model
 
 

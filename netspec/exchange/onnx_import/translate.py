@@ -106,6 +106,8 @@ class Translator:
         self.constants: dict[str, NDArray[Any]] = dict(model.constants)
         self.turned: dict[str, Turned] = {}
         self.remarks: list[str] = []
+        self.wanted: set[str] = set()
+        """Computed tensors that rules wanted to be constants."""
         self.batch = OPEN_BATCH
         self._values: dict[str, Value] = {}
         self._aliases: dict[str, str] = {}
@@ -238,6 +240,7 @@ class Translator:
     def constant(self, tensor: str, what: str) -> NDArray[Any]:
         """A constant operand; `what` names it in the message where it is not one."""
         if tensor not in self.constants:
+            self.wanted.add(tensor)
             raise Unsupported(f"its {what} is computed, not a constant" if tensor else f"it has no {what}")
         return self.constants[tensor]
 

@@ -1,0 +1,190 @@
+"""`onnx.backend.base.Backend` over the importer: ONNX's own way to have a model run, and its own tests.
+
+A net has static shapes, weights that are states, and fields that are numbers; a model may leave shapes open, and may
+compute what a net wants as a number. So a model is specialised when its inputs are given: to their shapes, and to the
+values of those inputs that the net needs as constants (the target of a Reshape, the kernel of a Conv). What is compiled
+for them is kept.
+
+How a net is compiled is handed in: `compiled` of a subclass.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import onnx
+from onnx.backend.base import Backend, BackendRep, namedtupledict
+
+from netspec.errors import InputError, Problem
+from netspec.exchange.imported import Imported, ImportOptions
+from netspec.exchange.onnx_import import Translation, Untranslatable, translate
+from netspec.exchange.onnx_import.model import Model
+from netspec.exchange.onnx_import.reading import model_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays: TypeAlias = "dict[str, NDArray[Any]]"
+Run: TypeAlias = "Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]"
+
+KEPT = 8
+"""How many specialisations of a model stay compiled."""
+ORIGIN = "the model"
+
+
+class ImportingBackend(Backend):
+    """A backend that runs models as nets. A subclass says how a net is compiled, and on which devices."""
+
+    @classmethod
+    @abstractmethod
+    def compiled(cls, net: Imported, device: str) -> Run:
+        """The net as a function from its inputs to its outputs, by name. `device` is called as ONNX calls it."""
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> BackendRep:
+        """The model, to be run again and again. Raises `InputError` where it is damaged, or the device is not there."""
+        if not cls.supports_device(device):
+            raise InputError(f"there is no device `{device}` for ONNX models here", expected="CPU, or CUDA with a GPU")
+        return Prepared(model, lambda net: cls.compiled(net, device))
+
+    @classmethod
+    def run_node(
+        cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """The results of one node for arrays, in the order of its operands that are not left out.
+
+        `outputs_info`, the element types and shapes of the results, is inferred where it is not given;
+        `opset_version` is the newest by default.
+        """
+        opset = int(kwargs.pop("opset_version", onnx.defs.onnx_opset_version()))
+        return cls.run_model(_model_of_node(node, inputs, outputs_info, opset), inputs, device, **kwargs)
+
+
+def _model_of_node(node: onnx.NodeProto, inputs: Sequence[Any], outputs_info: Any, opset: int) -> onnx.ModelProto:
+    import numpy as np
+
+    helper = onnx.helper
+
+    def info(name: str, dtype: Any, shape: Any) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+
+    read, made = [name for name in node.input if name], [name for name in node.output if name]
+    given = [info(name, one.dtype, one.shape) for name, one in zip(read, map(np.asarray, inputs), strict=True)]
+    told = [info(name, *one) for name, one in zip(made, outputs_info or (), strict=False)]
+    results = told or [onnx.ValueInfoProto(name=name) for name in made]
+    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(node.domain, 1)] if node.domain else [])]
+    model = helper.make_model(helper.make_graph([node], "node", given, results), opset_imports=opsets)
+    return model if told else onnx.shape_inference.infer_shapes(model)
+
+
+@dataclass(frozen=True)
+class _Special:
+    """A model for inputs of certain shapes, some of them of certain values."""
+
+    translation: Translation
+    run: Run
+
+
+class Prepared(BackendRep):
+    """A model that runs as a net, compiled for each set of shapes (and of values that must be constants)."""
+
+    def __init__(self, proto: onnx.ModelProto, compiled: Callable[[Imported], Run]) -> None:
+        self._model = model_of(proto, ORIGIN)
+        self._compiled = compiled
+        self._fixed: set[str] = set()
+        self._kept: OrderedDict[object, _Special] = OrderedDict()
+        self._types = {one.name: _element_type(one) for one in proto.graph.output}
+        outputs = self._model.outputs
+        self._tuple = namedtupledict("Outputs", outputs)
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The model's outputs, of their declared element types, for arrays in the order of its inputs or by name.
+
+        Raises `InputError` where the inputs are not the model's, or where the model has nodes without a layer.
+        """
+        given = self._given(inputs)
+        special = self._special(given)
+        translation = special.translation
+        results = special.run({name: given[tensor] for tensor, name in translation.inputs.items()})
+        return self._tuple(*(
+            results[translation.outputs[name]].astype(self._types[name], copy=False) for name in self._model.outputs
+        ))  # fmt: skip
+
+    def _given(self, inputs: Any) -> Arrays:
+        import numpy as np
+
+        names = [one.name for one in self._model.inputs]
+        if isinstance(inputs, Mapping):
+            named = dict(inputs)
+        else:
+            arrays = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+            named = dict(zip(names, arrays, strict=False))
+            if len(arrays) > len(names):
+                raise InputError(f"{ORIGIN} has {len(names)} inputs", got=f"{len(arrays)} arrays")
+        problems = [Problem(f"the input `{name}` is missing") for name in names if name not in named]
+        problems += [Problem(f"{ORIGIN} has no input `{name}`") for name in named if name not in names]
+        problems += [
+            Problem(f"the input `{name}` is no array of numbers", got=type(one).__name__)
+            for name, one in named.items()
+            if np.asarray(one).dtype.kind in "OUS"
+        ]
+        if problems:
+            raise InputError(problems)
+        return {name: np.asarray(named[name]) for name in names}
+
+    def _special(self, given: Arrays) -> _Special:
+        """The model for these shapes and values, compiled if it is not yet."""
+        key = self._key(given)
+        if key not in self._kept:
+            special = self._specialised(given)
+            key = self._key(given)  # more inputs may have turned out to be needed as constants
+            self._kept[key] = special
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def _key(self, given: Arrays) -> object:
+        shapes = tuple((name, array.shape) for name, array in given.items())
+        return shapes, tuple((name, given[name].tobytes()) for name in sorted(self._fixed))
+
+    def _specialised(self, given: Arrays) -> _Special:
+        while True:
+            try:
+                translation = translate(self._with(given), ImportOptions(), ORIGIN)
+            except Untranslatable as error:
+                more = _origins(self._model, error.wanted) & given.keys() - self._fixed
+                if not more:
+                    raise
+                self._fixed |= more
+            else:
+                return _Special(translation, self._compiled(translation.imported))
+
+    def _with(self, given: Arrays) -> Model:
+        """The model with the shapes of the inputs, and with the values of those that are needed as constants."""
+        inputs = [replace(one, dims=given[one.name].shape) for one in self._model.inputs if one.name not in self._fixed]
+        values = {name: given[name] for name in self._fixed}
+        return replace(self._model, inputs=inputs, constants={**self._model.constants, **values})
+
+
+def _origins(model: Model, tensors: Iterable[str]) -> set[str]:
+    """What the values of tensors are computed from: the inputs, and more. Of shapes, nothing is said."""
+    makers = {name: node for node in model.nodes for name in node.outputs}
+    found: set[str] = set()
+    waiting = list(tensors)
+    while waiting:
+        name = waiting.pop()
+        node = makers.get(name)
+        if name not in found and node is not None and node.op_type not in ("Shape", "Size"):
+            waiting += node.inputs
+        found.add(name)
+    return found
+
+
+def _element_type(info: onnx.ValueInfoProto) -> Any:
+    """NumPy's element type of an output."""
+    return onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
