@@ -106,3 +106,15 @@ def check_batch(size: int | None, option: str = "--batch-size") -> None:
     """Raise `InputError` for a batch without samples."""
     if size is not None and size < 1:
         raise InputError(f"{option} must be 1 or more", got=str(size))
+
+
+def batch_or_open(given: str) -> int | None:
+    """The batch size of an exported model: None for `symbolic`. Raises `InputError` for what is neither."""
+    if given == "symbolic":
+        return None
+    if not (given.isascii() and given.isdigit()):
+        raise InputError(
+            "--batch-size is neither a number nor `symbolic`", expected="1, 2, … or `symbolic`", got=repr(given)
+        )
+    check_batch(int(given))
+    return int(given)

@@ -10,9 +10,11 @@ from netspec import __version__
 from netspec.backends.program import Program
 from netspec.compile import Purpose, make_plan
 from netspec.exchange.onnx_export import ExportReport, export_verified
+from netspec.exchange.onnx_verify import TOLERANCE
 from netspec.graph.graph import Graph
 from netspec.schema.plainjson import json_text
 from netspec.schema.provenance import spec_sha256
+from netspec.train.inputs import checked_inputs
 from netspec.train.model import Model
 from netspec.train.preparation import Preparation
 
@@ -21,14 +23,25 @@ if TYPE_CHECKING:
 
 
 def export_model(
-    model: Model, path: Path, preparation: Preparation, *, batch: int | None, opset: int | None
+    model: Model,
+    path: Path,
+    preparation: Preparation,
+    *,
+    batch: int | None,
+    opset: int | None,
+    given: Mapping[str, Any] | None = None,
+    tolerance: float | None = None,
 ) -> ExportReport:
-    """Export a model, compared in onnxruntime with what the model itself computes.
+    """Export a model, compared in onnxruntime with what the model itself computes: on random inputs and on those given.
 
     The transforms of its training are recorded in the metadata, since they are not part of the model.
     Raises `InputError` where the net has no ONNX form, `RunError` where the results differ.
     """
     compiler = model.compiler
+    if given is not None:
+        wanted = compiler.graph(Purpose.PREDICT, 1).inputs()
+        arrays, _ = checked_inputs(compiler, given, list(wanted))
+        given = {name: array.astype(str(wanted[name].dtype)) for name, array in arrays.items()}
 
     def all_values(inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         """The output of every layer, to name the first that differs."""
@@ -43,7 +56,9 @@ def export_model(
         path,
         model.predict,
         domains=compiler.domains,
+        given=given,
         all_values=all_values,
+        tolerance=TOLERANCE if tolerance is None else tolerance,
         batch=batch,
         opset=opset,
         name=model.spec.name,

@@ -5,7 +5,6 @@ Nothing here needs the ONNX library; `onnx_model.py` makes the file's messages o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +47,7 @@ class OnnxGraph:
 
 
 def emit(graph: Graph) -> tuple[OnnxGraph, list[Problem]]:
-    """The graph in ONNX nodes, and a problem for each node that has no ONNX form."""
+    """The graph in ONNX nodes, and a problem for each op of a layer that has no ONNX form."""
     while any(_is_decomposed(node) for node in graph.nodes()):
         graph = graph.rewrite(_decomposed)
     return _Writer(graph).write()
@@ -88,7 +87,7 @@ class _Writer:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.made = OnnxGraph()
-        self.problems: list[Problem] = []
+        self.problems: dict[Problem, None] = {}
         self._tensor_names, self._node_names = _Names(), _Names()
         self._tensors: dict[Value, str] = {}
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
@@ -109,7 +108,7 @@ class _Writer:
         for node in self._nodes:
             self._write(node, final)
         self._finish_outputs()
-        return self.made, self.problems
+        return self.made, list(self.problems)
 
     def _final_names(self) -> dict[Value, str]:
         """Names that values must get: those of the graph's outputs, and what the spec calls the layers' outputs."""
@@ -130,13 +129,9 @@ class _Writer:
             label = node.op.label
             self._tensors[node.outputs[0]] = label if isinstance(node.op, Input) else self.made.states[label][0]
             return
-        if any(value not in self._tensors for value in node.inputs):
-            return  # an operand has no ONNX form, which is reported at its own node
         operands = [self._tensors[value] for value in node.inputs]
         start = len(self.made.nodes)
         results = self._results(node, operands)
-        if results is None:
-            return
         for value, name in zip(node.outputs, results, strict=False):
             wanted = final.get(value)
             if wanted is not None and self._rename(name, wanted, start):
@@ -145,7 +140,7 @@ class _Writer:
             if value in self._called:
                 self.made.tensors[self._called[value]] = name
 
-    def _results(self, node: Node, operands: list[str]) -> tuple[str, ...] | None:
+    def _results(self, node: Node, operands: list[str]) -> tuple[str, ...]:
         form = node.op.onnx
         if isinstance(form, OnnxMap):
             count = 1 + max((value.index for value in node.outputs if value in self._read), default=0)
@@ -158,13 +153,12 @@ class _Writer:
             return (made,) if isinstance(made, str) else tuple(made)
         reason = form.reason if isinstance(form, NoOnnx) else "its ONNX form is not written down"
         layer = f"layer `{node.scope.layer}` ({node.scope.kind}): " if node.scope.layer else ""
-        self.problems.append(
-            Problem(
-                f"{layer}{node.op.name} has no ONNX form", node.scope.location,
-                f"layers.{node.scope.layer}" if node.scope.layer else "", got=reason or None,
-            )
+        told = Problem(
+            f"{layer}{node.op.name} has no ONNX form", node.scope.location,
+            f"layers.{node.scope.layer}" if node.scope.layer else "", got=reason or None,
         )  # fmt: skip
-        return None
+        self.problems[told] = None
+        return tuple(map(self._tensor_names, [node.op.name] * len(node.outputs)))  # for those who read it to be judged
 
     def _rename(self, old: str, new: str, start: int) -> bool:
         """Give a tensor made by the nodes from `start` on another name; False if it is made elsewhere."""
@@ -208,20 +202,40 @@ class _Writer:
         return self._shared[key]
 
 
-def differences(one: OnnxGraph, other: OnnxGraph) -> Iterator[tuple[OnnxNode, str]]:
-    """Nodes in which two emissions of one net differ, and what differs: it depends on the batch size."""
-    if len(one.nodes) != len(other.nodes):
-        longer = max(one, other, key=lambda graph: len(graph.nodes))
-        yield longer.nodes[-1], "the number of nodes"
-        return
-    for left, right in zip(one.nodes, other.nodes, strict=True):
-        if left.op_type != right.op_type:
-            yield left, f"{left.op_type} or {right.op_type}"
-        elif left.attributes != right.attributes:
-            changed = [name for name, value in left.attributes.items() if right.attributes.get(name) != value]
-            yield left, f"{left.op_type}'s {', '.join(changed)}"
-        elif any(map(_differ, *((_contents(graph, node) for graph, node in ((one, left), (other, right)))))):
-            yield left, f"a constant operand of {left.op_type}"
+def differences(one: OnnxGraph, other: OnnxGraph) -> dict[str, tuple[OnnxNode, str]]:
+    """The layers in which two emissions of one net differ, with a node and what differs: they depend on the batch."""
+    found: dict[str, tuple[OnnxNode, str]] = {}
+    left, right = _by_layer(one), _by_layer(other)
+    for layer in dict.fromkeys([*left, *right]):
+        ours, theirs = left.get(layer, []), right.get(layer, [])
+        if len(ours) != len(theirs):
+            found[layer] = max(ours, theirs, key=len)[-1], "the number of nodes"
+            continue
+        for a, b in zip(ours, theirs, strict=True):
+            what = _difference(one, a, other, b)
+            if what:
+                found[layer] = a, what
+                break
+    return found
+
+
+def _by_layer(graph: OnnxGraph) -> dict[str, list[OnnxNode]]:
+    layers: dict[str, list[OnnxNode]] = {}
+    for node in graph.nodes:
+        layers.setdefault(node.scope.layer, []).append(node)
+    return layers
+
+
+def _difference(one: OnnxGraph, left: OnnxNode, other: OnnxGraph, right: OnnxNode) -> str | None:
+    if left.op_type != right.op_type:
+        return f"{left.op_type} or {right.op_type}"
+    if left.attributes != right.attributes:
+        changed = [name for name, value in left.attributes.items() if right.attributes.get(name) != value]
+        return f"{left.op_type}'s {', '.join(changed)}"
+    contents = zip(_contents(one, left), _contents(other, right), strict=False)  # as many, but for a variable number
+    if len(left.inputs) != len(right.inputs) or any(_differ(*both) for both in contents):
+        return f"a constant operand of {left.op_type}"
+    return None
 
 
 def _contents(graph: OnnxGraph, node: OnnxNode) -> list[Any]:

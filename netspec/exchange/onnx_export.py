@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from netspec.exchange.files import write_atomically
 from netspec.exchange.onnx_emit import OnnxGraph, differences, emit
 from netspec.exchange.onnx_model import LOWEST_OPSET, Dims
 from netspec.exchange.onnx_tidy import tidy
-from netspec.exchange.onnx_verify import TOLERANCE, Comparison, Predict, random_inputs, verify_onnx
+from netspec.exchange.onnx_verify import TOLERANCE, Arrays, Comparison, Predict, Verifier, random_inputs
 from netspec.graph.graph import Graph
 from netspec.layers.states import Domain
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 BATCH_AXIS = "N"
 """Name of the batch axis where its size is left open."""
+MOST_AT_ONCE = 64
+"""How many of the samples given are computed at a time where the batch is open."""
 PROBES = (3, 5)
 """Batch sizes at which a net is emitted to find what depends on the batch: it must be the first axis alone."""
 
@@ -42,6 +44,8 @@ class ExportReport:
     outputs: dict[str, Dims]
     comparison: Comparison | None = None
     """How far onnxruntime's results are from the net's own; None where they were not compared."""
+    on_given: Comparison | None = None
+    """The same on the inputs that the user gave; None without."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,9 @@ class Exported:
     dims: dict[str, Dims]
     opset: int
 
-    def save(self, path: str | Path, comparison: Comparison | None = None) -> ExportReport:
+    def save(
+        self, path: str | Path, comparison: Comparison | None = None, on_given: Comparison | None = None
+    ) -> ExportReport:
         """Write the file, whole or not at all."""
         data = self.model.SerializeToString(deterministic=True)
         write_atomically(path, lambda temporary: _write(temporary, data))
@@ -67,6 +73,7 @@ class Exported:
             inputs={name: self.dims[name] for name in self.graph.inputs},
             outputs={name: self.dims[name] for name in self.graph.outputs},
             comparison=comparison,
+            on_given=on_given,
         )
 
 
@@ -90,22 +97,41 @@ def to_onnx(
     batch size; None leaves it open as the axis `N`. Raises `InputError` with every layer that has no ONNX form, that
     the opset can't say, or that needs a fixed batch size.
     """
-    if opset is not None and not LOWEST_OPSET <= opset <= messages.newest_opset():
-        raise InputError(
-            f"cannot write ONNX opset {opset}", expected=f"{LOWEST_OPSET} … {messages.newest_opset()}", got=str(opset)
-        )
-    opset = opset or messages.newest_opset()
-    if batch is not None:
-        graph = _emit(graph_for(batch))
-        dims: dict[str, Dims] = {key: kind.shape for key, kind in {**graph.inputs, **graph.outputs}.items()}
-    else:
-        graph, dims = _open_batch(graph_for)
-    problems = [*messages.check_opset(graph, opset), *_unfit(graph, states)]
+    opset = _opset(opset)
+    graph, dims, problems = _emitted(graph_for, batch, opset)
+    problems += _unfit(graph, states)
     if problems:
         raise InputError(problems)
     model = messages.make_model(graph, states, opset=opset, dims=dims, name=name, doc=doc, metadata=metadata)
     messages.check_model(model)
     return Exported(model, graph, dims, opset)
+
+
+def preflight_onnx(
+    graph_for: Callable[[int], Graph], *, batch: int | None = None, opset: int | None = None
+) -> list[Problem]:
+    """Everything that would keep `to_onnx` from writing the net, whatever its weights are.
+
+    Raises `InputError` where there is no such opset, `RunError` where ONNX's checker or onnxruntime objects.
+    """
+    opset = _opset(opset)
+    graph, dims, problems = _emitted(graph_for, batch, opset)
+    if not problems:  # weights that are not there yet are inputs: the checker and onnxruntime look at types alone
+        weights = dict(graph.states.values())
+        bare = replace(graph, inputs={**graph.inputs, **weights}, states={})
+        shapes = {**dims, **{tensor: kind.shape for tensor, kind in weights.items()}}
+        model = messages.make_model(bare, {}, opset=opset, dims=shapes)
+        messages.check_model(model)
+        messages.open_session(model.SerializeToString())
+    return problems
+
+
+def _opset(given: int | None) -> int:
+    """The opset asked for, or the newest. Raises `InputError` where it can't be written here."""
+    newest = messages.newest_opset()
+    if given is not None and not LOWEST_OPSET <= given <= newest:
+        raise InputError(f"cannot write ONNX opset {given}", expected=f"{LOWEST_OPSET} … {newest}", got=str(given))
+    return given or newest
 
 
 def export_onnx(
@@ -122,6 +148,7 @@ def export_verified(
     predict: Predict,
     *,
     domains: Mapping[str, Domain] | None = None,
+    given: Arrays | None = None,
     all_values: Predict | None = None,
     tolerance: float = TOLERANCE,
     batch: int | None = None,
@@ -133,53 +160,64 @@ def export_verified(
     """Export, compare with `predict` on random inputs (two batch sizes where the batch is open), and only then save.
 
     `predict` maps the net's inputs to its outputs, for any batch size that the model takes; `all_values` likewise to
-    every layer's output, to name the first layer that differs. `domains` says what whole numbers the inputs take. The
-    largest difference found goes into the model's metadata. Raises as `to_onnx`; `RunError` where results differ.
+    every layer's output, to name the first layer that differs. `domains` says what whole numbers the inputs take.
+    `given` are samples to compare on as well, as many as wanted; with a fixed batch, a multiple of it. The largest
+    difference found goes into the model's metadata. Raises as `to_onnx`; `RunError` where results differ.
     """
+    parts = list(_parts(given, batch)) if given else []
     made = to_onnx(graph_for, states, batch=batch, opset=opset, name=name, doc=doc, metadata=metadata)
-    data = made.model.SerializeToString()
+    differ = Verifier(made.model.SerializeToString(), predict, tolerance, graph=made.graph, all_values=all_values)
     found: list[Comparison] = []
     for seed, size in enumerate((1, 3) if batch is None else (batch,)):
         types = {key: value.type for key, value in graph_for(size).inputs().items()}
-        inputs = random_inputs(types, domains or {}, seed)
-        found.append(verify_onnx(data, predict, inputs, tolerance, graph=made.graph, all_values=all_values))
-    worst = Comparison(*(_largest([getattr(one, what) for one in found]) for what in ("max_abs", "scaled")))
+        found.append(differ(random_inputs(types, domains or {}, seed), "random inputs"))
+    on_given = [differ(part, f"the samples given, from sample {start} on") for start, part in parts]
+    worst = Comparison.largest(found + on_given)
     made.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.worst:.3g}")
-    return made.save(path, worst)
+    return made.save(path, Comparison.largest(found), Comparison.largest(on_given) if on_given else None)
 
 
-def _largest(figures: list[dict[str, float]]) -> dict[str, float]:
-    return {name: max(one[name] for one in figures) for name in figures[0]}
-
-
-def _emit(graph: Graph) -> OnnxGraph:
-    made, problems = emit(graph)
-    if problems:
-        raise InputError(problems)
-    return tidy(made)
-
-
-def _open_batch(graph_for: Callable[[int], Graph]) -> tuple[OnnxGraph, dict[str, Dims]]:
-    """The emission that holds for every batch size, with its batch axes open."""
-    small, large = (_emit(graph_for(size)) for size in PROBES)
-    fixed = {node.scope.layer: (node, what) for node, what in differences(small, large)}
-    if fixed:
+def _parts(given: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:
+    """The samples in parts that the model takes, and where each begins."""
+    samples = len(next(iter(given.values())))
+    if batch is not None and samples % batch:
         raise InputError(
-            Problem(
-                f"layer `{layer}` ({node.scope.kind}) is tied to the batch size",
-                node.scope.location,
-                f"layers.{layer}",
-                got=f"{what} depends on it",
-                hint="export for a fixed batch size",
-            )
-            for layer, (node, what) in fixed.items()
+            "the samples given do not fill whole batches", expected=f"a multiple of {batch}", got=f"{samples} samples"
         )
+    step = batch or MOST_AT_ONCE
+    for start in range(0, samples, step):
+        yield start, {name: array[start : start + step] for name, array in given.items()}
+
+
+def _emitted(
+    graph_for: Callable[[int], Graph], batch: int | None, opset: int
+) -> tuple[OnnxGraph, dict[str, Dims], list[Problem]]:
+    """The net in nodes, the sizes of its inputs and outputs, and all that keeps it from being written.
+
+    With an open batch it is emitted for two sizes; what is not the same for both is tied to the batch.
+    """
+    graphs, problems = [], dict[Problem, None]()
+    for size in PROBES if batch is None else (batch,):
+        made, found = emit(graph_for(size))
+        graphs.append(tidy(made))
+        problems.update(dict.fromkeys(found))
+    first, last = graphs[0], graphs[-1]
+    for layer, (node, what) in differences(first, last).items():
+        told = Problem(
+            f"layer `{layer}` ({node.scope.kind}) is tied to the batch size",
+            node.scope.location,
+            f"layers.{layer}",
+            got=f"{what} depends on it",
+            hint="export for a fixed batch size",
+        )
+        problems[told] = None
+    problems.update(dict.fromkeys(messages.check_opset(first, opset)))
+    other = {**last.inputs, **last.outputs}
     dims: dict[str, Dims] = {}
-    other = {**large.inputs, **large.outputs}
-    for name, kind in {**small.inputs, **small.outputs}.items():
+    for name, kind in {**first.inputs, **first.outputs}.items():
         sizes = enumerate(zip(kind.shape, other[name].shape, strict=True))
         dims[name] = tuple(one if one == two else BATCH_AXIS if axis == 0 else None for axis, (one, two) in sizes)
-    return small, dims
+    return first, dims, list(problems)
 
 
 def _unfit(graph: OnnxGraph, states: Mapping[str, NDArray[Any]]) -> list[Problem]:

@@ -54,7 +54,7 @@ def check_opset(graph: OnnxGraph, opset: int) -> list[Problem]:
     """A problem for each node that has no such form in the opset."""
     import onnx
 
-    problems = []
+    problems: dict[Problem, None] = {}
     for node in graph.nodes:
         why = None
         try:
@@ -69,13 +69,12 @@ def check_opset(graph: OnnxGraph, opset: int) -> list[Problem]:
                 why = f"its {node.op_type} takes other operands"
         if why:
             layer = node.scope.layer
-            problems.append(
-                Problem(
-                    f"layer `{layer}` ({node.scope.kind}) can't be written in ONNX opset {opset}", node.scope.location,
-                    f"layers.{layer}", got=why, hint=f"use a newer one; the newest here is {newest_opset()}",
-                )
+            told = Problem(
+                f"layer `{layer}` ({node.scope.kind}) can't be written in ONNX opset {opset}", node.scope.location,
+                f"layers.{layer}", got=why, hint=f"use a newer one; the newest here is {newest_opset()}",
             )  # fmt: skip
-    return problems
+            problems[told] = None
+    return list(problems)
 
 
 def make_model(

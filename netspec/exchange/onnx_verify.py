@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -41,42 +41,60 @@ class Comparison:
         """The largest absolute difference of any output."""
         return max(self.max_abs.values(), default=0.0)
 
-
-def verify_onnx(
-    model: bytes | str | Path,
-    predict: Predict,
-    inputs: Arrays,
-    tolerance: float = TOLERANCE,
-    *,
-    graph: OnnxGraph | None = None,
-    all_values: Predict | None = None,
-) -> Comparison:
-    """Run the model in onnxruntime and `predict` on the same inputs, and compare output by output.
-
-    Raises `RunError` where they differ by more than `tolerance`. With `graph` (what was emitted) and `all_values` (as
-    `predict`, but giving every layer's output by the layer's name) the error names the first layer that differs.
-    """
-    data = model if isinstance(model, bytes) else Path(model).read_bytes()
-    session = open_session(data)
-    read = {one.name for one in session.get_inputs()}
-    fed = {name: array for name, array in inputs.items() if name in read}
-    names = [one.name for one in session.get_outputs()]
-    theirs = dict(zip(names, _run(session, names, fed), strict=True))
-    compared = compare(predict(inputs), theirs)
-    wrong = {name: figure for name, figure in compared.scaled.items() if not figure <= tolerance}
-    if wrong:
-        layer, place = None, None
-        if graph is not None and all_values is not None:
-            layer, place = _first_diverging(data, graph, all_values(inputs), fed, tolerance)
-        raise RunError(
-            "the exported model computes something else in onnxruntime"
-            + (f"; the first layer to differ is `{layer}`" if layer else ""),
-            location=place,
-            expected=f"differences of at most {tolerance:g}",
-            got=", ".join(f"{figure:.3g} in `{name}`" for name, figure in wrong.items()),
-            hint="this is a defect of netspec or of onnxruntime: please report it; nothing was written",
+    @classmethod
+    def largest(cls, found: Sequence[Comparison]) -> Comparison:
+        """The largest of several comparisons of one model, by output."""
+        names = found[0].max_abs
+        return cls(
+            {name: max(one.max_abs[name] for one in found) for name in names},
+            {name: max(one.scaled[name] for one in found) for name in names},
         )
-    return compared
+
+
+class Verifier:
+    """A model that is run in onnxruntime and compared with `predict`, output by output, as often as wanted.
+
+    With `graph` (what was emitted) and `all_values` (as `predict`, but giving every layer's output by the layer's name)
+    an error names the first layer that differs.
+    """
+
+    def __init__(
+        self,
+        model: bytes | str | Path,
+        predict: Predict,
+        tolerance: float = TOLERANCE,
+        *,
+        graph: OnnxGraph | None = None,
+        all_values: Predict | None = None,
+    ) -> None:
+        self._data = model if isinstance(model, bytes) else Path(model).read_bytes()
+        self._session = open_session(self._data)
+        self._predict, self._tolerance, self._graph, self._all_values = predict, tolerance, graph, all_values
+
+    def __call__(self, inputs: Arrays, what: str = "") -> Comparison:
+        """Compare on these inputs, which a message calls `what`. Raises `RunError` where results are too far apart."""
+        read = {one.name for one in self._session.get_inputs()}
+        fed = {name: array for name, array in inputs.items() if name in read}
+        names = [one.name for one in self._session.get_outputs()]
+        theirs = dict(zip(names, _run(self._session, names, fed), strict=True))
+        compared = compare(self._predict(inputs), theirs)
+        wrong = {name: figure for name, figure in compared.scaled.items() if not figure <= self._tolerance}
+        if wrong:
+            layer, place = None, None
+            if self._graph is not None and self._all_values is not None:
+                ours = self._all_values(inputs)
+                layer, place = _first_diverging(self._data, self._graph, ours, fed, self._tolerance)
+            figures = ", ".join(f"{figure:.3g} in `{name}`" for name, figure in wrong.items())
+            raise RunError(
+                "the exported model computes something else in onnxruntime"
+                + (f"; the first layer to differ is `{layer}`" if layer else ""),
+                location=place,
+                expected=f"differences of at most {self._tolerance:g}",
+                got=f"{figures}, for {what}" if what else figures,
+                hint="nothing was written: unless the net makes that much of rounding errors, which a larger tolerance "
+                "accepts, this is a defect of netspec or of onnxruntime, to be reported",
+            )
+        return compared
 
 
 def compare(ours: Arrays, theirs: Arrays) -> Comparison:

@@ -12,7 +12,7 @@ import pytest
 from netspec.errors import InputError, RunError
 from netspec.exchange.onnx_export import export_onnx, export_verified, to_onnx
 from netspec.exchange.onnx_model import newest_opset, open_session
-from netspec.exchange.onnx_verify import compare, verify_onnx
+from netspec.exchange.onnx_verify import Verifier, compare
 from netspec.graph.graph import Graph
 from netspec.graph.ops.random import RandomUniform
 from netspec.graph.ops.reduce import Broadcast
@@ -169,9 +169,10 @@ def test_a_model_that_differs_is_not_written_and_its_layer_is_named(lenet: Net, 
 def test_verify_reads_a_file(lenet: Net, tmp_path: Path) -> None:
     export_onnx(lenet.graph, lenet.states, tmp_path / "m.onnx")
     image = np.ones((2, 2, 8, 8), "float32")
-    assert verify_onnx(tmp_path / "m.onnx", lenet.predict, {"image": image, "label": np.zeros(2)}).worst < 1e-5
+    verify = Verifier(tmp_path / "m.onnx", lenet.predict)
+    assert verify({"image": image, "label": np.zeros(2)}).worst < 1e-5
     with pytest.raises(RunError, match="onnxruntime cannot run"):
-        verify_onnx(tmp_path / "m.onnx", lenet.predict, {"image": image[:, :1]})
+        verify({"image": image[:, :1]})
 
 
 @pytest.mark.parametrize(

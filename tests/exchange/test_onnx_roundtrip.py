@@ -14,6 +14,7 @@ import pytest
 from netspec.errors import InputError
 from netspec.exchange.onnx_export import export_onnx, to_onnx
 from netspec.exchange.onnx_import import import_onnx
+from netspec.exchange.onnx_model import open_session
 from netspec.layers.base import LayerSpec
 from netspec.schema.kinds import LAYERS
 from netspec.schema.load import load_net
@@ -55,6 +56,16 @@ def agree(before: Net, after: Net, ranges: Ranges = ()) -> None:
         np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-6)
 
 
+def computes_in_onnx(before: Net, after: Net, ranges: Ranges = ()) -> None:
+    """The net that came back is written once more, and that model computes what the first net did."""
+    session = open_session(to_onnx(after.graph, after.states).model.SerializeToString())
+    inputs = inputs_of(before, 3, ranges)
+    names = [put.name for put in session.get_outputs()]
+    results = session.run(names, {put.name: inputs[put.name] for put in session.get_inputs()})
+    for name, got in zip(names, results, strict=True):
+        np.testing.assert_allclose(got, before.predict(inputs)[name], rtol=1e-5, atol=1e-5)  # some hundred terms
+
+
 def one_way(case: Case) -> bool:
     cls = LAYERS[case.type]
     assert issubclass(cls, LayerSpec)
@@ -70,6 +81,7 @@ def test_what_does_not_come_back_is_refused_or_computes_the_same(case: Case, tmp
         assert re.search(r"netspec has no layer for the operator|can't be imported", str(refused))  # noqa: PT017  # one of two outcomes
     else:
         agree(before, after, case.sample.ranges)
+        computes_in_onnx(before, after, case.sample.ranges)
 
 
 def one_layer(case: Case) -> Net:
@@ -90,6 +102,7 @@ def test_every_layer_comes_back(case: Case, tmp_path: Path) -> None:
     before = one_layer(case)
     after, text = again(before, tmp_path)
     agree(before, after, case.sample.ranges)
+    computes_in_onnx(before, after, case.sample.ranges)
     types = {layer.name: getattr(layer, "type", "") for layer in after.spec.layers}
     if "sample" in to_onnx(before.graph, before.states).graph.tensors:  # else it is nothing in inference, as Dropout
         cls = LAYERS[case.type]

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from netspec.cli.verified import export_model
 from netspec.cli.preflight import preflight
+from netspec.compile import Purpose
 from netspec.data.bundled import zoo_root
 from netspec.schema.jsonschema import json_schema
+from netspec.train.model import load
+from netspec.train.preparation import Preparation
 
 SPECS = sorted(path for path in zoo_root().glob("*/*.yaml"))
 
@@ -28,6 +33,23 @@ def test_every_spec_of_the_zoo_is_right_and_names_its_schema(path: Path) -> None
     kind = "train" if path.name == "train.yaml" else "net"
     assert first == f"# yaml-language-server: $schema=../schema/{kind}.json"
     assert (path.parent / "../schema" / f"{kind}.json").resolve().is_file()
+
+
+@pytest.mark.parametrize("path", [path for path in SPECS if path.name == "net.yaml"], ids=lambda path: path.parent.name)
+def test_every_net_of_the_zoo_computes_the_same_in_onnxruntime(path: Path, tmp_path: Path) -> None:
+    model, random = load(path), np.random.default_rng(11)
+    for name, array in model.parameters.items():  # fresh biases are zeros, which hide where they go
+        model.parameters[name] = array + 0.1 * random.random(array.shape)
+    kinds = model.spec.inputs.items()
+    given = {
+        name: random.standard_normal((2, *one.shape)) if one.dtype == "float32" else np.ones((2, *one.shape), one.dtype)
+        for name, one in kinds
+        if name in model.compiler.graph(Purpose.PREDICT, 1).inputs()
+    }
+    report = export_model(model, tmp_path / "m.onnx", Preparation(), batch=None, opset=None, given=given)
+    for found in (report.comparison, report.on_given):
+        assert found is not None
+        assert max(found.scaled.values()) < 1e-5  # float32, a few thousand terms at the most
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in SPECS}), ids=lambda folder: folder.name)
