@@ -9,7 +9,7 @@ import typer
 
 from netspec.cli import DONE, WRONG_INPUT
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Json, files_and_overrides
+from netspec.cli.options import BatchOrOpen, Device, Json, Opset, batch_or_open, files_and_overrides
 from netspec.cli.output import count, print_json
 from netspec.errors import InputError, Problem
 
@@ -22,6 +22,7 @@ app = command_app()
         "netspec check train.yaml",
         "netspec check train.yaml vars.width=64 solver.learning_rate=0.1",
         "netspec check train.yaml --run",
+        "netspec check train.yaml --export onnx --opset 17",
         "netspec check nets/*.yaml --json",
     ),
 )
@@ -38,29 +39,46 @@ def check(
         bool, typer.Option("--run", help="Also run some steps, to find out what train files say under `expect`.")
     ] = False,
     device: Device = "auto",
+    export: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="Also find everything that keeps the net from being exported: `onnx`.",
+            show_default=False,
+        ),
+    ] = None,
+    batch_size: BatchOrOpen = "symbolic",
+    opset: Opset = None,
     as_json: Json = False,
 ) -> int:
     """Find the mistakes in net and train files.
 
     Everything that can be known without data and weights is checked: fields, names, the shapes of all layers, that the
-    update can be built, what `expect` says of the net. All mistakes are listed, each with its line. With --json: a list
-    of objects with file, line, column, path, message, expected, got and hint; empty if nothing is wrong.
+    update can be built, what `expect` says of the net and, with --export, which layers have no form in that format,
+    need a newer operator set or are tied to the batch size: before training is spent on them. All mistakes are listed,
+    each with its line. With --json: a list of objects with file, line, column, path, message, expected, got and hint;
+    empty if nothing is wrong.
     """
-    from netspec.cli.preflight import preflight
+    from netspec.cli.preflight import Export, preflight
 
     files, overrides = files_and_overrides(specs)
     if not files:
         raise InputError("which file to check is not said", expected="`netspec check SPEC`, changes after it")
+    batch = batch_or_open(batch_size)
+    if export is None and (batch is not None or opset is not None):
+        raise InputError("--batch-size and --opset are of an export", hint="add --export onnx")
+    target = Export(export, batch, opset) if export is not None else None
     problems: list[tuple[str, Problem]] = []
     for file in dict.fromkeys(files):
         try:
-            cleared = preflight(file, overrides)
+            cleared = preflight(file, overrides, target)
         except InputError as error:
             problems += [(file, problem) for problem in error.problems]
         else:
             if not as_json:
                 facts = f"{count(cleared.layers)} layers, {count(cleared.parameters)} parameters"
-                print(f"{file}: the {cleared.kind} `{cleared.name}` is right: {facts}")
+                told = f"; {export} has a form for all of it" if export is not None else ""
+                print(f"{file}: the {cleared.kind} `{cleared.name}` is right: {facts}{told}")
             if run:
                 problems += [(file, problem) for problem in _tried(file, overrides, device, quiet=as_json)]
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Json, Overrides, Spec, Weights, batch_or_open, writable
+from netspec.cli.options import BatchOrOpen, Json, Opset, Overrides, Spec, Weights, batch_or_open, writable
 from netspec.cli.output import count, print_json, size
 from netspec.errors import InputError
 
@@ -35,12 +35,8 @@ def export(
     output_file: Annotated[
         str, typer.Option("--output", metavar="FILE.onnx", help="The model to write.", show_default=False)
     ],
-    batch_size: Annotated[
-        str, typer.Option(metavar="N|symbolic", help="The batch size of the model; `symbolic` leaves it open.")
-    ] = "symbolic",
-    opset: Annotated[
-        int | None, typer.Option(metavar="N", help="ONNX operator set. Default: the newest that onnxruntime runs here.")
-    ] = None,
+    batch_size: BatchOrOpen = "symbolic",
+    opset: Opset = None,
     inputs: Annotated[
         str | None,
         typer.Option(

@@ -79,6 +79,19 @@ Autotune: TypeAlias = Annotated[
 ]
 
 
+BatchOrOpen: TypeAlias = Annotated[
+    str,
+    typer.Option("--batch-size", metavar="N|symbolic", help="The batch size of the model; `symbolic` leaves it open."),
+]
+Opset: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--opset", metavar="N", help="ONNX operator set. Default: the newest that onnxruntime runs here.",
+        show_default=False,
+    ),
+]  # fmt: skip
+
+
 def files_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words that name files, and those that are changes: `a.b=1`, `~a.b`.
 

@@ -10,6 +10,8 @@ from netspec.cli.expectations import check_net
 from netspec.cli.specs import load_spec, net_of, precision_of
 from netspec.compile import build
 from netspec.errors import InputError, Problem, by_place
+from netspec.graph.graph import Graph
+from netspec.graph.types import DType
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
 
@@ -26,11 +28,23 @@ class Cleared:
     """Numbers that the layers have, trained or not; moving statistics do not count."""
 
 
-def preflight(file: str | Path, overrides: Sequence[str] = ()) -> Cleared:
-    """Check a net or train file. Raises `InputError` with all that is wrong, as far as it can be told at once."""
+@dataclass(frozen=True)
+class Export:
+    """A format that a net is to be written in, later."""
+
+    format: str
+    batch: int | None = None
+    opset: int | None = None
+
+
+def preflight(file: str | Path, overrides: Sequence[str] = (), export: Export | None = None) -> Cleared:
+    """Check a net or train file. Raises `InputError` with all that is wrong, as far as it can be told at once.
+
+    With `export` that includes all that the format has no words for.
+    """
     spec = load_spec(file, overrides)
     problems: dict[Problem, None] = {}  # in order, and once though several forms of the net have it
-    for check in _checks(spec):
+    for check in _checks(spec, export):
         try:
             check()
         except InputError as error:
@@ -44,7 +58,7 @@ def preflight(file: str | Path, overrides: Sequence[str] = ()) -> Cleared:
     return Cleared(kind, name, len(net.layers), sum(one.value.type.size for one in states if one.role == "parameter"))
 
 
-def _checks(spec: NetSpec | TrainSpec) -> Iterator[Callable[[], object]]:
+def _checks(spec: NetSpec | TrainSpec, export: Export | None) -> Iterator[Callable[[], object]]:
     """What raises where the spec can't be right."""
     net, dtype = net_of(spec), precision_of(spec)
     yield lambda: build(net, 1, training=False, dtype=dtype)
@@ -55,3 +69,21 @@ def _checks(spec: NetSpec | TrainSpec) -> Iterator[Callable[[], object]]:
         yield lambda: check_training(spec)
     elif net.losses:
         yield lambda: build(net, 1, training=True, dtype=dtype)
+    if export is not None:
+        wanted = export
+        yield lambda: _check_export(net, dtype, wanted)
+
+
+def _check_export(net: NetSpec, dtype: DType, export: Export) -> None:
+    """Raise `InputError` with all that keeps the net from being written in the format."""
+    from netspec.exchange.formats import ExportOptions, format_to_check
+
+    options = ExportOptions(export.batch, export.opset)
+
+    def graph_for(size: int) -> Graph:
+        built = build(net, size, training=False, dtype=dtype, judged=False)
+        return Graph(built.outputs, named=built.values)
+
+    problems = format_to_check(export.format, options).checks(net, graph_for, options)
+    if problems:
+        raise InputError(problems)

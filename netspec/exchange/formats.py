@@ -6,12 +6,12 @@ The functions are named, not imported: a format's library loads when a file of i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netspec.errors import InputError, listing
+from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.exchange.files import HEAD_BYTES, reading, sniff
 from netspec.exchange.hdf5_format import MAGIC
 
@@ -40,6 +40,16 @@ class Exportable:
 
 
 @dataclass(frozen=True)
+class ExportOptions:
+    """What a user may ask of a file that is written; a format that knows an option not is told by its `options`."""
+
+    batch: int | None = None
+    """The only batch size that it takes; None: any."""
+    opset: int | None = None
+    """The operator set; None: the newest."""
+
+
+@dataclass(frozen=True)
 class Format:
     """A format. Functions are given as `module:function`; an empty one says that the format does not do that."""
 
@@ -56,6 +66,10 @@ class Format:
     """`(path, Target) -> {state: array}`, of a file that holds weights alone."""
     write: str = ""
     """`(path, Exportable) -> notes`; raises `InputError` with all that the format can't say."""
+    preflight: str = ""
+    """`(NetSpec, graph_for, ExportOptions) -> problems`: all that the format can't say, known without weights."""
+    options: tuple[str, ...] = ()
+    """The fields of `ExportOptions` that it knows."""
 
     def reads(self, path: Path, options: ImportOptions) -> Imported:
         """The net and the weights in a file."""
@@ -70,6 +84,11 @@ class Format:
     def writes(self, path: Path, made: Exportable) -> tuple[str, ...]:
         """Write a file, whole or not at all; what the user should know of it."""
         found: tuple[str, ...] = _function(self.write)(path, made)
+        return found
+
+    def checks(self, net: NetSpec, graph_for: Callable[[int], Graph], options: ExportOptions) -> list[Problem]:
+        """Everything that would keep the net, whatever its weights, from being written so."""
+        found: list[Problem] = _function(self.preflight)(net, graph_for, options)
         return found
 
 
@@ -94,7 +113,8 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "onnx", "an ONNX model (.onnx)", (".onnx",), _is_onnx,
-        read="netspec.exchange.onnx_import:import_onnx",
+        read="netspec.exchange.onnx_import:import_onnx", write="netspec.exchange.onnx_export:write_onnx",
+        preflight="netspec.exchange.onnx_export:preflight_onnx", options=("batch", "opset"),
     ),
 )  # fmt: skip
 """In the order in which they are asked."""
@@ -125,3 +145,23 @@ def format_to_write(path: str | Path) -> Format:
             f"{path}: its name says no format that is written", expected=f"a name ending in {listing(known)}"
         )
     return max(found, key=lambda pair: len(pair[0]))[1]
+
+
+def format_to_check(name: str, options: ExportOptions) -> Format:
+    """The format of that name, which nets are checked for before they are trained. Raises `InputError`."""
+    known = {one.name: one for one in FORMATS if one.preflight}
+    if name not in known:
+        raise InputError(
+            f"there is no format `{name}` to export to", expected=f"one of {listing(list(known))}",
+            hint=did_you_mean(name, known),
+        )  # fmt: skip
+    check_options(known[name], options)
+    return known[name]
+
+
+def check_options(format_: Format, options: ExportOptions) -> None:
+    """Raise `InputError` where an option is given that the format does not know."""
+    given = [one.name for one in fields(options) if getattr(options, one.name) is not None]
+    unknown = [name for name in given if name not in format_.options]
+    if unknown:
+        raise InputError(f"a file of the format `{format_.name}` has no {listing(unknown)} to choose")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import netspec.exchange.onnx_model as messages
 from netspec.errors import InputError, Problem
 from netspec.exchange.files import write_atomically
+from netspec.exchange.formats import Exportable, ExportOptions
 from netspec.exchange.onnx_emit import OnnxGraph, differences, emit
 from netspec.exchange.onnx_model import LOWEST_OPSET, Dims
 from netspec.exchange.onnx_tidy import tidy
@@ -20,6 +21,8 @@ from netspec.layers.states import Domain
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
+
+    from netspec.schema.net import NetSpec
 
 BATCH_AXIS = "N"
 """Name of the batch axis where its size is left open."""
@@ -107,20 +110,24 @@ def to_onnx(
     return Exported(model, graph, dims, opset)
 
 
-def preflight_onnx(
-    graph_for: Callable[[int], Graph], *, batch: int | None = None, opset: int | None = None
-) -> list[Problem]:
+def write_onnx(path: Path, made: Exportable) -> tuple[str, ...]:
+    """A net as an ONNX model, for writers of any format: checked by ONNX, compared with nothing."""
+    export_onnx(made.graph_for, made.arrays, path, name=made.net.name, doc=made.net.description)
+    return ()
+
+
+def preflight_onnx(net: NetSpec, graph_for: Callable[[int], Graph], options: ExportOptions) -> list[Problem]:
     """Everything that would keep `to_onnx` from writing the net, whatever its weights are.
 
     Raises `InputError` where there is no such opset, `RunError` where ONNX's checker or onnxruntime objects.
     """
-    opset = _opset(opset)
-    graph, dims, problems = _emitted(graph_for, batch, opset)
+    opset = _opset(options.opset)
+    graph, dims, problems = _emitted(graph_for, options.batch, opset)
     if not problems:  # weights that are not there yet are inputs: the checker and onnxruntime look at types alone
         weights = dict(graph.states.values())
         bare = replace(graph, inputs={**graph.inputs, **weights}, states={})
         shapes = {**dims, **{tensor: kind.shape for tensor, kind in weights.items()}}
-        model = messages.make_model(bare, {}, opset=opset, dims=shapes)
+        model = messages.make_model(bare, {}, opset=opset, dims=shapes, name=net.name)
         messages.check_model(model)
         messages.open_session(model.SerializeToString())
     return problems

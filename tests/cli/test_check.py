@@ -34,6 +34,34 @@ def test_right_is_an_empty_list(netspec, work):
     assert netspec("check", "net.yaml", "--json").json == []
 
 
+def test_what_an_export_could_not_say_is_known_before_training(netspec, work):
+    assert netspec("check", "train.yaml", "--export", "onnx").out.endswith(
+        "parameters; onnx has a form for all of it\n"
+    )
+    mean = "{name: %s, type: Reduction, operation: mean, keepdims: true}\n"
+    change(work / "net.yaml", "  - {name: logits", f"  - {mean % 'one'}  - {mean % 'two'}  - {{name: logits")
+    found = netspec("check", "train.yaml", "--export", "onnx", "--opset", "13", "--json")
+    assert found.status == 2
+    assert [(one["line"], one["path"]) for one in found.json] == [
+        (place(work / "net.yaml", "{name: one")[0], "layers.one"),
+        (place(work / "net.yaml", "{name: two")[0], "layers.two"),
+    ]
+    assert netspec("check", "train.yaml", "--export", "onnx").status == 0
+
+
+def test_a_mistake_in_the_net_is_told_once_with_export(netspec, work):
+    change(work / "net.yaml", "features: {shape: [3]}", "features: {shape: [3, 4, 5, 6, 7, 8]}")
+    text = netspec("check", "net.yaml", "--json").json
+    assert netspec("check", "net.yaml", "--export", "onnx", "--json").json == text
+
+
+def test_an_export_that_there_is_not(netspec, work):
+    found = netspec("check", "net.yaml", "--export", "onxx")
+    assert (found.status, "did you mean `onnx`?" in found.err) == (2, True)
+    found = netspec("check", "net.yaml", "--opset", "13")
+    assert (found.status, "--export onnx" in found.err) == (2, True)
+
+
 def test_overrides_change_every_file(netspec, work):
     (work / "other.yaml").write_text((work / "net.yaml").read_text().replace("blobs", "other"))
     found = netspec("check", "net.yaml", "vars.width=10", "other.yaml")

@@ -121,3 +121,16 @@ def test_a_shape_that_is_none(netspec, exported, shape):
     found = netspec("import", "model.onnx", "--output", "new", "--shape", shape)
     assert found.status == 2
     assert "no shape" in found.err
+
+
+def test_samples_and_tolerance_of_the_comparison(netspec, trained):
+    words = ("export", "net.yaml", *WEIGHTS, "--output", "model.onnx")
+    np.savez("some.npz", features=np.ones((5, 3)))
+    found = netspec(*words, "--inputs", "some.npz")
+    assert (found.status, found.err) == (0, "")
+    assert "on the samples given too: largest difference" in found.out
+    assert netspec(*words, "--inputs", "some.npz", "--json").json["max_abs_difference_on_inputs"]["logits"] < 1e-5
+    np.savez("wrong.npz", features=np.ones((5, 4)))
+    assert "the input `features` has another shape" in netspec(*words, "--inputs", "wrong.npz").err
+    assert netspec(*words, "--tolerance", "0").status == 2
+    assert netspec(*words, "--tolerance", "1e-30", "--inputs", "some.npz").status in (0, 1)  # equal to the bit, or not

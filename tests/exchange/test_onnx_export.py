@@ -10,13 +10,14 @@ import onnx
 import pytest
 
 from netspec.errors import InputError, RunError
-from netspec.exchange.onnx_export import export_onnx, export_verified, to_onnx
+from netspec.exchange.formats import ExportOptions
+from netspec.exchange.onnx_export import export_onnx, export_verified, preflight_onnx, to_onnx
 from netspec.exchange.onnx_model import newest_opset, open_session
 from netspec.exchange.onnx_verify import Verifier, compare
 from netspec.graph.graph import Graph
 from netspec.graph.ops.random import RandomUniform
-from netspec.graph.ops.reduce import Broadcast
-from netspec.graph.ops.shape import Reorder
+from netspec.graph.ops.reduce import Broadcast, ReduceMax, ReduceSum
+from netspec.graph.ops.shape import Reorder, Reshape
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, in_scope
@@ -92,14 +93,32 @@ def test_all_that_has_no_onnx_form_is_told() -> None:
             left = Reorder()(x(size, 4))
         with in_scope(Scope("right", "Random")):
             right = RandomUniform(TensorType((size, 4), DType.FLOAT32), 0)(Input("r", TensorType((3,), DType.INT64))())
-        return Graph({"y": left + right})
+        with in_scope(Scope("behind", "Odd")):
+            behind = Reorder()(left + right)
+        with in_scope(Scope("spread", "Repeat")):
+            spread = Broadcast((size, 3, 4))(Reshape((1, 1, 4))(ReduceSum((0,))(behind)))
+        with in_scope(Scope("new", "Largest")):
+            return Graph({"y": ReduceMax((1,))(spread)})
 
-    with pytest.raises(InputError) as error:
-        to_onnx(graph, {})
-    assert [problem.message for problem in error.value.problems] == [
+    # All of it at once, and so before anything is trained: what stands behind a layer without a form is looked at too.
+    told = [
         "layer `left` (Odd): Reorder has no ONNX form",
         "layer `right` (Random): RandomUniform has no ONNX form",
+        "layer `behind` (Odd): Reorder has no ONNX form",
+        "layer `spread` (Repeat) is tied to the batch size",
+        "layer `new` (Largest) can't be written in ONNX opset 13",
     ]
+    with pytest.raises(InputError) as error:
+        to_onnx(graph, {}, opset=13)
+    assert [problem.message for problem in error.value.problems] == told
+    found = preflight_onnx(Net.of(LENET).spec, graph, ExportOptions(opset=13))
+    assert [problem.message for problem in found] == told
+
+
+def test_a_net_is_checked_without_its_weights(lenet: Net) -> None:
+    assert preflight_onnx(lenet.spec, lenet.graph, ExportOptions()) == []
+    with pytest.raises(InputError, match="cannot write ONNX opset 99"):
+        preflight_onnx(lenet.spec, lenet.graph, ExportOptions(opset=99))
 
 
 def test_a_layer_that_is_tied_to_the_batch_is_told() -> None:
@@ -164,6 +183,37 @@ def test_a_model_that_differs_is_not_written_and_its_layer_is_named(lenet: Net, 
         export_verified(lenet.graph, lenet.states, tmp_path / "m", other.predict, all_values=other.layers)
     assert "small_lenet.yaml:11:" in error.value.render()
     assert not list(tmp_path.iterdir())
+
+
+def test_samples_given_are_compared_too(lenet: Net, tmp_path: Path) -> None:
+    given = {"image": np.random.default_rng(0).normal(size=(67, 2, 8, 8)).astype("float32")}  # not all at once
+    report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", lenet.predict, given=given)
+    assert report.on_given is not None
+    assert set(report.on_given.max_abs) == {"logits", "probabilities"}
+    assert 0 <= report.on_given.worst < 1e-5
+
+    def wrong_at_last(inputs: Any) -> Any:
+        found = lenet.predict(inputs)
+        is_last = (inputs["image"] == given["image"][-1]).all((1, 2, 3))
+        return {**found, "logits": found["logits"] + is_last[:, None]}
+
+    with pytest.raises(RunError) as error:
+        export_verified(lenet.graph, lenet.states, tmp_path / "n.onnx", wrong_at_last, given=given)
+    assert "in `logits`, for the samples given, from sample 64 on" in error.value.render()
+    assert not (tmp_path / "n.onnx").exists()
+    with pytest.raises(InputError, match="do not fill whole batches"):
+        export_verified(lenet.graph, lenet.states, tmp_path / "n.onnx", lenet.predict, given=given, batch=2)
+
+
+def test_how_far_results_may_be_apart_is_chosen(lenet: Net, tmp_path: Path) -> None:
+    def a_little_off(inputs: Any) -> Any:
+        return {name: array + 1e-3 for name, array in lenet.predict(inputs).items()}
+
+    with pytest.raises(RunError, match="computes something else"):
+        export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", a_little_off)
+    report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", a_little_off, tolerance=1e-2)
+    assert report.comparison is not None
+    assert report.comparison.worst == pytest.approx(1e-3, rel=0.1)
 
 
 def test_verify_reads_a_file(lenet: Net, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netspec.cli.verified import export_model
 from netspec.cli.preflight import preflight
+from netspec.cli.verified import export_model
 from netspec.compile import Purpose
 from netspec.data.bundled import zoo_root
 from netspec.schema.jsonschema import json_schema
