@@ -1,0 +1,1 @@
+"""Caffe: its messages as text and as bytes, its nets, weights and solvers."""
