@@ -10,17 +10,18 @@ from pydantic import Field
 from netspec.graph.ops.functions import Sqrt
 from netspec.graph.value import Value
 from netspec.schema.kinds import SOLVERS
-from netspec.solvers.rules import ScalingSolver, average
+from netspec.solvers.rules import ScalingSolver, average, root
 from netspec.solvers.schedules.constant import Constant, Schedule
 from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
 
 
 @dataclass(frozen=True)
 class ScaleByAdagrad(Transform):
-    """u ← u / √(a + epsilon), with the sum a of all u² so far"""
+    """u ← u / √(a + epsilon), or u / (√a + epsilon) with epsilon not `inside`, with the sum a of all u² so far"""
 
     initial: float
     epsilon: float
+    inside: bool = True
 
     def init(self, param: Param) -> Declared:
         return {"accumulator": self.initial}
@@ -28,7 +29,7 @@ class ScaleByAdagrad(Transform):
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             accumulator = own["accumulator"] + update * update
-            return update / Sqrt()(accumulator + self.epsilon), {"accumulator": accumulator}
+            return update / root(accumulator, self.epsilon, inside=self.inside), {"accumulator": accumulator}
 
         return for_each(updates, slots, step, rule)
 
@@ -58,8 +59,8 @@ class Adagrad(ScalingSolver):
     """Steps scaled, for each element, by all gradients so far: what is seldom reached moves further.
 
     g ← ∂loss/∂w + weight_decay · w; a ← a + g²; w ← w - lr · g / √(a + epsilon). Duchi, Hazan and Singer 2011,
-    "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization". As in Keras; PyTorch and Caffe start
-    a at 0 and add epsilon to the root.
+    "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization". As in Keras; in PyTorch and Caffe a
+    starts at 0, and epsilon is added to the root: `epsilon_in_root: false`.
     """
 
     type: Literal["Adagrad"] = "Adagrad"
@@ -69,13 +70,16 @@ class Adagrad(ScalingSolver):
     """what the sum of squared gradients starts with"""
     epsilon: float = Field(default=1e-7, gt=0)
     """added to the sum of squares, under the root"""
+    epsilon_in_root: bool = True
+    """false: epsilon is added to the root instead of under it, as in PyTorch and Caffe"""
     samples: ClassVar = (
         {},
+        {"learning_rate": 0.05, "initial_accumulator_value": 0.0, "epsilon": 1e-3, "epsilon_in_root": False},
         {"learning_rate": 0.05, "initial_accumulator_value": 0.0, "epsilon": 1e-3, "weight_decay": 0.01},
     )
 
     def rule(self) -> Transform:
-        return ScaleByAdagrad(self.initial_accumulator_value, self.epsilon)
+        return ScaleByAdagrad(self.initial_accumulator_value, self.epsilon, self.epsilon_in_root)
 
 
 @SOLVERS.register

@@ -74,7 +74,7 @@ class SolverSpec(Spec):
         "base_lr": "`base_lr` is Caffe's name: here it is `learning_rate`",
         "lr_policy": "a schedule is a value of `learning_rate`: `{type: StepDecay, initial: 0.01, …}`",
         "decay": "here it is `weight_decay`, or `learning_rate: {type: InverseTimeDecay, …}`",
-        "regularization_type": "`weight_decay` is L2; for L1 give the layers a `kernel_regularizer`",
+        "regularization_type": "`regularization_type` is Caffe's name: here it is `weight_decay_norm`",
         "clip_gradients": "`clip_gradients` is Caffe's name: here it is `global_clipnorm`",
         "max_grad_norm": "here it is `global_clipnorm`",
         "use_ema": "here it is `ema: {decay: …}`",

@@ -14,6 +14,7 @@ from netspec.graph.value import Value
 from netspec.schema.kinds import SOLVERS
 from netspec.schema.named import Names, NamesOrNone
 from netspec.schema.patterns import matches
+from netspec.schema.spec import problem
 from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.clipping import sum_of_squares
 from netspec.solvers.rules import DecayingSolver, average, debias
@@ -125,6 +126,17 @@ class LARS(LayerwiseSolver):
     @model_validator(mode="after")
     def _nesterov_has_momentum(self) -> Self:
         refuse_nesterov_alone(self.momentum, nesterov=self.nesterov)
+        return self
+
+    @model_validator(mode="after")
+    def _decay_is_a_length(self) -> Self:
+        if self.weight_decay_norm == "L1":
+            raise problem(
+                "LARS measures the decay by the length of the weights",
+                field="weight_decay_norm",
+                expected="`weight_decay_norm: L2`",
+                got="L1",
+            )
         return self
 
     def transforms(self) -> Sequence[Transform]:

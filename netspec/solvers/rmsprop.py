@@ -8,10 +8,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.functions import Sqrt
 from netspec.graph.value import Value
 from netspec.schema.kinds import SOLVERS
-from netspec.solvers.rules import ScalingSolver, average
+from netspec.solvers.rules import ScalingSolver, average, root
 from netspec.solvers.schedules.constant import Constant, Schedule
 from netspec.solvers.sgd import Momentum
 from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
@@ -19,11 +18,15 @@ from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, U
 
 @dataclass(frozen=True)
 class ScaleByRMS(Transform):
-    """u ← u / √(v + epsilon), with a moving average v of u²; with `centered` v - m², m that of u, stands for v"""
+    """u ← u / √(v + epsilon), with a moving average v of u²; with `centered` v - m², m that of u, stands for v
+
+    With epsilon not `inside` of the root u / (√v + epsilon).
+    """
 
     rho: float
     epsilon: float
     centered: bool = False
+    inside: bool = True
 
     def init(self, param: Param) -> Declared:
         return {"second_moment": 0.0, "first_moment": 0.0} if self.centered else {"second_moment": 0.0}
@@ -36,7 +39,7 @@ class ScaleByRMS(Transform):
                 first = average(own["first_moment"], update, self.rho)
                 following["first_moment"] = first
                 second = second - first * first
-            return update / Sqrt()(second + self.epsilon), following
+            return update / root(second, self.epsilon, inside=self.inside), following
 
         return for_each(updates, slots, step, rule)
 
@@ -48,8 +51,8 @@ class RMSprop(ScalingSolver):
     g ← ∂loss/∂w + weight_decay · w; v ← rho · v + (1 - rho) · g²; s = lr · g / √(v + epsilon), where with `centered`
     v - m² stands for v, m ← rho · m + (1 - rho) · g; w ← w - s, or with a momentum
     velocity ← momentum · velocity - s; w ← w + velocity. Tieleman and Hinton 2012, lecture 6.5 of "Neural Networks for
-    Machine Learning"; centered: Graves 2013, arXiv:1308.0850. As in Keras; PyTorch and Caffe add epsilon to the root,
-    and PyTorch's velocity has no rate in it.
+    Machine Learning"; centered: Graves 2013, arXiv:1308.0850. As in Keras; PyTorch and Caffe add epsilon to the root
+    (`epsilon_in_root: false`), and PyTorch's velocity has no rate in it.
     """
 
     type: Literal["RMSprop"] = "RMSprop"
@@ -65,16 +68,25 @@ class RMSprop(ScalingSolver):
     """share of the last step that goes into this one"""
     epsilon: float = Field(default=1e-7, gt=0)
     """added to the average square, under the root"""
+    epsilon_in_root: bool = True
+    """false: epsilon is added to the root instead of under it, as in PyTorch and Caffe"""
     centered: bool = False
     """scale by an estimate of the variance: the average square without the square of the average"""
     samples: ClassVar = (
         {},
         {"learning_rate": 0.02, "rho": 0.7, "momentum": 0.9, "epsilon": 1e-3, "weight_decay": 0.01},
         {"learning_rate": 0.01, "centered": True, "epsilon": 0.01},
+        {
+            "learning_rate": 0.02,
+            "epsilon": 1e-3,
+            "epsilon_in_root": False,
+            "weight_decay_norm": "L1",
+            "weight_decay": 0.02,
+        },
     )
 
     def rule(self) -> Transform:
-        return ScaleByRMS(self.rho, self.epsilon, self.centered)
+        return ScaleByRMS(self.rho, self.epsilon, self.centered, self.epsilon_in_root)
 
     def transforms(self) -> Sequence[Transform]:
         return [*super().transforms(), *([Momentum(self.momentum)] if self.momentum else [])]

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from netspec.graph.ops.elementwise import Pow, scalar
 from netspec.graph.ops.functions import Exp, Expm1, Sqrt
 from netspec.graph.value import Value
+from netspec.schema.spec import problem
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.scaling import AddDecayedWeights, Descend
 from netspec.solvers.transform import Transform
@@ -23,6 +25,19 @@ class DecayingSolver(SolverSpec):
 
     decoupled_weight_decay: bool = False
     """the decay is no part of the gradient: w ← w - lr · weight_decay · w, and then the rule, as in Keras"""
+    weight_decay_norm: Literal["L2", "L1"] = "L2"
+    """`L1`: the coupled decay is `weight_decay · sign(w)`, Caffe's `regularization_type`"""
+
+    @model_validator(mode="after")
+    def _signs_are_coupled(self) -> Self:
+        if self.decoupled_weight_decay and self.weight_decay_norm == "L1":
+            raise problem(
+                "a decoupled decay is a share of the weights",
+                field="weight_decay_norm",
+                expected="`weight_decay_norm: L2`, or `decoupled_weight_decay: false`",
+                got="L1",
+            )
+        return self
 
     @property
     def decouples(self) -> bool:
@@ -30,7 +45,7 @@ class DecayingSolver(SolverSpec):
 
     def coupled(self) -> list[Transform]:
         """The links that add the decay to the gradients, where it is a part of them."""
-        return [] if self.decouples else [AddDecayedWeights(self.weight_decay)]
+        return [] if self.decouples else [AddDecayedWeights(self.weight_decay, self.weight_decay_norm == "L1")]
 
 
 class ScalingSolver(DecayingSolver):
@@ -71,6 +86,11 @@ def to_power(base: float, count: Value) -> Value:
 def average(old: Value, new: Value, share: float) -> Value:
     """A moving average's next value: share · old + (1 - share) · new."""
     return old + (new - old) * (1 - share)
+
+
+def root(square: Value, epsilon: float, *, inside: bool) -> Value:
+    """√(square + epsilon), or, where epsilon does not lie inside of the root, √square + epsilon."""
+    return Sqrt()(square + epsilon) if inside else Sqrt()(square) + epsilon
 
 
 def power(x: Value, exponent: float) -> Value:

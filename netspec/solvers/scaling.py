@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from netspec.graph.ops.functions import Sign
 from netspec.graph.value import Value
 from netspec.solvers.transform import Param, Slots, Step, Transform, Updates, for_each
 
 
 @dataclass(frozen=True)
 class AddDecayedWeights(Transform):
-    """u ← u + decay · w, with the parameter's own decay and multiplier.
+    """u ← u + decay · w, with `signs` u + decay · sign(w); with the parameter's own decay and multiplier.
 
-    Before the rule the decay is a part of the gradient: coupled, an L2 penalty.
+    Before the rule the decay is a part of the gradient: coupled, an L2 penalty, or with `signs` an L1 penalty.
     """
 
     decay: float
+    signs: bool = False
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             decay = param.decay(self.decay)
-            return (update + decay * param.value if decay else update), own
+            if not decay:
+                return update, own
+            return update + decay * (Sign()(param.value) if self.signs else param.value), own
 
         return for_each(updates, slots, step, rule)
 

@@ -68,6 +68,7 @@ class SGD(DecayingSolver):
         {"learning_rate": 0.1, "weight_decay": 0.01},
         {"momentum": 0.9},
         {"momentum": 0.9, "nesterov": True, "weight_decay": 5e-4},
+        {"momentum": 0.5, "weight_decay": 0.01, "weight_decay_norm": "L1"},
     )
 
     @model_validator(mode="after")

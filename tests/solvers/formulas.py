@@ -15,10 +15,20 @@ Slots = dict[str, Any]
 Formula = Callable[[Any, Any, float, float, int, Slots, dict[str, Any]], Any]
 
 
+def decayed(g: Any, w: Any, decay: float, spec: dict[str, Any]) -> Any:
+    """The gradient with the coupled decay: of ½ · decay · ‖w‖², or for L1 of decay · Σ |w|."""
+    return g + decay * (np.sign(w) if spec.get("weight_decay_norm") == "L1" else w)
+
+
+def root(square: Any, epsilon: float, spec: dict[str, Any]) -> Any:
+    """What is divided by: Keras's epsilon lies under the root, Caffe's and PyTorch's behind it."""
+    return np.sqrt(square + epsilon) if spec.get("epsilon_in_root", True) else np.sqrt(square) + epsilon
+
+
 def sgd(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
     """Sutskever et al. 2013 in the form of Keras's and Caffe's documentation."""
     momentum = spec.get("momentum", 0.0)
-    g = g + decay * w
+    g = decayed(g, w, decay, spec)
     s["velocity"] = momentum * s.get("velocity", 0.0) - lr * g
     if spec.get("nesterov"):
         return w + momentum * s["velocity"] - lr * g
@@ -76,9 +86,10 @@ def radam(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[
 def rmsprop(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
     """Tieleman and Hinton 2012, Graves 2013 where centered, with Keras's epsilon."""
     rho, eps, momentum = spec.get("rho", 0.9), spec.get("epsilon", 1e-7), spec.get("momentum", 0.0)
-    m, v = moments(g + decay * w, s, rho, rho)
-    scale = np.sqrt((v - m**2 if spec.get("centered") else v) + eps)
-    s["velocity"] = momentum * s.get("velocity", 0.0) - lr * (g + decay * w) / scale
+    g = decayed(g, w, decay, spec)
+    m, v = moments(g, s, rho, rho)
+    scale = root((v - m**2 if spec.get("centered") else v), eps, spec)
+    s["velocity"] = momentum * s.get("velocity", 0.0) - lr * g / scale
     return w + s["velocity"]
 
 
@@ -86,7 +97,7 @@ def adagrad(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dic
     """Duchi et al. 2011, with Keras's first value and epsilon."""
     g = g + decay * w
     s["sum"] = s.get("sum", spec.get("initial_accumulator_value", 0.1)) + g**2
-    return w - lr * g / np.sqrt(s["sum"] + spec.get("epsilon", 1e-7))
+    return w - lr * g / root(s["sum"], spec.get("epsilon", 1e-7), spec)
 
 
 def adadelta(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
