@@ -244,6 +244,11 @@ def test_two_epochs_differ_and_the_same_epoch_does_not():
     assert not np.array_equal(first, next_one)
 
 
+def test_reversed_channels_are_those_of_opencv():
+    image = np.random.default_rng(1).integers(0, 256, (3, 4, 5)).astype(np.uint8)
+    assert np.array_equal(applied(made("ReverseChannels"), image), [image[::-1]] * MANY)
+
+
 # MeanImage
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (50, 3, 4, 5)).astype(np.uint8)
@@ -272,13 +277,37 @@ def test_the_mean_image_is_that_of_the_training_split():
     assert np.array_equal(other, (IMAGES[:7] // 2).astype(np.float32) - mean)
 
 
-@pytest.mark.parametrize("name", ["mean.npy", "mean.npz"])
+def tagged(field: int, data: bytes) -> bytes:
+    """A field of bytes in the wire format of protocol buffers; lengths below 2¹⁴."""
+    return bytes([field << 3 | 2, len(data) & 0x7F | 0x80, len(data) >> 7]) + data
+
+
+def blob_of_caffe(path: Path, mean: np.ndarray, kind: str) -> None:
+    """A BlobProto: as compute_image_mean writes it (sizes one by one), with a shape, of doubles, or without packing."""
+    sizes = b"".join(bytes([field << 3, size]) for field, size in enumerate(mean.shape, 1))
+    shape = tagged(7, tagged(1, bytes(mean.shape)))
+    floats = mean.astype("<f4")
+    path.write_bytes(
+        {
+            "sizes": sizes + tagged(5, floats.tobytes()),
+            "shape": tagged(5, floats.tobytes()) + shape,
+            "double": shape + tagged(8, mean.astype("<f8").tobytes()),
+            "unpacked": sizes + b"".join(b"\x2d" + one.tobytes() for one in floats.reshape(-1)),
+        }[kind]
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["mean.npy", "mean.npz", *(f"{kind}.binaryproto" for kind in ("sizes", "shape", "double", "unpacked"))]
+)
 def test_the_mean_image_can_come_from_a_file(tmp_path: Path, name: str):
     mean = IMAGES.mean(axis=0, keepdims=True)
-    if name.endswith("z"):
+    if name.endswith(".npz"):
         np.savez(tmp_path / name, mean)
-    else:
+    elif name.endswith(".npy"):
         np.save(tmp_path / name, mean)
+    else:
+        blob_of_caffe(tmp_path / name, mean, name.removesuffix(".binaryproto"))
     loader = loader_of(IMAGES, {"type": "MeanImage", "file": name}, file=str(tmp_path / "t.yaml"))
     assert np.array_equal(whole(loader), IMAGES - mean[0].astype(np.float32))
     assert set(loader.learned.values) == {"MeanImage image 0"}  # kept with the weights, not the file's name alone
@@ -298,6 +327,12 @@ def test_files_that_hold_no_mean_image(tmp_path: Path):
     (tmp_path / "cut.npy").write_bytes((tmp_path / "shape.npy").read_bytes()[:150])
     (tmp_path / "text.npy").write_text("mean")
     (tmp_path / "folder.npy").mkdir()
+    blob_of_caffe(tmp_path / "whole.binaryproto", np.zeros((1, 3, 4, 5)), "sizes")
+    (tmp_path / "cut.binaryproto").write_bytes((tmp_path / "whole.binaryproto").read_bytes()[:-1])
+    (tmp_path / "few.binaryproto").write_bytes(b"\x08\x01" + tagged(5, bytes(8)))
+    assert "got: a field of 240 bytes where 239 are left" in fault(tmp_path, "cut.binaryproto")
+    assert "got: 2 numbers for 1 × 0 × 0 × 0" in fault(tmp_path, "few.binaryproto")
+    assert "there is no file ./missing.binaryproto" in fault(tmp_path, "missing.binaryproto")
     assert "another shape than the samples" in fault(tmp_path, "shape.npy")
     assert "got: [3, 5, 4]" in fault(tmp_path, "shape.npy")
     assert "values that are not finite" in fault(tmp_path, "nan.npy")

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType
-from netspec.data.readers.datum import NoDatum, parse_datum
+from netspec.data.readers.datum import parse_datum
+from netspec.data.wire import NoMessage
 from netspec.errors import InputError
 from tests.data.conftest import arrays_of, problems_of, split_of
 
@@ -103,6 +104,8 @@ def test_encoded_images_of_one_size_of_several_and_resized(tmp_path):
     data = opened(tmp_path)
     assert data.fields["image"] == FieldType((3, 4, 6), "uint8")
     assert np.array_equal(arrays_of(data, np.array([1, 0]))["image"], np.stack(images[1::-1]).transpose(0, 3, 1, 2))
+    turned = arrays_of(opened(tmp_path, order="bgr"), np.array([1, 0]))["image"]
+    assert np.array_equal(turned[:, ::-1], np.stack(images[1::-1]).transpose(0, 3, 1, 2))
     with pytest.raises(DamagedSamples) as error:
         data.read(np.array([1, 2]))
     assert sorted(error.value.rows) == [1]
@@ -196,7 +199,7 @@ def test_fields_that_are_not_known_are_passed_over():
 def test_any_damage_to_a_datum_is_read_or_told(position, byte, cut):
     message = bytearray(WHOLE)
     message[position] = byte
-    with suppress(NoDatum):
+    with suppress(NoMessage):
         assert parse_datum(bytes(message[:cut])).pixels().size
 
 

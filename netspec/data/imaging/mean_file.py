@@ -1,15 +1,17 @@
-"""A mean image out of an .npy or .npz file, read without ever unpickling."""
+"""A mean image out of an .npy or .npz file, read without ever unpickling, or out of Caffe's .binaryproto."""
 
 from __future__ import annotations
 
 import zipfile
 import zlib
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.data.files import existing
+from netspec.data.files import existing, read_bytes
+from netspec.data.wire import NoMessage, fields_of, varint_at
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ _DAMAGED = (
 
 def read_mean(path: Path) -> Array:
     """The file's only array as float32; a first axis of one sample is left out. Raises InputError for anything else."""
+    if path.suffix == ".binaryproto":
+        return _checked(path, _read_blob(path))
     existing(path)
     try:
         with path.open("rb") as file:
@@ -45,8 +49,55 @@ def read_mean(path: Path) -> Array:
             expected="an intact .npy file, or an .npz file with one array",
             got=str(error) or type(error).__name__,
         ) from None
+    return _checked(path, found)
+
+
+def _checked(path: Path, found: Array) -> Array:
     if found.dtype.kind not in "iuf" or not np.isfinite(found).all():
         got = str(found.dtype) if found.dtype.kind not in "iuf" else "values that are not finite"
         raise InputError(f"{path} is no mean image", expected="finite numbers", got=got)
     mean: Array = found.astype(np.float32)
     return mean[0] if mean.ndim > 1 and mean.shape[0] == 1 and mean.ndim != 3 else mean
+
+
+def _read_blob(path: Path) -> Array:
+    """The numbers of a BlobProto of Caffe, (1, channels, height, width)."""
+    try:
+        return _parse_blob(memoryview(read_bytes(path)))
+    except NoMessage as error:
+        raise InputError(
+            f"{path} cannot be read as a mean image",
+            expected="an intact .binaryproto file, as Caffe's compute_image_mean writes it",
+            got=str(error),
+        ) from None
+
+
+def _parse_blob(message: memoryview) -> Array:
+    """The fields of caffe.proto: num 1, channels 2, height 3, width 4, data 5, shape 7 (dim 1), double_data 8."""
+    old = {1: 0, 2: 0, 3: 0, 4: 0}
+    shape: list[int] | None = None
+    data: dict[int, list[memoryview]] = {5: [], 8: []}
+    for number, value in fields_of(message):
+        if isinstance(value, int):
+            if number in old:
+                old[number] = value
+        elif number in data:
+            data[number].append(value)
+        elif number == 7:
+            shape = [size for one, dims in fields_of(value) if one == 1 for size in _sizes(dims)]
+    made = np.frombuffer(b"".join(data[8] or data[5]), "<f8" if data[8] else "<f4")
+    shape = list(old.values()) if shape is None else shape
+    if prod(shape) != made.size or not made.size:
+        raise NoMessage(f"{made.size:,} numbers for {' × '.join(map(str, shape)) or 'no shape'}")
+    return made.reshape(shape)
+
+
+def _sizes(dims: int | memoryview) -> list[int]:
+    """One size, or several that are packed."""
+    if isinstance(dims, int):
+        return [dims]
+    found, place = [], 0
+    while place < len(dims):
+        size, place = varint_at(dims, place)
+        found.append(size)
+    return found

@@ -1,7 +1,7 @@
 """Caffe's `Datum`, the message in its LMDBs: one image with its label, in the wire format of protocol buffers.
 
 The fields are those of caffe.proto: channels 1, height 2, width 3, data 4 (bytes), label 5, float_data 6 (repeated
-float, packed or not), encoded 7. The wire format is described at https://protobuf.dev/programming-guides/encoding/.
+float, packed or not), encoded 7.
 """
 
 from __future__ import annotations
@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from netspec.data.wire import FOUR, NoMessage, value_at, varint_at
+
 if TYPE_CHECKING:
     from netspec.data.base import Array
 
-_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
-_FLOAT_TAG = 6 << 3 | _FOUR
-_SIZES = {_EIGHT: 8, _FOUR: 4}
+_FLOAT_TAG = 6 << 3 | FOUR
 _NUMBERS = {1: "channels", 2: "height", 3: "width", 5: "label", 7: "encoded"}
-
-
-class NoDatum(ValueError):
-    """The bytes are no Datum; the message says why."""
 
 
 @dataclass
@@ -37,26 +33,26 @@ class Datum:
     floats: Array | None = None
 
     def pixels(self) -> Array:
-        """The numbers, (channels, height, width) of uint8 or float32. Raises NoDatum where they are not as many."""
+        """The numbers, (channels, height, width) of uint8 or float32. Raises NoMessage where they are not as many."""
         shape = (self.channels, self.height, self.width)
         values = np.frombuffer(self.data, np.uint8) if self.floats is None else self.floats
         if min(shape) < 1 or values.size != shape[0] * shape[1] * shape[2]:
-            raise NoDatum(f"{values.size:,} numbers for {' × '.join(map(str, shape))}")
+            raise NoMessage(f"{values.size:,} numbers for {' × '.join(map(str, shape))}")
         return values.reshape(shape)
 
 
 def parse_datum(message: bytes | memoryview) -> Datum:
-    """The Datum in the bytes. Fields that Caffe does not know are passed over. Raises NoDatum."""
+    """The Datum in the bytes. Fields that Caffe does not know are passed over. Raises NoMessage."""
     found, view, place = Datum(), memoryview(message), 0
     pieces: list[Array] = []
     while place < len(view):
-        tag, after = _varint(view, place)
+        tag, after = varint_at(view, place)
         number, kind = tag >> 3, tag & 7
         if tag == _FLOAT_TAG:
             floats, place = _unpacked_floats(view, place)
             pieces.append(floats)
             continue
-        value, place = _value(view, after, kind)
+        value, place = value_at(view, after, kind)
         if isinstance(value, int):
             if number in _NUMBERS:
                 setattr(found, _NUMBERS[number], _signed(value))
@@ -64,40 +60,11 @@ def parse_datum(message: bytes | memoryview) -> Datum:
             found.data = value
         elif number == 6:
             if len(value) % 4:
-                raise NoDatum(f"{len(value)} bytes of floats")
+                raise NoMessage(f"{len(value)} bytes of floats")
             pieces.append(np.frombuffer(value, "<f4"))
     if pieces:
         found.floats = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     return found
-
-
-def _value(view: memoryview, place: int, kind: int) -> tuple[int | memoryview, int]:
-    """The value of a field whose tag ends at `place`, and where it ends."""
-    if kind == _VARINT:
-        return _varint(view, place)
-    if kind == _BYTES:
-        size, place = _varint(view, place)
-    elif kind in _SIZES:
-        size = _SIZES[kind]
-    else:
-        raise NoDatum(f"a field of the unknown kind {kind} at byte {place}")
-    if size > len(view) - place:
-        raise NoDatum(f"a field of {size:,} bytes where {len(view) - place:,} are left")
-    return view[place : place + size], place + size
-
-
-def _varint(view: memoryview, place: int) -> tuple[int, int]:
-    """A number of up to ten bytes, seven bits in each, the lowest first."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if place >= len(view):
-            raise NoDatum("it ends within a number")
-        byte = view[place]
-        place += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & (2**64 - 1), place
-    raise NoDatum("a number of more than ten bytes")
 
 
 def _signed(value: int) -> int:
@@ -112,5 +79,5 @@ def _unpacked_floats(view: memoryview, place: int) -> tuple[Array, int]:
     others = np.flatnonzero(rows[:, 0] != _FLOAT_TAG)
     count = int(others[0]) if len(others) else len(rows)
     if not count:
-        raise NoDatum("it ends within a number")
+        raise NoMessage("it ends within a number")
     return np.ascontiguousarray(rows[:count, 1:]).view("<f4").reshape(-1), place + 5 * count

@@ -14,9 +14,10 @@ import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.files import Watched, fingerprint
-from netspec.data.readers.datum import Datum, NoDatum, parse_datum
+from netspec.data.readers.datum import Datum, parse_datum
 from netspec.data.readers.decode import Decoder, upright_size
 from netspec.data.readers.records import file_fingerprint
+from netspec.data.wire import NoMessage
 from netspec.errors import InputError, Problem, kind_of_file, near_path
 
 if TYPE_CHECKING:
@@ -32,14 +33,16 @@ class DatumDataset(Dataset):
 
     Raw pixels are (channels, H, W) of uint8, floats of float32. Encoded images (JPEG, PNG) are decoded to `channels`,
     and resized where `size` is (height, width). Without it all have the size of the first, with `varied` each its own.
+    Their colours are red, green, blue, or with the `order` "bgr" the other way round.
     """
 
     def __init__(
         self, path: Path, *, size: tuple[int, int] | Literal["varied"] | None, channels: int, interpolation: str,
-        skip: bool = False,
+        order: str = "rgb", skip: bool = False,
     ) -> None:  # fmt: skip
         self._keys = _Keys(_environment(path))
         self._path = path
+        self._reversed = order == "bgr"
         first, shape = self._first(size, channels, skip=skip)
         resized = size if isinstance(size, tuple) else None
         if resized is not None and not first.encoded:
@@ -102,7 +105,7 @@ class DatumDataset(Dataset):
     def _datum(self, index: int) -> Datum:
         try:
             return parse_datum(self._keys.value(index))
-        except NoDatum as error:
+        except NoMessage as error:
             raise InputError(
                 f"{self.describe(index)} is no Datum of Caffe",
                 expected="channels, height, width, data, label",
@@ -113,6 +116,7 @@ class DatumDataset(Dataset):
         name = self.describe(index)
         if datum.encoded:
             pixels = self._decoder.read(BytesIO(datum.data), name).transpose(2, 0, 1)
+            pixels = pixels[::-1] if self._reversed else pixels
         else:
             pixels = self._raw(datum, index)
         fits = all(asked in {None, size} for asked, size in zip(self._shape, pixels.shape, strict=True))
@@ -129,7 +133,7 @@ class DatumDataset(Dataset):
     def _raw(self, datum: Datum, index: int) -> Array:
         try:
             return datum.pixels()
-        except NoDatum as error:
+        except NoMessage as error:
             raise InputError(
                 f"{self.describe(index)} is damaged", expected="as many numbers as it says", got=str(error)
             ) from None

@@ -17,8 +17,8 @@ class Lmdb(Source):
     """An LMDB of Caffe's Datums, as `convert_imageset` writes it; in the order of the keys.
 
     Fields: `image` of the shape that the first Datum has, of uint8, or of float32 where it holds floats; `label` `[]`
-    of int32. Encoded images (JPEG, PNG) are decoded as red, green, blue; raw ones are as they were written, by Caffe's
-    own tools blue, green, red. Needs the package `lmdb`: `pip install netspec[lmdb]`.
+    of int32. Encoded images (JPEG, PNG) are decoded as red, green, blue, or as `order` says; raw ones are as they were
+    written, by Caffe's own tools blue, green, red. Needs the package `lmdb`: `pip install netspec[lmdb]`.
     """
 
     source: Literal["lmdb"] = "lmdb"
@@ -30,10 +30,12 @@ class Lmdb(Source):
     or resize; default: all have that of the first"""
     channels: Literal[1, 3] = 3
     """of encoded images; 3: colour, 1: grey"""
+    order: Literal["rgb", "bgr"] = "rgb"
+    """of the colours of encoded images; `bgr`: blue, green, red, as Caffe reads them"""
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"
     """how encoded images are resized"""
 
-    samples: ClassVar = ({"path": "train_lmdb"}, {"path": "ilsvrc12_train_lmdb", "size": [256, 256]})
+    samples: ClassVar = ({"path": "train_lmdb"}, {"path": "ilsvrc12_train_lmdb", "size": [256, 256], "order": "bgr"})
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The keys; Datums are read batch by batch."""
@@ -48,5 +50,5 @@ class Lmdb(Source):
         with blamed_on(self, "path"):
             return DatumDataset(
                 resolve_path(self, "path"), size=self.size, channels=self.channels, interpolation=self.interpolation,
-                skip=self.on_error == "skip",
+                order=self.order, skip=self.on_error == "skip",
             )  # fmt: skip

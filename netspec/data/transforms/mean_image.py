@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class MeanImage(Transform):
     """y = x − mean, with a mean of its own for each place and channel, as in Caffe. The result is float32.
 
-    `adapt: true` takes the mean over the training split; `file` names an .npy file, or an .npz file with one array, of
-    the shape of a sample. Either way the mean is kept with the weights, and all splits use that of the training split.
+    `adapt: true` takes the mean over the training split; `file` names an .npy file, an .npz file with one array, or
+    Caffe's .binaryproto, of the shape of a sample. Either way the mean is kept with the weights, and all splits use
+    that of the training split.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -34,11 +35,11 @@ class MeanImage(Transform):
     adapt: bool = False
     """take the mean of the training split"""
     file: FilePath | None = None
-    """an .npy or .npz file that holds the mean, relative to this file"""
+    """an .npy, .npz or .binaryproto file that holds the mean, relative to this file"""
     mean: list[Any] | None = None
     """the mean itself, as nested lists of the shape of a sample: what `adapt` and `file` find"""
 
-    samples: ClassVar = ({"adapt": True}, {"file": "mean.npy"})
+    samples: ClassVar = ({"adapt": True}, {"file": "mean.npy"}, {"file": "mean.binaryproto"})
 
     _values: Any = PrivateAttr(default=None)
 
