@@ -1,0 +1,1 @@
+"""Caffe's solver files ↔ training files: rules, rates, data, and the states of solvers."""
