@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +13,7 @@ from netspec.cli.output import command_line, count, program
 from netspec.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from netspec.exchange.imported import Imported, ImportOptions, Target
-    from netspec.train.model import Model
+    from netspec.exchange.imported import Imported, ImportOptions
 
 app = command_app()
 
@@ -47,6 +47,14 @@ def import_file(
         str | None,
         typer.Option("--weights", metavar="FILE", help="The weights, where they are not in FILE."),
     ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="OLD=NEW",
+            help="With --net: what arrays of FILE are called in the net; * stands for any characters.",
+        ),
+    ] = None,
     shapes: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,7 +67,7 @@ def import_file(
     They are written as net.yaml and weights.h5 in a new folder, with train.yaml where the file says how the net is
     trained. Where something has no counterpart here, all of it is listed, and nothing is written.
     """
-    given = _shapes(shapes or [])
+    given, rules = _shapes(shapes or []), _names(names or [])
     from netspec.cli.folders import new_folder
     from netspec.exchange.imported import ImportOptions
     from netspec.train.model import load
@@ -67,7 +75,7 @@ def import_file(
     source, target = Path(file), Path(output)
     options = ImportOptions(shapes=given, weights=Path(weights) if weights else None)
     with new_folder(target) as staged:
-        found = _read(source, net, options)
+        found = _read(source, net, rules, options)
         _write(staged, found, source.stem)
         model = load(staged / "net.yaml", staged / "weights.h5")  # it must be what netspec itself reads
     for note in found.notes:
@@ -81,25 +89,23 @@ def import_file(
         print(f"  {command_line(*program(), 'train', target / 'train.yaml')}")
 
 
-def _read(source: Path, net: str | None, options: ImportOptions) -> Imported:
+def _read(source: Path, net: str | None, rules: dict[str, str | None], options: ImportOptions) -> Imported:
     """What the file holds; where a net is given, the weights are laid onto that."""
-    from netspec.exchange.imported import Imported
+    from netspec.exchange.coverage import match_weights
+    from netspec.exchange.imported import Imported, Target
     from netspec.exchange.importing import import_model, import_weights
+    from netspec.exchange.renaming import renamed
     from netspec.schema.provenance import canonical_yaml
     from netspec.train.model import load
 
     if net is None:
+        if rules:
+            raise InputError("--map is for weights that are laid onto a net", hint="give the net: --net SPEC")
         return import_model(source, options)
     model = load(net)
-    return Imported(canonical_yaml(model.spec), import_weights(source, _target(model)))
-
-
-def _target(model: Model) -> Target:
-    from netspec.exchange.imported import Target
-
-    compiler = model.compiler
-    names = compiler.names("parameter", "statistic")
-    return Target(model.spec, {name: compiler.info[name].value.type for name in names})
+    target = Target(model.spec, model.compiler.types("parameter", "statistic"), partial(renamed, rules))
+    arrays = import_weights(source, target)
+    return Imported(canonical_yaml(model.spec), match_weights(target.states, arrays, source=str(source)).arrays)
 
 
 def _write(folder: Path, found: Imported, name: str) -> None:
@@ -125,6 +131,21 @@ def _shapes(given: list[str]) -> dict[str, tuple[int, ...]]:
             problems.append(Problem(f"`{text}` is no shape of an input", expected="--shape INPUT=1,28,28"))
         else:
             found[name] = tuple(map(int, numbers))
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def _names(given: list[str]) -> dict[str, str | None]:
+    """The new names given as `old=new`; an empty one leaves an array out. Raises `InputError` as `_shapes`."""
+    found: dict[str, str | None] = {}
+    problems: list[Problem] = []
+    for text in given:
+        old, sign, new = text.partition("=")
+        if not old or not sign or new.count("*") > old.count("*"):
+            problems.append(Problem(f"`{text}` is no new name", expected="--map OLD=NEW, with no more * in NEW"))
+        else:
+            found[old] = new or None
     if problems:
         raise InputError(problems)
     return found

@@ -59,9 +59,10 @@ def predict(
     """
     check_batch(batch_size)
     target = writable(Path(output_file), "--output")
-    from netspec.cli.arrays import read_npz, write_npz
+    from netspec.cli.arrays import read_npz
     from netspec.cli.prepared import note_preparation
     from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of, rounding_of
+    from netspec.exchange.npz import write_npz
     from netspec.schema.train import TrainSpec
     from netspec.train.model import load
     from netspec.train.rows import predict_file

@@ -17,7 +17,7 @@ from netspec.compile.training import Made, Training
 from netspec.errors import InputError
 from netspec.graph.graph import Graph
 from netspec.graph.plan import Plan
-from netspec.graph.types import DType
+from netspec.graph.types import DType, TensorType
 from netspec.layers.states import Domain, StateInfo
 from netspec.schema.net import NetSpec
 from netspec.schema.train import LoopSpec
@@ -122,6 +122,10 @@ class Compiler:
     def names(self, *roles: str) -> list[str]:
         """Names of the states with one of these roles: `parameter`, `statistic`, `slot`, `gradient`."""
         return [name for name, info in self.info.items() if info.role in roles]
+
+    def types(self, *roles: str) -> dict[str, TensorType]:
+        """Element types and shapes of the states with one of these roles, by name."""
+        return {name: self.info[name].value.type for name in self.names(*roles)}
 
     def built(self, purpose: Purpose, batch_size: int) -> Built:
         """The net's graph values for a purpose."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.exchange.files import HEAD_BYTES, reading, sniff
 from netspec.exchange.hdf5_format import MAGIC
+from netspec.exchange.npz import is_npz
+from netspec.exchange.safetensors import is_safetensors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,15 +108,29 @@ def _is_onnx(head: bytes, path: Path) -> bool:
     return head.startswith(b"\x08")  # `ir_version`, the field that a model begins with
 
 
+OWN = "netspec"
+"""The name of netspec's own format."""
+
 FORMATS: tuple[Format, ...] = (
     Format(
-        "netspec", "weights or a checkpoint that netspec wrote (.h5)", (".h5",), _is_netspec,
+        OWN, "weights or a checkpoint that netspec wrote (.h5)", (".h5",), _is_netspec,
         read="netspec.exchange.hdf5_import:import_hdf5", weights="netspec.exchange.hdf5_import:weights_of",
     ),
     Format(
         "onnx", "an ONNX model (.onnx)", (".onnx",), _is_onnx,
         read="netspec.exchange.onnx_import:import_onnx", write="netspec.exchange.onnx_export:write_onnx",
         preflight="netspec.exchange.onnx_export:preflight_onnx", options=("batch", "opset"),
+    ),
+    Format(
+        "npz", "NumPy arrays (.npz)", (".npz",), is_npz,
+        read="netspec.exchange.weight_files:import_npz", weights="netspec.exchange.weight_files:npz_for",
+        write="netspec.exchange.weight_files:export_npz",
+    ),
+    Format(
+        "safetensors", "a safetensors file (.safetensors)", (".safetensors",), is_safetensors,
+        read="netspec.exchange.weight_files:import_safetensors",
+        weights="netspec.exchange.weight_files:safetensors_for",
+        write="netspec.exchange.weight_files:export_safetensors",
     ),
 )  # fmt: skip
 """In the order in which they are asked."""

@@ -39,7 +39,7 @@ def import_hdf5(path: str | Path, options: ImportOptions | None = None) -> Impor
 
 def weights_of(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:
     """The weights alone: the names of their states are those of the net."""
-    return read_weights(path).arrays
+    return target.renamed(read_weights(path).arrays)
 
 
 def _net_of_run(path: str | Path, checkpoint: CheckpointFile) -> str:

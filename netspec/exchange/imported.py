@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,11 @@ class Imported:
     """How many steps the training had taken, where there are slots."""
 
 
+def as_they_are(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays by the names that the file gives them."""
+    return arrays
+
+
 @dataclass(frozen=True)
 class Target:
     """A net that weights alone are laid onto."""
@@ -48,3 +53,9 @@ class Target:
     net: NetSpec
     states: Mapping[str, TensorType]
     """Its parameters and statistics by name, in the order of the layers."""
+    renamed: Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]] = as_they_are
+    """What the user wants the arrays of the file to be called, by their names there."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Sizes of the states by name."""
+        return {name: kind.shape for name, kind in self.states.items()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netspec.errors import InputError
 from netspec.exchange.formats import format_of
 from netspec.exchange.imported import Imported, ImportOptions, Target
+from netspec.exchange.weight_files import without_net
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,11 +17,7 @@ def import_model(path: str | Path, options: ImportOptions | None = None) -> Impo
     """The net and the weights in a file of any format known here. Raises `InputError`."""
     found = format_of(path)
     if not found.read:
-        raise InputError(
-            f"{path} holds weights without the net they belong to",
-            got=found.what,
-            hint="lay them onto a net: `netspec import FILE --net net.yaml`",
-        )
+        raise without_net(Path(path))
     return found.reads(Path(path), options or ImportOptions())
 
 
@@ -30,4 +26,4 @@ def import_weights(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:
     found = format_of(path)
     if found.weights:
         return found.weights_for(Path(path), target)
-    return found.reads(Path(path), ImportOptions()).arrays
+    return target.renamed(found.reads(Path(path), ImportOptions()).arrays)

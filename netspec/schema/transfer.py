@@ -37,7 +37,7 @@ class InitFromSpec(Spec):
     }
 
     file: FilePath
-    """path of a weights file or checkpoint, relative to this file"""
+    """path of a weights file or checkpoint, or of another program's file that holds weights, relative to this file"""
     map: Annotated[dict[str, str | None], AfterValidator(_map)] = Field(default_factory=dict)
     """new names of arrays of the file: `{"encoder/*": "backbone/*"}`, where `*` stands for any characters; the first
     pattern that fits a name counts, and `null` leaves an array out"""

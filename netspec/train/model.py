@@ -14,7 +14,10 @@ from netspec.compile import LOSS, Compiler, Purpose
 from netspec.data.loader import Loader
 from netspec.errors import did_you_mean, listing
 from netspec.exchange.coverage import match_weights
-from netspec.exchange.hdf5 import read_weights, write_weights
+from netspec.exchange.formats import OWN, format_of
+from netspec.exchange.hdf5 import WeightsFile, read_weights, write_weights
+from netspec.exchange.imported import Target
+from netspec.exchange.importing import import_weights
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.load import Source, load_spec
 from netspec.schema.net import NetSpec
@@ -204,8 +207,10 @@ def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False)
 
     Everything must be there with its shape, and nothing else, unless `partial`: then what fits is taken.
     """
-    wanted = {name: compiler.info[name].value.type for name in compiler.names("parameter", "statistic")}
-    given = read_weights(path_of("weights", path))
+    wanted = compiler.types("parameter", "statistic")
+    file = path_of("weights", path)
+    own = format_of(file).name == OWN
+    given = read_weights(file) if own else WeightsFile(import_weights(file, Target(compiler.spec, wanted)))
     fitting = match_weights(wanted, given.arrays, partial=partial, source=str(path)).arrays
     for name, array in fitting.items():
         compiler.states.assign(name, array)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netspec.compile import Compiler
-from netspec.errors import InputError, Location, Problem, did_you_mean, listing
+from netspec.errors import InputError, Problem
 from netspec.exchange.coverage import Coverage, match_weights
-from netspec.exchange.hdf5 import read_weights
+from netspec.exchange.imported import Target
+from netspec.exchange.importing import import_weights
+from netspec.exchange.renaming import fits_nothing, renamed
 from netspec.schema.paths import resolve_path
 from netspec.schema.patterns import Pattern
 from netspec.schema.train import TrainSpec
@@ -51,12 +54,18 @@ def planned(spec: TrainSpec, compiler: Compiler) -> Transfer | None:
     if plan is None:
         return None
     file = resolve_path(plan, "file")
+    wanted = compiler.types("parameter", "statistic")
+
+    def named(given: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return renamed(plan.map, given, path="init_from.map", where=partial(plan.where, "map"))
+
     try:
-        given = read_weights(file).arrays
+        arrays = import_weights(file, Target(compiler.spec, wanted, named))
     except InputError as error:
-        raise InputError([problem.at(plan.where("file"), "init_from.file") for problem in error.problems]) from None
-    wanted = {name: compiler.info[name].value.type for name in compiler.names("parameter", "statistic")}
-    arrays = renamed(plan, given)
+        raise InputError([
+            problem if problem.location else problem.at(plan.where("file"), "init_from.file")
+            for problem in error.problems
+        ]) from None  # fmt: skip
     try:
         coverage = match_weights(wanted, arrays, partial=plan.require != "all", source=plan.file)
     except InputError as error:
@@ -68,35 +77,6 @@ def planned(spec: TrainSpec, compiler: Compiler) -> Transfer | None:
     return Transfer(file, coverage)
 
 
-def renamed(plan: InitFromSpec, given: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The arrays of a file by their names in the net. Raises `InputError` where `map` fits nothing or unites names."""
-    rules = {Pattern(text): target for text, target in plan.map.items()}
-    used: set[str] = set()
-    origins: dict[str, str] = {}
-    problems: list[Problem] = []
-    for name in given:
-        rule = next((rule for rule in rules if name in rule), None)
-        target: str | None = name
-        if rule is not None:
-            used.add(rule.text)
-            to = rules[rule]
-            target = None if to is None else rule.renamed(name, to)
-        if target is None:
-            continue
-        if target in origins:
-            place = plan.where("map", rule.text) if rule is not None else plan.where("map")
-            problems.append(Problem(f"two arrays of the file become `{target}`", place, "init_from.map",
-                                    got=f"`{origins[target]}` and `{name}`", expected="names that differ"))  # fmt: skip
-        origins[target] = name
-    problems += [
-        _of_nothing(text, plan.where("map", text, key=True), "map", list(given), "the file")
-        for text in plan.map if text not in used
-    ]  # fmt: skip
-    if problems:
-        raise InputError(problems)
-    return {target: given[name] for target, name in origins.items()}
-
-
 def _missing(plan: InitFromSpec, coverage: Coverage, wanted: list[str]) -> list[Problem]:
     """What the patterns of `require` name and the file does not have."""
     problems: list[Problem] = []
@@ -104,7 +84,7 @@ def _missing(plan: InitFromSpec, coverage: Coverage, wanted: list[str]) -> list[
         path = ("require", index) if len(plan.require) > 1 else ("require",)
         place, pattern = plan.where(*path), Pattern(text)
         if not any(name in pattern for name in wanted):
-            problems.append(_of_nothing(text, place, "require", wanted, "the net"))
+            problems.append(fits_nothing(text, place, "init_from.require", wanted, "the net"))
         problems += [
             Problem(
                 f"{plan.file}: `{row.name}` {'is missing' if row.given is None else 'has another shape'}", place,
@@ -114,10 +94,3 @@ def _missing(plan: InitFromSpec, coverage: Coverage, wanted: list[str]) -> list[
             for row in coverage.rows if row.name in pattern and row.status in ("missing", "shape differs")
         ]  # fmt: skip
     return problems
-
-
-def _of_nothing(text: str, place: Location | None, field: str, names: list[str], where: str) -> Problem:
-    return Problem(
-        f"`{text}` fits no name in {where}", place, f"init_from.{field}", expected=f"one of {listing(names)}",
-        hint=did_you_mean(text, names),
-    )  # fmt: skip

@@ -8,6 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
+from netspec.exchange.safetensors import write_safetensors
+from netspec.exchange.state_dicts import to_state_dict
 from netspec.train.model import load
 
 WEIGHTS = ("--weights", "run/weights.h5")
@@ -134,3 +136,30 @@ def test_samples_and_tolerance_of_the_comparison(netspec, trained):
     assert "the input `features` has another shape" in netspec(*words, "--inputs", "wrong.npz").err
     assert netspec(*words, "--tolerance", "0").status == 2
     assert netspec(*words, "--tolerance", "1e-30", "--inputs", "some.npz").status in (0, 1)  # equal to the bit, or not
+
+
+def test_weights_of_another_program_are_laid_onto_a_net(netspec, trained):
+    arrays = dict(load("net.yaml", "run/weights.h5").parameters)
+    first, *rest = to_state_dict(arrays).items()
+    write_safetensors("theirs.safetensors", {"model.old": first[1], **{f"model.{name}": one for name, one in rest},
+                                             "model.extra": first[1]}, {})  # fmt: skip
+    found = netspec("import", "theirs.safetensors", "--net", "net.yaml", "--output", "mine")
+    assert found.status == 2
+    assert "is missing" in found.err
+    told = ("--map", f"model.old=model.{first[0]}", "--map", "model.extra=")
+    found = netspec("import", "theirs.safetensors", "--net", "net.yaml", *told, "--output", "mine")
+    assert (found.status, found.err) == (0, "")
+    again = load("mine/net.yaml", "mine/weights.h5").parameters
+    assert all((again[name] == array).all() for name, array in arrays.items())
+
+
+def test_a_map_must_fit_something(netspec, trained):
+    np.savez("theirs.npz", a=np.zeros(2, "float32"))
+    found = netspec("import", "theirs.npz", "--net", "net.yaml", "--map", "b*=c", "--map", "=x", "--output", "mine")
+    assert (found.status, "`=x` is no new name" in found.err) == (2, True)
+    found = netspec("import", "theirs.npz", "--net", "net.yaml", "--map", "b*=c", "--output", "mine")
+    assert (found.status, "`b*` fits no name in the file" in found.err) == (2, True)
+    found = netspec("import", "theirs.npz", "--map", "b*=c", "--output", "mine")
+    assert (found.status, "--map is for weights that are laid onto a net" in found.err) == (2, True)
+    found = netspec("import", "theirs.npz", "--output", "mine")
+    assert (found.status, "holds weights without the net" in found.err) == (2, True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.cli.arrays import write_npz
+from netspec.exchange.npz import write_npz
 from netspec.train.model import load
 
 

@@ -27,6 +27,7 @@ from tests.peers.minimizing import minimized
 from tests.peers.scheduling import scheduled
 from tests.peers.solving import solved
 from tests.peers.spectra import spectra
+from tests.peers.state_dicts import state_dicts
 from tests.peers.stepping import stepped
 from tests.registry.cases import WEIGHT, Case, built, cases
 
@@ -343,6 +344,7 @@ OTHERS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
     "scheduling": lambda: scheduled(keras(), import_module("torch")),
     "solving": lambda: solved(keras()),
     "spectra": lambda: spectra(keras()),
+    "state_dicts": state_dicts,
     "stepping": lambda: stepped(keras()),
 }
 """Answers that belong to no single class, each a file."""

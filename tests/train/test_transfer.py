@@ -13,6 +13,8 @@ import pytest
 import netspec
 from netspec.errors import InputError
 from netspec.exchange.hdf5 import read_weights, write_weights
+from netspec.exchange.safetensors import write_safetensors
+from netspec.exchange.state_dicts import to_state_dict
 from netspec.schema.patterns import Pattern
 
 Spec = Callable[..., dict[str, Any]]
@@ -60,6 +62,19 @@ def test_names_are_mapped_and_left_out(points, spec, start):
     training = plan(points, spec, map=rules, require=["fc1/*", "norm/*"], freeze="fc1")
     run = netspec.train(training, run_dir=points / "run")
     np.testing.assert_array_equal(read_weights(run.weights).arrays["fc1/bias"], start["fc1/bias"])
+
+
+def test_weights_of_another_program_are_taken_after_they_are_renamed(points, spec, start):
+    theirs = {name.replace("fc1", "encoder.body"): array for name, array in to_state_dict(start).items()}
+    write_safetensors(points / "theirs.safetensors", theirs, {})
+    training = plan(points, spec, map={"encoder.body.*": "fc1.*"}, freeze=["fc1", "norm*"])
+    training["init_from"]["file"] = str(points / "theirs.safetensors")
+    run = netspec.train(training, run_dir=points / "run")
+    after = read_weights(run.weights).arrays
+    for name in ("fc1/kernel", "fc1/bias", "norm/moving_mean"):
+        np.testing.assert_array_equal(after[name], start[name], err_msg=name)
+    training["init_from"]["map"]["encoder.*.weight"] = "logits.weight"
+    assert "`encoder.*.weight` fits no name in the file" in told(points, training)
 
 
 def test_what_must_fit_and_does_not_is_told_at_the_plan(points, spec, start):

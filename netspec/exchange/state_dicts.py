@@ -1,0 +1,309 @@
+"""PyTorch's names and shapes of weights against netspec's, layer by layer.
+
+What a layer is follows from the states it has: a `kernel` of two axes is that of torch.nn.Linear, one with a
+`recurrent_kernel` beside it that of LSTM, GRU or RNN, and so on. Formulas of the recurrent layers: the pages of
+torch.nn.LSTM, GRU and RNN; gates are i, f, g, o there and i, f, c, o here; r, z, n there and z, r, h here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays: TypeAlias = "dict[str, NDArray[Any]]"
+Shapes: TypeAlias = "Mapping[str, tuple[int, ...]]"
+COUNTERS = "num_batches_tracked"
+"""How many batches a BatchNorm has seen, which only matters to PyTorch's momentum=None."""
+
+
+def from_state_dict(given: Mapping[str, NDArray[Any]], wanted: Shapes) -> Arrays:
+    """The arrays of a state dict by netspec's names. What has no counterpart keeps its own name.
+
+    `wanted` are the shapes of a net's states by name. A layer `block/conv` is PyTorch's `block.conv`; names may have a
+    prefix in common that the net does not know (`module.`, of DataParallel).
+    """
+    left = {name: array for name, array in given.items() if name.rpartition(".")[2] != COUNTERS}
+    layers = list(_layers(wanted))
+    found: Arrays = {}
+    prefix = _prefix(left, [holder for holder, _, _ in layers])
+    for holder, shapes, family in layers:
+        if family is not None:
+            path = f"{prefix}{_dotted(holder)}." if holder else prefix
+            made = family.read(_Source(left, path), shapes)
+            found |= {_joined(holder, name): array for name, array in made.items()}
+    for name in [name for name in left if name in wanted or _slashed(name, wanted)]:
+        found[_slashed(name, wanted) or name] = left.pop(name)
+    return found | left
+
+
+def to_state_dict(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """States by PyTorch's names, in its shapes; those of layers that it does not have keep their own."""
+    shapes = {name: array.shape for name, array in arrays.items()}
+    made: Arrays = {}
+    for holder, own, family in _layers(shapes):
+        of_holder = {name: arrays[_joined(holder, name)] for name in own}
+        written = family.write(of_holder) if family else of_holder
+        made |= {f"{_dotted(holder)}.{name}" if holder else name: array for name, array in written.items()}
+    return made
+
+
+class _Source:
+    """The arrays below a prefix; what is taken is gone, so that what is left over can be told."""
+
+    def __init__(self, arrays: Arrays, prefix: str) -> None:
+        self._arrays, self._prefix = arrays, prefix
+
+    def has(self, *names: str) -> bool:
+        return all(f"{self._prefix}{name}" in self._arrays for name in names)
+
+    def take(self, name: str) -> NDArray[Any]:
+        return self._arrays.pop(f"{self._prefix}{name}")
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Layers with the same kinds of states."""
+
+    is_of: Callable[[Shapes], bool]
+    read: Callable[[_Source, Shapes], Arrays]
+    write: Callable[[Mapping[str, NDArray[Any]]], Arrays]
+
+
+# Layers whose states are arrays of PyTorch's under other names.
+
+_NAMES = {
+    "kernel": "weight", "gamma": "weight", "scale": "weight", "embeddings": "weight", "alpha": "weight",
+    "bias": "bias", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var",
+}  # fmt: skip
+
+
+def _renamed_read(source: _Source, shapes: Shapes) -> Arrays:
+    made: Arrays = {}
+    for name, shape in shapes.items():
+        theirs = _NAMES[name]
+        if source.has(theirs):
+            array = source.take(theirs)
+            array = array.T if name == "kernel" and array.ndim == 2 else array
+            made[name] = array.reshape(shape) if name == "alpha" and array.size == prod(shape) else array
+    return made
+
+
+def _renamed_write(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    import numpy as np
+
+    made = {_NAMES[name]: array for name, array in arrays.items()}
+    for name, array in arrays.items():
+        if name == "kernel" and array.ndim == 2:
+            made["weight"] = array.T
+        elif name == "alpha":
+            made["weight"] = array.reshape(-1)
+    if "moving_mean" in arrays:
+        made[COUNTERS] = np.zeros((), "int64")
+    return made
+
+
+def _is_renamed(shapes: Shapes) -> bool:
+    theirs = [_NAMES.get(name) for name in shapes]
+    return None not in theirs and len(set(theirs)) == len(theirs) and "weight" in theirs
+
+
+# Recurrent layers.
+
+_GATES = {4: (0, 1, 2, 3), 3: (1, 0, 2), 1: (0,)}
+"""By the number of gates: where PyTorch has the gates of netspec's order."""
+_DIRECTIONS = ("_l0", "_l0_reverse")
+
+
+def _is_recurrent(shapes: Shapes) -> bool:
+    if set(shapes) not in ({"kernel", "recurrent_kernel"}, {"kernel", "recurrent_kernel", "bias"}):
+        return False
+    units, columns = shapes["recurrent_kernel"]
+    gates = columns // units
+    return gates in _GATES and ("bias" not in shapes or len(shapes["bias"]) == (2 if gates == 3 else 1))
+
+
+def _recurrent_read(source: _Source, shapes: Shapes, suffix: str = "_l0") -> Arrays:
+    gates = shapes["recurrent_kernel"][1] // shapes["recurrent_kernel"][0]
+    made: Arrays = {}
+    for theirs, ours in (("weight_ih", "kernel"), ("weight_hh", "recurrent_kernel")):
+        if source.has(theirs + suffix):
+            made[ours] = _gates(source.take(theirs + suffix), gates).T
+    if "bias" in shapes and source.has(f"bias_ih{suffix}", f"bias_hh{suffix}"):
+        both = [_gates(source.take(f"{name}{suffix}"), gates) for name in ("bias_ih", "bias_hh")]
+        made["bias"] = _stacked(both) if gates == 3 else both[0] + both[1]
+    return made
+
+
+def _recurrent_write(arrays: Mapping[str, NDArray[Any]], suffix: str = "_l0") -> Arrays:
+    import numpy as np
+
+    gates = arrays["recurrent_kernel"].shape[1] // arrays["recurrent_kernel"].shape[0]
+    made = {
+        f"weight_ih{suffix}": _gates(arrays["kernel"].T, gates),
+        f"weight_hh{suffix}": _gates(arrays["recurrent_kernel"].T, gates),
+    }
+    bias = arrays.get("bias")
+    if bias is not None:
+        both = bias if gates == 3 else (bias, np.zeros_like(bias))
+        made |= {f"bias_ih{suffix}": _gates(both[0], gates), f"bias_hh{suffix}": _gates(both[1], gates)}
+    return made
+
+
+def _gates(array: NDArray[Any], count: int) -> NDArray[Any]:
+    """The gates, which are parts of the first axis, in the other library's order (the exchange is its own inverse)."""
+    import numpy as np
+
+    if array.shape[0] % count:
+        return array  # of another size than the net's, which is told where shapes are compared
+    parts = np.split(array, count)
+    return np.concatenate([parts[place] for place in _GATES[count]])
+
+
+def _stacked(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    import numpy as np
+
+    return np.stack(arrays) if arrays[0].shape == arrays[1].shape else arrays[0]
+
+
+def _two_ways(shapes: Shapes) -> dict[str, dict[str, tuple[int, ...]]]:
+    """The states of both directions of a Bidirectional layer, by the name of each."""
+    ways = _by_holder(shapes)
+    named = all(name.startswith(way) for name, way in zip(ways, ("forward_", "backward_"), strict=False))
+    return ways if len(ways) == 2 and named and all(map(_is_recurrent, ways.values())) else {}
+
+
+def _two_ways_read(source: _Source, shapes: Shapes) -> Arrays:
+    made: Arrays = {}
+    for (way, own), suffix in zip(_two_ways(shapes).items(), _DIRECTIONS, strict=True):
+        made |= {f"{way}/{name}": array for name, array in _recurrent_read(source, own, suffix).items()}
+    return made
+
+
+def _two_ways_write(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    made: Arrays = {}
+    ways = _two_ways({name: array.shape for name, array in arrays.items()})
+    for (way, own), suffix in zip(ways.items(), _DIRECTIONS, strict=True):
+        made |= _recurrent_write({name: arrays[f"{way}/{name}"] for name in own}, suffix)
+    return made
+
+
+# Attention: four projections, three of which PyTorch's own layer keeps as one.
+
+_PROJECTIONS = ("query", "key", "value")
+_OUTPUT = "attention_output"
+_OTHERS = {"query": ("q_proj", "query", "q"), "key": ("k_proj", "key", "k"), "value": ("v_proj", "value", "v"),
+           _OUTPUT: ("out_proj", "o_proj", _OUTPUT, "out")}  # fmt: skip
+
+
+def _is_attention(shapes: Shapes) -> bool:
+    return set(_by_holder(shapes)) == {*_PROJECTIONS, _OUTPUT} and all(
+        len(shapes.get(f"{name}/kernel", ())) == 3 for name in _OTHERS
+    )
+
+
+def _attention_read(source: _Source, shapes: Shapes) -> Arrays:
+    import numpy as np
+
+    found: Arrays = {}
+    for theirs, ours in (("weight", "kernel"), ("bias", "bias")):
+        if source.has(f"in_proj_{theirs}"):
+            parts = np.array_split(source.take(f"in_proj_{theirs}"), 3)
+            found |= {f"{name}/{ours}": part for name, part in zip(_PROJECTIONS, parts, strict=True)}
+        for name, others in _OTHERS.items():
+            other = next((one for one in others if source.has(f"{one}.{theirs}")), None)
+            if other:
+                found[f"{name}/{ours}"] = source.take(f"{other}.{theirs}")
+    made: Arrays = {}
+    for name, array in found.items():
+        turned = array.T if array.ndim == 2 else array
+        shape = shapes.get(name)
+        made[name] = turned.reshape(shape) if shape is not None and prod(shape) == turned.size else turned
+    return made
+
+
+def _attention_write(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    import numpy as np
+
+    flat: Arrays = {}
+    for name, array in arrays.items():
+        if name == f"{_OUTPUT}/kernel":
+            flat[name] = array.reshape(-1, array.shape[-1]).T
+        elif name.endswith("/kernel"):
+            flat[name] = array.reshape(array.shape[0], -1).T
+        else:
+            flat[name] = array.reshape(-1)
+    made: Arrays = {}
+    for ours, theirs in (("kernel", "weight"), ("bias", "bias")):
+        parts = [flat[f"{name}/{ours}"] for name in _PROJECTIONS if f"{name}/{ours}" in flat]
+        if len(parts) == len(_PROJECTIONS) and len({part.shape for part in parts}) == 1:
+            made[f"in_proj_{theirs}"] = np.concatenate(parts)
+        else:  # heads of other sizes, as PyTorch's users write them by hand
+            made |= {f"{_OTHERS[name][0]}.{theirs}": part for name, part in zip(_PROJECTIONS, parts, strict=False)}
+        if f"{_OUTPUT}/{ours}" in flat:
+            made[f"out_proj.{theirs}"] = flat[f"{_OUTPUT}/{ours}"]
+    return made
+
+
+_OF_SEVERAL = (
+    _Family(_is_attention, _attention_read, _attention_write),
+    _Family(lambda shapes: bool(_two_ways(shapes)), _two_ways_read, _two_ways_write),
+)
+"""Layers that hold others."""
+_SINGLE = (
+    _Family(_is_recurrent, _recurrent_read, _recurrent_write),
+    _Family(_is_renamed, _renamed_read, _renamed_write),
+)
+
+
+# Names.
+
+
+def _layers(shapes: Shapes) -> Iterator[tuple[str, dict[str, tuple[int, ...]], _Family | None]]:
+    """The layers that states belong to: the path of each, its states by their names within it, and what it is."""
+    left = dict(shapes)
+    parents = {holder.rpartition("/")[0] for holder in _by_holder(shapes) if holder}
+    for parent in sorted(parents):
+        below = f"{parent}/" if parent else ""
+        own = {name.removeprefix(below): shape for name, shape in left.items() if name.startswith(below)}
+        family = next((one for one in _OF_SEVERAL if one.is_of(own)), None)
+        if family is not None:
+            left = {name: shape for name, shape in left.items() if not name.startswith(below)}
+            yield parent, own, family
+    for holder, own in _by_holder(left).items():
+        yield holder, own, next((one for one in _SINGLE if one.is_of(own)), None)
+
+
+def _by_holder(shapes: Shapes) -> dict[str, dict[str, tuple[int, ...]]]:
+    """States by what stands before the last `/` of their names."""
+    deep: dict[str, dict[str, tuple[int, ...]]] = {}
+    for name, shape in shapes.items():
+        holder, _, own = name.rpartition("/")
+        deep.setdefault(holder, {})[own] = tuple(shape)
+    return deep
+
+
+def _joined(holder: str, name: str) -> str:
+    return f"{holder}/{name}" if holder else name
+
+
+def _dotted(holder: str) -> str:
+    return holder.replace("/", ".")
+
+
+def _slashed(name: str, wanted: Shapes) -> str | None:
+    """The state that a dotted name is meant for, where it is one of the net's own."""
+    return next((one for one in wanted if _dotted(one) == name), None)
+
+
+def _prefix(given: Mapping[str, Any], holders: Sequence[str]) -> str:
+    """What all names begin with and the net's layers do not, with its dot."""
+    firsts = {name.partition(".")[0] for name in given}
+    if len(firsts) != 1:
+        return ""
+    (first,) = firsts
+    return "" if any(_dotted(holder).partition(".")[0] == first for holder in holders) else f"{first}."

@@ -1,0 +1,84 @@
+"""Files of named arrays as formats: safetensors with PyTorch's names, `.npz` with netspec's.
+
+Both hold the net's YAML beside the arrays when netspec writes them; those of others are laid onto a net.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError
+from netspec.exchange.imported import Imported, ImportOptions, Target
+from netspec.exchange.npz import NET, read_npz, write_npz
+from netspec.exchange.safetensors import read_safetensors, write_safetensors
+from netspec.exchange.state_dicts import from_state_dict, to_state_dict
+from netspec.schema.plainjson import json_text
+from netspec.schema.provenance import canonical_yaml
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from netspec.exchange.formats import Exportable
+
+NET_KEY, SHAPES_KEY = "netspec_net", "netspec_shapes"
+"""Metadata of a safetensors file that netspec wrote: the net's YAML, and the shapes of its states as JSON."""
+
+
+def import_safetensors(path: Path, options: ImportOptions) -> Imported:
+    """The net and the weights in a file that netspec wrote."""
+    arrays, metadata = read_safetensors(path)
+    net, shapes = metadata.get(NET_KEY), metadata.get(SHAPES_KEY)
+    if net is None or shapes is None:
+        raise without_net(path)
+    try:
+        wanted = {name: tuple(shape) for name, shape in json.loads(shapes).items()}
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: its `{SHAPES_KEY}` can't be read", got=str(error)) from error
+    return Imported(net, from_state_dict(arrays, wanted))
+
+
+def safetensors_for(path: Path, target: Target) -> dict[str, NDArray[Any]]:
+    """PyTorch's state dict, or netspec's own names, onto a net."""
+    return from_state_dict(target.renamed(read_safetensors(path)[0]), target.shapes())
+
+
+def export_safetensors(path: Path, made: Exportable) -> tuple[str, ...]:
+    """All states by PyTorch's names and in its shapes."""
+    shapes = json_text({name: list(array.shape) for name, array in made.arrays.items()})
+    metadata = {"format": "pt", NET_KEY: canonical_yaml(made.net), SHAPES_KEY: shapes}
+    write_safetensors(path, to_state_dict(made.arrays), metadata)
+    return ()
+
+
+def import_npz(path: Path, options: ImportOptions) -> Imported:
+    """The net and the weights in a file that netspec wrote."""
+    arrays = read_npz(path)
+    net = arrays.pop(NET, None)
+    if net is None or net.dtype.kind != "U" or net.shape:
+        raise without_net(path)
+    return Imported(str(net), arrays)
+
+
+def npz_for(path: Path, target: Target) -> dict[str, NDArray[Any]]:
+    """Arrays by netspec's names, or by those of a state dict, onto a net."""
+    arrays = {name: array for name, array in read_npz(path).items() if array.dtype.kind != "U"}
+    return from_state_dict(target.renamed(arrays), target.shapes())
+
+
+def export_npz(path: Path, made: Exportable) -> tuple[str, ...]:
+    """All states by netspec's names."""
+    import numpy as np
+
+    write_npz(path, {NET: np.asarray(canonical_yaml(made.net)), **made.arrays})
+    return ()
+
+
+def without_net(path: Path) -> InputError:
+    """What is raised where the net of weights is not known."""
+    return InputError(
+        f"{path} holds weights without the net they belong to",
+        expected="a model, or weights that netspec wrote",
+        hint=f"lay them onto a net: `netspec import {path} --net net.yaml`",
+    )

@@ -1,0 +1,208 @@
+"""Safetensors and .npz files: what they hold comes back, and damage is told."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.errors import InputError
+from netspec.exchange.npz import is_npz, read_npz, write_npz
+from netspec.exchange.safetensors import is_safetensors, read_safetensors, write_safetensors
+from netspec.exchange.zips import open_zip
+
+ARRAYS = {
+    "a.weight": np.arange(6, dtype="float32").reshape(2, 3),
+    "a.bias": np.arange(3, dtype="float64"),
+    "count": np.array(7, "int64"),
+    "none": np.zeros((0, 4), "float16"),
+    "flags": np.array([True, False]),
+    "turned": np.arange(6, dtype="int8").reshape(2, 3).T,
+}
+
+
+def header(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    found: dict[str, Any] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return found
+
+
+def file_of(header: Any, data: bytes = b"") -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+@pytest.mark.parametrize("write", [lambda path: write_safetensors(path, ARRAYS, {"k": "v"}),
+                                   lambda path: write_npz(path, ARRAYS)])  # fmt: skip
+def test_arrays_come_back_and_bytes_are_the_same_each_time(write: Callable[[Path], None], tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    write(one)
+    write(two)
+    assert one.read_bytes() == two.read_bytes()
+    head = one.read_bytes()[:512]
+    found = read_npz(one) if is_npz(head, one) else read_safetensors(one)[0]
+    assert is_npz(head, one) != is_safetensors(head, one)
+    assert found.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_numbers_lie_aligned(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "x", ARRAYS, {})
+    data = (tmp_path / "x").read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    assert start % 8 == 0
+    for name, entry in header(tmp_path / "x").items():
+        assert entry["data_offsets"][0] % ARRAYS[name].dtype.itemsize == 0
+
+
+def test_bfloat16_is_read_as_float32(tmp_path: Path) -> None:
+    halves = struct.pack("<3H", 0x3F80, 0xC020, 0x7FC0)  # 1, -2.5, not a number
+    entry = {"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]}
+    (tmp_path / "x").write_bytes(file_of({"w": entry}, halves))
+    found = read_safetensors(tmp_path / "x")[0]["w"]
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, [1.0, -2.5, np.nan])
+
+
+GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+DAMAGED: dict[str, tuple[bytes, str]] = {
+    "short": (b"\x10\x00\x00", "is damaged, or no safetensors file"),
+    "header beyond the file": ((1 << 40).to_bytes(8, "little") + b"{}", "is damaged, or no safetensors file"),
+    "no JSON": (file_of(b"{nonsense"), "its header can't be read"),
+    "no UTF-8": (file_of(b'{"\xff": 1}'), "its header can't be read"),
+    "deep": (file_of(b"[" * 100_000), "its header can't be read"),
+    "a list": (file_of([1]), "its header is no mapping"),
+    "twice": (file_of(b'{"w": 1, "w": 2}'), "a name is there twice"),
+    "metadata of numbers": (file_of({"__metadata__": {"a": 1}}), "its metadata is not text"),
+    "no entry": (file_of({"w": 5}), "`w` has no shape"),
+    "negative": (file_of({"w": GOOD | {"shape": [-2]}}, bytes(8)), "`w` has no shape"),
+    "true": (file_of({"w": GOOD | {"shape": [True, 2]}}, bytes(8)), "`w` has no shape"),
+    "type": (file_of({"w": GOOD | {"dtype": "F8_E4M3"}}, bytes(8)), "of the type 'F8_E4M3', which is not read"),
+    "type is a list": (file_of({"w": GOOD | {"dtype": []}}, bytes(8)), "which is not read"),
+    "cut short": (file_of({"w": GOOD}, bytes(7)), "`w` lies at [0, 8] of 7 bytes"),
+    "backwards": (file_of({"w": GOOD | {"data_offsets": [8, 0]}}, bytes(8)), "`w` lies at [8, 0]"),
+    "shape": (file_of({"w": GOOD | {"shape": [3]}}, bytes(8)), "has the shape [3] of F32 in 8 bytes"),
+    "huge": (file_of({"w": GOOD | {"shape": [1 << 40, 1 << 40]}}, bytes(8)), "in 8 bytes"),
+    "shared": (file_of({"v": GOOD, "w": GOOD}, bytes(8)), "`v` and `w` share bytes"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_safetensors_file_is_told(case: str, tmp_path: Path) -> None:
+    data, message = DAMAGED[case]
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        read_safetensors(path)
+    assert message in str(caught.value)
+
+
+def npy(header: str, data: bytes = b"") -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + data
+
+
+def zipped(**members: bytes) -> bytes:
+    made = BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name.replace("_npy", ".npy"), data)
+    return made.getvalue()
+
+
+UNREADABLE: dict[str, tuple[bytes, str]] = {
+    "cut short": (zipped(w_npy=npy("{}"))[:-30], "can't be read"),
+    "objects": (
+        zipped(w_npy=npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}\n")),
+        "Python objects, which run code",
+    ),
+    "claims too much": (
+        zipped(w_npy=npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776,)}\n", bytes(8))),
+        "the shape [1099511627776] of float64 in",
+    ),
+    "header": (zipped(w_npy=npy("{'descr': __import__('os')}\n")), "`w` can't be read"),
+    "no array": (zipped(w_npy=b"hello"), "`w` can't be read"),
+    "records": (
+        zipped(w_npy=npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}\n", bytes(4))),
+        "is no type of numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_a_damaged_npz_file_is_told(case: str, tmp_path: Path) -> None:
+    data, message = UNREADABLE[case]
+    path = tmp_path / "x.npz"
+    path.write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        read_npz(path)
+    assert message in str(caught.value)
+
+
+def spoiled(name: str = "a.txt", *, size: int | None = None, twice: bool = False, encrypted: bool = False) -> bytes:
+    """An archive of one member whose directory says something else than it holds."""
+    made = BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, b"hello" * 100)
+        entry = archive.filelist[0]
+        entry.file_size = entry.file_size if size is None else size
+        entry.flag_bits |= encrypted
+        if twice:
+            archive.filelist.append(entry)
+    return made.getvalue()
+
+
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "outside": (spoiled("../../a"), "lie outside of it: ../../a"),
+    "absolute": (spoiled("/etc/a"), "lie outside of it: /etc/a"),
+    "twice": (spoiled(twice=True), "are there twice: a.txt"),
+    "bomb": (spoiled(size=1 << 40), "claim more than can be packed"),
+    "encrypted": (spoiled(encrypted=True), "are encrypted: a.txt"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_archive_is_refused_before_it_is_unpacked(case: str, tmp_path: Path) -> None:
+    data, message = HOSTILE[case]
+    path = tmp_path / "x.npz"
+    path.write_bytes(data)
+    with pytest.raises(InputError) as caught, open_zip(path, "a test"):
+        pass
+    assert message in str(caught.value)
+
+
+def test_members_that_overlap_are_refused(tmp_path: Path) -> None:
+    """The bomb that needs no recursion: many entries of the directory share the same packed bytes."""
+    made = BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("0", bytes(100_000))
+        for number in range(1, 1000):
+            entry = zipfile.ZipInfo(str(number))
+            same = archive.filelist[0]
+            entry.header_offset, entry.CRC, entry.compress_type = same.header_offset, same.CRC, same.compress_type
+            entry.compress_size, entry.file_size = same.compress_size, same.file_size
+            archive.filelist.append(entry)
+    path = tmp_path / "x.zip"
+    path.write_bytes(made.getvalue())
+    with pytest.raises(InputError, match="its members overlap"), open_zip(path, "a test"):
+        pass
+
+
+def test_a_member_damaged_inside_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    write_npz(path, {"w": np.arange(100)})
+    data = bytearray(path.read_bytes())
+    data[300] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="`w` can't be read") as caught:
+        read_npz(path)
+    assert "CRC" in str(caught.value)

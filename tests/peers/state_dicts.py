@@ -1,0 +1,75 @@
+"""A PyTorch module with each kind of layer whose weights netspec takes over: its file, an input, what it answers."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+NET: dict[str, Any] = {
+    "netspec": 1,
+    "inputs": {
+        "image": {"shape": [3, 8, 8]},
+        "words": {"shape": [5], "dtype": "int32"},
+    },
+    "layers": [
+        {"name": "stem/conv", "type": "Conv2D", "filters": 4, "kernel_size": 3, "from": "image"},
+        {"name": "stem/norm", "type": "BatchNormalization", "epsilon": 1e-5},
+        {"name": "act", "type": "PReLU", "shared_axes": [2, 3]},
+        {"name": "up", "type": "Conv2DTranspose", "filters": 2, "kernel_size": 3, "strides": 2, "padding": "valid"},
+        {"name": "groups", "type": "GroupNormalization", "groups": 2, "epsilon": 1e-5},
+        {"name": "flat", "type": "Flatten"},
+        {"name": "head", "type": "Dense", "units": 3},
+        {"name": "embed", "type": "Embedding", "input_dim": 11, "output_dim": 6, "from": "words"},
+        {"name": "ln", "type": "LayerNormalization", "epsilon": 1e-5},
+        {"name": "attention", "type": "MultiHeadAttention", "num_heads": 2, "key_dim": 3, "from": ["ln", "ln"]},
+        {"name": "lstm", "type": "LSTM", "units": 4, "return_sequences": True},
+        {"name": "gru", "type": "Bidirectional", "layer": {"type": "GRU", "units": 3, "return_sequences": True}},
+        {"name": "rnn", "type": "SimpleRNN", "units": 2},
+    ],
+    "outputs": ["head", "rnn"],
+}
+
+
+def state_dicts() -> dict[str, np.ndarray]:
+    """`weights`: the bytes of its safetensors file; `image`, `words`; `head`, `rnn`."""
+    torch = import_module("torch")
+    safetensors = import_module("safetensors.torch")
+    nn = torch.nn
+    torch.manual_seed(0)
+    stem = nn.ModuleDict({"conv": nn.Conv2d(3, 4, 3), "norm": nn.BatchNorm2d(4)})
+    net = nn.ModuleDict(
+        {
+            "stem": stem,
+            "act": nn.PReLU(4),
+            "up": nn.ConvTranspose2d(4, 2, 3, stride=2),
+            "groups": nn.GroupNorm(2, 2),
+            "head": nn.Linear(2 * 13 * 13, 3),
+            "embed": nn.Embedding(11, 6),
+            "ln": nn.LayerNorm(6),
+            "attention": nn.MultiheadAttention(6, 2, batch_first=True),
+            "lstm": nn.LSTM(6, 4, batch_first=True),
+            "gru": nn.GRU(4, 3, batch_first=True, bidirectional=True),
+            "rnn": nn.RNN(6, 2, batch_first=True),
+        }
+    )
+    with torch.no_grad():
+        for tensor in net.state_dict().values():  # norms begin with ones and zeros, which would tell nothing
+            if tensor.is_floating_point():
+                tensor.copy_(torch.rand_like(tensor) * 0.5 + (0.1 if tensor.ndim == 1 else -0.25))
+    net.eval()
+    image, words = torch.randn(2, 3, 8, 8), torch.randint(0, 11, (2, 5))
+    with torch.no_grad():
+        x = net["act"](stem["norm"](stem["conv"](image)))
+        head = net["head"](net["groups"](net["up"](x)).flatten(1))
+        y = net["ln"](net["embed"](words))
+        y = net["attention"](y, y, y, need_weights=False)[0]
+        y = net["rnn"](net["gru"](net["lstm"](y)[0])[0])[0][:, -1]
+    return {
+        "weights": np.frombuffer(safetensors.save(net.state_dict()), np.uint8),
+        "image": image.numpy(),
+        "words": words.numpy().astype(np.int32),
+        "head": head.numpy(),
+        "rnn": y.numpy(),
+    }

@@ -1,0 +1,49 @@
+"""Weights of PyTorch on netspec's layers: the same answers, and its own file again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.exchange.safetensors import read_safetensors, write_safetensors
+from netspec.exchange.state_dicts import to_state_dict
+from tests.peers.state_dicts import NET
+from tests.peers.test_answers import ANSWERS
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, np.ndarray]:
+    with np.load(ANSWERS / "state_dicts.npz") as stored:
+        return dict(stored)
+
+
+def test_a_state_dict_predicts_as_in_pytorch(answers: dict[str, np.ndarray], tmp_path: Path) -> None:
+    path = tmp_path / "net.safetensors"
+    path.write_bytes(answers["weights"].tobytes())
+    found = netspec.load(NET, path).predict({"image": answers["image"], "words": answers["words"]})
+    for name in ("head", "rnn"):  # float32 through a dozen layers
+        np.testing.assert_allclose(found[name], answers[name], rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_written_is_pytorch_s_again(answers: dict[str, np.ndarray], tmp_path: Path) -> None:
+    path = tmp_path / "net.safetensors"
+    path.write_bytes(answers["weights"].tobytes())
+    model = netspec.load(NET, path)
+    written = to_state_dict(dict(model.parameters))
+    theirs, metadata = read_safetensors(path)
+    assert metadata == {}
+    assert written.keys() == theirs.keys()
+    sums = ("lstm.bias_{}_l0", "rnn.bias_{}_l0")
+    for name, array in theirs.items():
+        assert written[name].shape == array.shape, name
+        if not any(name == one.format(kind) for one in sums for kind in ("ih", "hh")):  # netspec has their sum alone
+            np.testing.assert_array_equal(written[name], array)
+    for one in sums:
+        ih, hh = one.format("ih"), one.format("hh")
+        np.testing.assert_allclose(written[ih] + written[hh], theirs[ih] + theirs[hh], rtol=1e-6)
+    write_safetensors(tmp_path / "again.safetensors", theirs, metadata)
+    again, _ = read_safetensors(tmp_path / "again.safetensors")
+    assert all((again[name] == theirs[name]).all() for name in theirs)
