@@ -27,6 +27,7 @@ COMMANDS = {
     "plan": "netspec.cli.plan",
     "time": "netspec.cli.time",
     "plot": "netspec.cli.plot",
+    "diff": "netspec.cli.diff",
     "schema": "netspec.cli.schema",
     "zoo": "netspec.cli.zoo",
     "data": "netspec.cli.data",

@@ -211,7 +211,15 @@ def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False)
     file = path_of("weights", path)
     own = format_of(file).name == OWN
     given = read_weights(file) if own else WeightsFile(import_weights(file, Target(compiler.spec, wanted)))
-    fitting = match_weights(wanted, given.arrays, partial=partial, source=str(path)).arrays
+    return Loaded(assigned(compiler, given.arrays, partial=partial, source=str(path)), given.meta)
+
+
+def assigned(
+    compiler: Compiler, arrays: Mapping[str, NDArray[Any]], *, partial: bool = False, source: str
+) -> list[str]:
+    """Give parameters and statistics these values; their names. Raises `InputError` as `match_weights` does."""
+    wanted = compiler.types("parameter", "statistic")
+    fitting = match_weights(wanted, arrays, partial=partial, source=source).arrays
     for name, array in fitting.items():
         compiler.states.assign(name, array)
-    return Loaded(list(fitting), given.meta)
+    return list(fitting)

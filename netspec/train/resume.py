@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,9 @@ from netspec.data.loader import Loader
 from netspec.errors import InputError, Problem
 from netspec.exchange.checkpoints import find_latest_checkpoint
 from netspec.exchange.hdf5 import CheckpointFile, read_checkpoint
+from netspec.schema.comparing import MISSING, differences, plain
 from netspec.schema.load import load_train
-from netspec.schema.paths import FilePath, resolve_path
 from netspec.schema.reader import parse_yaml
-from netspec.schema.spec import Spec
 from netspec.schema.train import TrainSpec
 from netspec.train.environment import threads
 from netspec.train.loop import Progress
@@ -43,9 +42,6 @@ MAY_CHANGE = (
     "vars",
 )
 """Values that do not alter what a step computes (the length may move a schedule, which is what is asked for then)."""
-
-MISSING = object()
-
 
 OF_THE_TEST = ("data.test", "net.metrics")
 """Values that an evaluation depends on."""
@@ -141,35 +137,6 @@ def compare(before: TrainSpec, now: TrainSpec, again: str) -> dict[str, str]:
     if problems:
         raise InputError(problems)
     return allowed
-
-
-def plain(value: Any) -> Any:
-    """A spec as plain data; lists of named things become mappings by name, file paths become absolute."""
-    if isinstance(value, Spec):
-        fields = {name: getattr(value, name) for name, info in type(value).model_fields.items() if not info.exclude}
-        return {
-            name: str(resolve_path(value, name).resolve()) if isinstance(one, FilePath) else plain(one)
-            for name, one in fields.items()
-        }
-    if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        items = [plain(one) for one in value]
-        names = [item["name"] for item in items if isinstance(item, dict) and item.get("name")]
-        return dict(zip(names, items, strict=True)) if items and len(set(names)) == len(items) else items
-    return value
-
-
-def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Where two pieces of plain data differ: the dotted path and both values."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in dict.fromkeys([*old, *new]):
-            yield from differences(old.get(key, MISSING), new.get(key, MISSING), f"{path}.{key}" if path else str(key))
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for index, (one, other) in enumerate(zip(old, new, strict=True)):
-            yield from differences(one, other, f"{path}.{index}")
-    elif old != new:
-        yield path, old, new
 
 
 def _is_below(path: str, roots: tuple[str, ...]) -> bool:

@@ -20,6 +20,7 @@ ALL = [(name,) for name in app.COMMANDS] + SUBCOMMANDS
 
 MISTAKES = [
     ("train", "nosuch.yaml"),
+    ("diff", "net.yaml", "nosuch.onnx"),
     ("train", "train.yaml", "solver.learning_rat=1"),
     ("train", "train.yaml", "nonsense"),
     ("train", "net.yaml"),

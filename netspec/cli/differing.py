@@ -1,0 +1,186 @@
+"""How two nets differ: what `netspec diff` tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.cli.opened import Opened, open_any
+from netspec.cli.output import count
+from netspec.compile import Purpose
+from netspec.errors import InputError, Problem, listing
+from netspec.exchange.onnx_verify import Comparison, compare, random_inputs
+from netspec.schema.comparing import SpecDifference, compare_specs
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SAMPLES = 2
+"""Random samples that both sides compute."""
+
+
+@dataclass(frozen=True)
+class WeightDifference:
+    """One array of either side."""
+
+    before: str | None
+    after: str | None
+    shapes: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
+    max_abs: float | None = None
+    """Largest difference of two numbers; None where the shapes differ, or a side has no weights of its own."""
+
+    @property
+    def loadable(self) -> bool:
+        """Whether the array of one side could be that of the other."""
+        return self.shapes[0] == self.shapes[1]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """All that differs."""
+
+    spec: SpecDifference
+    weights: tuple[WeightDifference, ...]
+    """Of every array, also where it is the same."""
+    outputs: Comparison | None
+    """Differences of outputs, by their names in the first net; None where they were not compared."""
+    why_not: str = ""
+    """Why outputs were not compared."""
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing at all differs."""
+        weights = all(one.loadable and not one.max_abs for one in self.weights)
+        return not self.spec and weights and not (self.outputs and self.outputs.worst)
+
+    def sections(self) -> Iterator[tuple[str, list[str]]]:
+        """Titles, and the lines below each."""
+        layers = [
+            f"- {pair.before} ({pair.type})" if pair.after is None
+            else f"+ {pair.after} ({pair.type})" if pair.before is None
+            else f"~ {_both(pair.before, pair.after)} ({pair.type}): {'; '.join(map(str, pair.changes))}"
+            for pair in self.spec.layers
+        ]  # fmt: skip
+        renamed = [f"{one} → {two}" for one, two in self.spec.names.items() if one != two]
+        apart = sorted(
+            ((one.max_abs, one) for one in self.weights if one.max_abs), key=lambda pair: pair[0], reverse=True
+        )
+        unlike = [
+            f"{_both(one.before, one.after)}: {_shape(one.shapes[0])} → {_shape(one.shapes[1])}"
+            for one in self.weights if not one.loadable
+        ]  # fmt: skip
+        parts = (
+            ("layers", layers),
+            ("the same under another name", renamed),
+            ("settings", list(map(str, self.spec.others))),
+            ("weights that do not fit", unlike),
+            ("weights that differ", [f"{_both(one.before, one.after)}: {gap:.3g}" for gap, one in apart]),
+        )
+        yield from ((title, lines) for title, lines in parts if lines)
+
+    def summary(self) -> Iterator[str]:
+        """What it comes to."""
+        fitting = sum(one.loadable for one in self.weights)
+        if self.weights:
+            yield f"{count(fitting)} of {count(len(self.weights))} weights can be loaded from one into the other"
+        if self.outputs is not None:
+            for name, gap in self.outputs.max_abs.items():
+                yield f"output {name}: largest difference {gap:.3g} on {SAMPLES} random samples"
+        elif self.why_not:
+            yield f"outputs were not compared: {self.why_not}"
+        if self.same:
+            yield "no difference"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        return {
+            "same": self.same,
+            "layers": [asdict(pair) for pair in self.spec.layers],
+            "renamed": {one: two for one, two in self.spec.names.items() if one != two},
+            "settings": [asdict(change) for change in self.spec.others],
+            "weights": [{**asdict(one), "loadable": one.loadable} for one in self.weights],
+            "outputs": self.outputs.max_abs if self.outputs else None,
+            "outputs_not_compared": self.why_not or None,
+        }
+
+
+def find_differences(before: Path, after: Path, seed: int = 0) -> Difference:
+    """Compare what two paths hold. Raises `InputError` with all that is wrong with either."""
+    sides: list[Opened] = []
+    problems: list[Problem] = []
+    for path in (before, after):
+        try:
+            sides.append(open_any(path))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    one, two = sides
+    spec = compare_specs(one.spec, two.spec)
+    outputs, why_not = _outputs(one, two, spec.names, seed)
+    return Difference(spec, tuple(_weights(one, two, spec.names)), outputs, why_not)
+
+
+def _weights(one: Opened, two: Opened, names: dict[str, str]) -> Iterator[WeightDifference]:
+    import numpy as np
+
+    kinds = [side.model.compiler.types("parameter", "statistic") for side in (one, two)]
+    known = one.has_weights and two.has_weights
+    found: set[str] = set()
+    for name, kind in kinds[0].items():
+        other = _renamed(name, names)
+        if other not in kinds[1]:
+            yield WeightDifference(name, None, (kind.shape, None))
+            continue
+        found.add(other)
+        shapes = kind.shape, kinds[1][other].shape
+        gap = None
+        if known and shapes[0] == shapes[1]:
+            gap = _gap(np.asarray(one.model.parameters[name]), np.asarray(two.model.parameters[other]))
+        yield WeightDifference(name, other, shapes, gap)
+    yield from (
+        WeightDifference(None, name, (None, kind.shape)) for name, kind in kinds[1].items() if name not in found
+    )
+
+
+def _gap(one: NDArray[Any], two: NDArray[Any]) -> float:
+    return compare({"": one}, {"": two}).worst
+
+
+def _renamed(name: str, names: dict[str, str]) -> str:
+    """What a state is called in the other net: the longest beginning of its name that is a layer's counts."""
+    layer = max((one for one in names if name.startswith(f"{one}/")), key=len, default="")
+    return f"{names[layer]}{name[len(layer) :]}" if layer else name
+
+
+def _outputs(one: Opened, two: Opened, names: dict[str, str], seed: int) -> tuple[Comparison | None, str]:
+    """How far outputs are apart on the same random samples, or why that can't be said."""
+    if not (one.has_weights and two.has_weights):
+        missing = listing([what for what, side in (("A", one), ("B", two)) if not side.has_weights])
+        return None, f"{missing} {'have' if len(missing) > 1 else 'has'} no weights"
+    graphs = [side.model.compiler.graph(Purpose.PREDICT, SAMPLES) for side in (one, two)]
+    types = [{name: value.type for name, value in graph.inputs().items()} for graph in graphs]
+    given, wanted = types
+    if list(given.values()) != list(wanted.values()) and given != wanted:
+        return None, "their inputs differ"
+    outputs = [list(graph.outputs) for graph in graphs]
+    if len(outputs[0]) != len(outputs[1]):
+        return None, "they have different numbers of outputs"
+    inputs = random_inputs(given, one.model.compiler.domains, seed)
+    by_name = given == wanted
+    others = inputs if by_name else dict(zip(wanted, inputs.values(), strict=True))
+    ours, theirs = one.model.predict(inputs), two.model.predict(others)
+    pairs = {name: names.get(name, name) for name in outputs[0]}
+    if set(pairs.values()) != set(outputs[1]):
+        pairs = dict(zip(outputs[0], outputs[1], strict=True))
+    return compare(ours, {name: theirs[other] for name, other in pairs.items()}), ""
+
+
+def _both(one: str | None, two: str | None) -> str:
+    return f"{one} → {two}" if one and two and one != two else str(one or two)
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "-" if shape is None else str(list(shape))

@@ -1,0 +1,75 @@
+"""A net from whatever says one: a spec, a run, a folder that `netspec import` made, a file of any format known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from netspec.cli.specs import load_spec, net_of, precision_of
+from netspec.errors import InputError
+from netspec.exchange.imported import Imported, ImportOptions
+from netspec.exchange.importing import import_model
+from netspec.schema.load import load_net
+from netspec.schema.net import NetSpec
+from netspec.schema.reader import parse_yaml
+from netspec.schema.train import TrainSpec
+from netspec.schema.tree import Map
+from netspec.train.model import Model, assigned, load
+from netspec.train.preparation import Preparation
+
+SPECS = ("spec.yaml", "train.yaml", "net.yaml")
+WEIGHTS = ("best.h5", "weights.h5")
+"""Files of a folder, the first that is there first."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A net, with weights where they are known."""
+
+    spec: NetSpec | TrainSpec
+    model: Model
+    has_weights: bool
+    """Whether the weights are somebody's; else they are fresh ones."""
+    imported: Imported | None = None
+    """What a file of another program gave."""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def net(self) -> NetSpec:
+        """The net, of a training too."""
+        return net_of(self.spec)
+
+
+def open_any(
+    path: str | Path, weights: str | Path | None = None, options: ImportOptions | None = None,
+    overrides: Sequence[str] = (),
+) -> Opened:  # fmt: skip
+    """The net that `path` says, with the weights in `weights` or those that come with it.
+
+    Raises `InputError` where it says none, or the weights do not fit.
+    """
+    path = Path(path)
+    if path.is_dir():
+        spec = next((path / name for name in SPECS if (path / name).is_file()), None)
+        if spec is None:
+            raise InputError(f"{path} is a folder without a spec", expected=f"one of {', '.join(SPECS)} in it")
+        beside = next((path / name for name in WEIGHTS if (path / name).is_file()), None)
+        return _spec(spec, weights or beside, overrides)
+    if path.suffix in (".yaml", ".yml"):
+        return _spec(path, weights, overrides)
+    found = import_model(path, options)
+    tree = parse_yaml(found.net, f"{path} (its net)")
+    assert isinstance(tree, Map)
+    net = load_net(tree)
+    model = load(net, weights)
+    if weights is None:
+        assigned(model.compiler, found.arrays, source=str(path))
+        model.preparation = Preparation.from_meta(found.meta)
+    return Opened(net, model, bool(found.arrays) or weights is not None, found, found.notes)
+
+
+def _spec(path: Path, weights: str | Path | None, overrides: Sequence[str]) -> Opened:
+    spec = load_spec(path, overrides)
+    model = load(net_of(spec), weights, precision=str(precision_of(spec).computed))
+    return Opened(spec, model, weights is not None)
