@@ -15,7 +15,7 @@ from netspec.exchange.drafting import clean
 from netspec.exchange.imported import Imported, ImportOptions
 from netspec.exchange.onnx_import.model import Model
 from netspec.exchange.onnx_import.naming import name_layers, notes, output_names, tensor_names
-from netspec.exchange.onnx_import.patterns import find_activations
+from netspec.exchange.onnx_import.patterns import find_patterns
 from netspec.exchange.onnx_import.reading import read_model
 from netspec.exchange.onnx_import.translate import Translator
 from netspec.exchange.onnx_import.writing import drafted
@@ -52,7 +52,7 @@ def import_onnx(path: str | Path, options: ImportOptions | None = None) -> Impor
 
 def translate(model: Model, options: ImportOptions, origin: str) -> Translation:
     """A model that was read, as a net; messages call it `origin`. Raises `Untranslatable`."""
-    model = find_activations(model)
+    model = find_patterns(model)
     translator = Translator(model, options.shapes)
     translator.run()
     if translator.problems:

@@ -7,7 +7,8 @@ from math import inf, isclose
 from typing import Any
 
 from netspec.exchange.onnx_import.model import Node, Unsupported
-from netspec.exchange.onnx_import.patterns import ACTIVATION, DOMAIN
+from netspec.exchange.onnx_import.patterns.activations import ACTIVATION
+from netspec.exchange.onnx_import.patterns.finding import DOMAIN
 from netspec.exchange.onnx_import.rules.arithmetic import limited
 from netspec.exchange.onnx_import.rules.merging import CONVOLUTIONS
 from netspec.exchange.onnx_import.translate import Layer, Translator, rule
@@ -20,8 +21,8 @@ OVER_CHANNELS = dict.fromkeys(CONVOLUTIONS, 1)
 @rule(ACTIVATION, domain=DOMAIN)
 def pattern(net: Translator, node: Node) -> None:
     """A function that was recognised by its nodes."""
-    function = str(node.attributes.get("function"))
-    if function not in ACTIVATIONS:
+    function = node.attributes.get("function")
+    if not isinstance(function, dict) and function not in ACTIVATIONS.names():
         raise Unsupported("netspec has no such activation function")
     _activate(net, node, function)
 

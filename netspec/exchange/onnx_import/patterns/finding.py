@@ -1,0 +1,95 @@
+"""Put one node in the place of each pattern that is found in a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, TypeAlias
+
+from netspec.exchange.onnx_import.model import Model, Node
+from netspec.exchange.onnx_import.patterns.formula import Term
+from netspec.exchange.onnx_import.patterns.matching import Match, Search
+
+DOMAIN = "netspec"
+"""Domain of the nodes put in place of patterns."""
+
+Attributes: TypeAlias = "Callable[[Match], dict[str, Any] | None]"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A formula, and the node that says the same: its operator, its operands by name, and its attributes."""
+
+    op_type: str
+    formula: Term
+    operands: tuple[str, ...] = ("x",)
+    attributes: Attributes = lambda found: dict(found.numbers)
+    """Of what was found; None where it is something else after all."""
+
+
+_families: list[Callable[[], Sequence[Pattern]]] = []
+
+
+def patterns(family: Callable[[], Sequence[Pattern]]) -> Callable[[], Sequence[Pattern]]:
+    """Decorator: the function gives patterns; of those that begin at the same node, the first of the largest counts."""
+    _families.append(family)
+    return family
+
+
+@cache
+def _all() -> tuple[Pattern, ...]:
+    package = import_module("netspec.exchange.onnx_import.patterns")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+    return tuple(pattern for family in _families for pattern in family())
+
+
+def find_patterns(model: Model) -> Model:
+    """The model with one node of the domain `netspec` in place of each pattern."""
+    model = _without_identities(model)
+    search = Search(model)
+    replaced: dict[str, Node] = {}
+    gone: set[str] = set()
+    for node in reversed(model.nodes):
+        if node.domain or not node.outputs or node.outputs[0] in gone:
+            continue
+        found = max(_found(search, node, gone), key=lambda one: len(one[1]), default=None)
+        if found is not None:
+            replaced[node.outputs[0]], used = found
+            gone |= used
+    nodes = [
+        replaced.get(node.outputs[0], node)
+        for node in model.nodes
+        if node.outputs and (node.outputs[0] in replaced or node.outputs[0] not in gone)
+    ]
+    return replace(model, nodes=nodes)
+
+
+def _without_identities(model: Model) -> Model:
+    """The model without nodes that only give a tensor another name, where that is not the name of an output."""
+    same: dict[str, str] = {}
+    nodes = []
+    for node in model.nodes:
+        read = replace(node, inputs=tuple(same.get(name, name) for name in node.inputs))
+        alias = read.op_type == "Identity" and not read.domain and bool(read.outputs)
+        if alias and read.outputs[0] not in model.outputs and read.operand(0) not in model.constants:
+            same[read.outputs[0]] = read.operand(0)
+        else:
+            nodes.append(read)
+    return replace(model, nodes=nodes)
+
+
+def _found(search: Search, node: Node, gone: set[str]) -> Iterator[tuple[Node, frozenset[str]]]:
+    """The nodes that would stand for each pattern that ends in `node`, and the results of those it is made of."""
+    for pattern in _all():
+        found = search.find(pattern.formula, node.outputs[0])
+        if found is None or found.used & gone:
+            continue
+        attributes = pattern.attributes(found)
+        if attributes is not None:
+            operands = tuple(found.tensors.get(name, "") for name in pattern.operands)
+            made = Node(pattern.op_type, node.name, operands, node.outputs[:1], attributes, node.opset, DOMAIN)
+            yield made, found.used

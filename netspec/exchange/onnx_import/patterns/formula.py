@@ -1,0 +1,150 @@
+"""Formulas of patterns: `0.5 * x * (1 + call("Erf", x / sqrt2))` is a term, in a form that does not know of order.
+
+Sums are a number and terms with coefficients, products a number and terms with exponents; subtraction, division and
+roots are of these. What is left are limits (`clip`) and other operators (`call`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, TypeAlias
+
+Real: TypeAlias = "float | Number"
+
+
+class Term:
+    """A part of a formula; the operators of Python combine terms."""
+
+    def __add__(self, other: Term | float) -> Term:
+        left, right = _as_sum(self), _as_sum(other)
+        if isinstance(left.number, float) and isinstance(right.number, float):
+            return Sum(left.number + right.number, left.terms + right.terms)
+        return Sum(left.number if right.number == 0 else right.number, left.terms + right.terms)
+
+    def __mul__(self, other: Term | float) -> Term:
+        left, right = _as_product(self), _as_product(other)
+        powers = dict(left.powers)
+        for term, exponent in right.powers:
+            powers[term] = powers.get(term, 0.0) + exponent
+        if isinstance(left.factor, float) and isinstance(right.factor, float):
+            return Product(left.factor * right.factor, tuple(powers.items()))
+        return Product(left.factor if right.factor == 1 else right.factor, tuple(powers.items()))
+
+    def __pow__(self, exponent: float) -> Term:
+        one = _as_product(self)
+        assert isinstance(one.factor, float)
+        return Product(one.factor**exponent, tuple((term, power * exponent) for term, power in one.powers))
+
+    def __sub__(self, other: Term | float) -> Term:
+        return self + -1.0 * other
+
+    def __truediv__(self, other: Term | float) -> Term:
+        return self * (1 / other if isinstance(other, (int, float)) else other**-1.0)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __rsub__(self, other: float) -> Term:
+        return -1.0 * self + other
+
+    def __rtruediv__(self, other: float) -> Term:
+        return self**-1.0 * other
+
+
+@dataclass(frozen=True, eq=True)
+class Variable(Term):
+    """A computed tensor, the same wherever the variable is."""
+
+    name: str = "x"
+
+
+@dataclass(frozen=True)
+class Weights(Term):
+    """A constant tensor of any shape."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Number(Term):
+    """A constant number that may be any."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Sum(Term):
+    """number + Σ coefficient · term."""
+
+    number: Real
+    terms: tuple[tuple[float, Term], ...]
+
+
+@dataclass(frozen=True)
+class Product(Term):
+    """factor · Π term ^ exponent."""
+
+    factor: Real
+    powers: tuple[tuple[Term, float], ...]
+
+
+@dataclass(frozen=True)
+class Limits(Term):
+    """The term, not below `low` and not above `high`."""
+
+    term: Term
+    low: float = -inf
+    high: float = inf
+
+
+@dataclass(frozen=True)
+class Call(Term):
+    """Another operator. `told` are attributes that it must have, `asked` those that it tells, and their names."""
+
+    op_type: str
+    operands: tuple[Term, ...]
+    told: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    asked: tuple[tuple[str, str], ...] = ()
+
+
+def call(op_type: str, *operands: Term, **told: Any) -> Term:
+    """The operator with these operands and attributes."""
+    return Call(op_type, operands, told)
+
+
+def mean(x: Term, axes: str = "axes") -> Term:
+    """The mean over axes that stay with size 1; all means over axes of one name are over the same ones."""
+    return Call("ReduceMean", (x,), {"keepdims": 1}, (("axes", axes),))
+
+
+def clip(x: Term, low: float, high: float) -> Term:
+    """x, not below `low` and not above `high`; limits of limits are one."""
+    inner = x if isinstance(x, Limits) else Limits(x)
+    return Limits(inner.term, max(low, inner.low), min(high, inner.high))
+
+
+def _as_sum(given: Term | float) -> Sum:
+    match given:
+        case Sum():
+            return given
+        case Number():
+            return Sum(given, ())
+        case Product(float() as factor, powers):
+            return Sum(0.0, ((factor, Product(1.0, powers)),))
+        case Term():
+            return Sum(0.0, ((1.0, given),))
+    return Sum(float(given), ())
+
+
+def _as_product(given: Term | float) -> Product:
+    match given:
+        case Product():
+            return given
+        case Number():
+            return Product(given, ())
+        case Sum(float() as number, ((coefficient, term),)) if number == 0:
+            return coefficient * _as_product(term)  # type: ignore[return-value]
+        case Term():
+            return Product(1.0, ((given, 1.0),))
+    return Product(float(given), ())

@@ -1,0 +1,294 @@
+"""Whether a tensor of a model is what a formula says.
+
+The formula leads: a sum is looked for in Add, Sub, Neg and factors of its terms, a product in Mul, Div, Reciprocal,
+Neg, Sqrt and Pow, limits in Clip, Max, Min and Relu. Where terms can be dealt out to operands in several ways, all are
+tried.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import inf, isclose
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.onnx_import.model import Model, Node
+from netspec.exchange.onnx_import.patterns.formula import (
+    Call,
+    Limits,
+    Number,
+    Product,
+    Real,
+    Sum,
+    Term,
+    Variable,
+    Weights,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+COMMUTATIVE = ("Add", "Mul", "Max", "Min")
+TOLERANCE = 1e-3
+"""Constants such as 0.7071 or 1.702 are written with four digits or more."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """What a formula was found to stand for."""
+
+    tensors: Mapping[str, str] = field(default_factory=dict)
+    """Variables and weights."""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """Numbers, and attributes asked for."""
+    used: frozenset[str] = frozenset()
+    """Results of the nodes that the formula is made of."""
+
+    def number(self, wanted: Real, found: float) -> Match | None:
+        """With a number; None where it is another one."""
+        if isinstance(wanted, Number):
+            return self.attribute(wanted.name, found)
+        return self if isclose(wanted, found, rel_tol=TOLERANCE, abs_tol=1e-9) else None
+
+    def attribute(self, name: str, found: Any) -> Match | None:
+        """With an attribute; None where it is said to be something else already."""
+        if name in self.numbers:
+            return self if self.numbers[name] == found else None
+        return replace(self, numbers={**self.numbers, name: found})
+
+    def tensor(self, name: str, found: str) -> Match | None:
+        """With a tensor; None where it is said to be another one already."""
+        if name in self.tensors:
+            return self if self.tensors[name] == found else None
+        return replace(self, tensors={**self.tensors, name: found})
+
+    def through(self, node: Node) -> Match:
+        """With a node."""
+        return replace(self, used=self.used | {node.outputs[0]})
+
+
+class Search:
+    """Looks for formulas in a model."""
+
+    def __init__(self, model: Model) -> None:
+        self.makers = {name: node for node in model.nodes for name in node.outputs if name}
+        constants = {
+            node.outputs[0]: node.attributes["value"]
+            for node in model.nodes
+            if node.op_type == "Constant" and not node.domain and hasattr(node.attributes.get("value"), "shape")
+        }
+        self.constants: dict[str, NDArray[Any]] = {**constants, **model.constants}
+        self.reads = Counter(name for node in model.nodes for name in node.inputs)
+        self.reads.update(model.outputs)
+
+    def find(self, term: Term, tensor: str) -> Match | None:
+        """What the formula stands for where the tensor is it, and nothing else reads what lies in between."""
+        return next((one for one in self.match(term, tensor, Match()) if self._alone(one, tensor)), None)
+
+    def _alone(self, found: Match, tensor: str) -> bool:
+        inside = Counter(name for one in found.used for name in self.makers[one].inputs)
+        return all(one == tensor or self.reads[one] == inside[one] for one in found.used)
+
+    def match(self, term: Term, tensor: str, found: Match) -> Iterator[Match]:
+        """All that the formula may stand for if the tensor is it, added to what was found."""
+        made: Match | None = None
+        match term:
+            case Variable():
+                made = found.tensor(term.name, tensor) if tensor not in self.constants else None
+            case Weights():
+                made = found.tensor(term.name, tensor) if tensor in self.constants else None
+            case Number():
+                value = self._number(tensor)
+                made = found.number(term, value) if value is not None else None
+            case Sum():
+                for one, number in self._sum(term.terms, 1.0, tensor, found):
+                    yield from _kept(one.number(term.number, number))
+            case Product():
+                for one, number in self._product(term.powers, 1.0, tensor, found):
+                    yield from _kept(one.number(term.factor, number))
+            case Limits():
+                yield from self._limits(term, tensor, found, -inf, inf)
+            case Call():
+                yield from self._call(term, tensor, found)
+        yield from _kept(made)
+
+    def _sum(
+        self, terms: Sequence[tuple[float, Term]], scale: float, tensor: str, found: Match
+    ) -> Iterator[tuple[Match, float]]:
+        """Matches of scale · tensor = number + Σ terms, with the number."""
+        value = self._number(tensor)
+        if value is not None:
+            if not terms:
+                yield found, scale * value
+            return
+        if not terms:
+            return
+        if len(terms) == 1:
+            ((coefficient, term),) = terms
+            for one in self.match(_times(coefficient / scale, term), tensor, found):
+                yield one, 0.0
+        node = self.maker(tensor)
+        if node is None:
+            return
+        within = found.through(node)
+        match node.op_type:
+            case "Add" | "Sub":
+                second = -scale if node.op_type == "Sub" else scale
+                for chosen in product((True, False), repeat=len(terms)):
+                    left = [term for term, here in zip(terms, chosen, strict=True) if here]
+                    right = [term for term, here in zip(terms, chosen, strict=True) if not here]
+                    for one, first in self._sum(left, scale, node.inputs[0], within):
+                        for both, other in self._sum(right, second, node.inputs[1], one):
+                            yield both, first + other
+            case "Neg":
+                yield from self._sum(terms, -scale, node.inputs[0], within)
+            case "Mul" | "Div":
+                for inner, factor in self._scaled(node):
+                    yield from self._sum(terms, scale * factor, inner, within)
+
+    def _product(
+        self, powers: Sequence[tuple[Term, float]], exponent: float, tensor: str, found: Match
+    ) -> Iterator[tuple[Match, float]]:
+        """Matches of tensor ^ exponent = factor · Π powers, with the factor."""
+        value = self._number(tensor)
+        if value is not None and not powers and (value > 0 or (value and exponent == round(exponent))):
+            yield found, value**exponent
+        if len(powers) == 1 and isclose(powers[0][1], exponent):
+            for one in self.match(powers[0][0], tensor, found):
+                yield one, 1.0
+        node = self.maker(tensor)
+        if node is not None and powers and tensor not in self.constants:
+            yield from self._product_in(node, powers, exponent, found.through(node))
+
+    def _product_in(
+        self, node: Node, powers: Sequence[tuple[Term, float]], exponent: float, within: Match
+    ) -> Iterator[tuple[Match, float]]:
+        match node.op_type:
+            case "Mul" | "Div":
+                second = -exponent if node.op_type == "Div" else exponent
+                for left, right in _dealt(powers, exponent, second):
+                    for one, first in self._product(left, exponent, node.inputs[0], within):
+                        for both, other in self._product(right, second, node.inputs[1], one):
+                            yield both, first * other
+            case "Neg" if exponent == round(exponent):
+                for one, factor in self._product(powers, exponent, node.inputs[0], within):
+                    yield one, factor * (-1) ** round(exponent)
+            case "Reciprocal" | "Sqrt":
+                power = -1.0 if node.op_type == "Reciprocal" else 0.5
+                yield from self._product(powers, exponent * power, node.inputs[0], within)
+            case "Pow":
+                power = self._number(node.inputs[1]) or 0.0
+                if power:
+                    yield from self._product(powers, exponent * power, node.inputs[0], within)
+
+    def _limits(self, term: Limits, tensor: str, found: Match, low: float, high: float) -> Iterator[Match]:
+        """Matches of the tensor, limited to low … high, with the limits of the term."""
+        if (low, high) == (term.low, term.high):
+            yield from self.match(term.term, tensor, found)
+        node = self.maker(tensor)
+        if node is None:
+            return
+        bounds: tuple[float | None, float | None] = None, None
+        inner = node.inputs[0]
+        match node.op_type:
+            case "Relu":
+                bounds = 0.0, inf
+            case "Clip":
+                bounds = self._bound(node, 1, "min", -inf), self._bound(node, 2, "max", inf)
+            case "Max" | "Min" if len(node.inputs) == 2:
+                first, second = node.inputs
+                inner, other = (second, first) if first in self.constants else (first, second)
+                limit = self._number(other)
+                bounds = (limit, inf) if node.op_type == "Max" else (-inf, limit)
+        if bounds[0] is not None and bounds[1] is not None and bounds[0] < high and bounds[1] > low:
+            limited = max(low, bounds[0]), min(high, bounds[1])
+            yield from self._limits(term, inner, found.through(node), *limited)
+
+    def _bound(self, node: Node, operand: int, attribute: str, absent: float) -> float | None:
+        if node.operand(operand):
+            return self._number(node.operand(operand))
+        return float(node.attributes.get(attribute, absent))
+
+    def _call(self, term: Call, tensor: str, found: Match) -> Iterator[Match]:
+        node = self.maker(tensor)
+        if node is None or node.op_type != term.op_type or node.outputs[0] != tensor:
+            return
+        one: Match | None = found.through(node)
+        for name, value in term.told.items():
+            if not _same_value(value, node.attributes.get(name, value)):
+                return
+        for name, called in term.asked:
+            one = None if one is None else one.attribute(called, self._attribute(node, name))
+        count = len(term.operands)
+        if one is None or (any(node.inputs[count:]) and not term.asked):
+            return
+        orders = [node.inputs[:count]]
+        if node.op_type in COMMUTATIVE:
+            orders.append(node.inputs[:count][::-1])
+        for order in orders:
+            if len(order) == count:
+                yield from self._each(term.operands, order, one)
+
+    def _each(self, terms: Sequence[Term], tensors: Sequence[str], found: Match) -> Iterator[Match]:
+        if not terms:
+            yield found
+            return
+        for one in self.match(terms[0], tensors[0], found):
+            yield from self._each(terms[1:], tensors[1:], one)
+
+    def _attribute(self, node: Node, name: str) -> Any:
+        """An attribute, or the constant second operand in which newer opsets have it; None where neither is there."""
+        array = self.constants.get(node.operand(1))
+        value = node.attributes.get(name, None if array is None else array.reshape(-1).tolist())
+        return tuple(value) if isinstance(value, list) else value
+
+    def maker(self, tensor: str) -> Node | None:
+        """The node of ONNX's own that makes a tensor."""
+        node = self.makers.get(tensor)
+        return None if node is None or node.domain else node
+
+    def _number(self, tensor: str) -> float | None:
+        """A constant that is one number, as the shortest decimal that is the same."""
+        array = self.constants.get(tensor)
+        return float(str(array.reshape(-1)[0])) if array is not None and array.size == 1 else None
+
+    def _scaled(self, node: Node) -> Iterator[tuple[str, float]]:
+        """The operand of a product with a number, or of a division by one, and the factor."""
+        first, second = map(self._number, node.inputs)
+        if second:
+            yield node.inputs[0], 1 / second if node.op_type == "Div" else second
+        if first and node.op_type == "Mul":
+            yield node.inputs[1], first
+
+
+def _kept(found: Match | None) -> Iterator[Match]:
+    if found is not None:
+        yield found
+
+
+def _times(factor: float, term: Term) -> Term:
+    return term if isclose(factor, 1.0) and not isinstance(term, Product) else factor * term
+
+
+def _dealt(
+    powers: Sequence[tuple[Term, float]], first: float, second: float
+) -> Iterator[tuple[list[tuple[Term, float]], list[tuple[Term, float]]]]:
+    """The ways to deal out factors to two operands of which the exponents are `first` and `second`.
+
+    A factor goes to one of them whole, or to either once (x² = x · x, x³ = x · x²).
+    """
+    choices = []
+    for term, exponent in powers:
+        ways = [((term, exponent), None), (None, (term, exponent))]
+        rests = {(first, exponent - first), (exponent - second, second)}
+        ways += [((term, left), (term, right)) for left, right in rests if left * right * first * second > 0]
+        choices.append(ways)
+    for chosen in product(*choices):
+        yield [left for left, _ in chosen if left], [right for _, right in chosen if right]
+
+
+def _same_value(want: Any, have: Any) -> bool:
+    both = isinstance(want, (int, float)) and isinstance(have, (int, float))
+    return isclose(want, have, rel_tol=TOLERANCE) if both else bool(want == have)

@@ -1,0 +1,62 @@
+"""Normalizations as arithmetic: LayerNormalization, RMSNormalization, and division by a length.
+
+The factor and the offset behind them are taken in where they are constants; the rule decides where they fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Any
+
+from netspec.exchange.onnx_import.patterns.finding import Pattern, patterns
+from netspec.exchange.onnx_import.patterns.formula import Call, Number, Term, Variable, Weights, clip, mean
+from netspec.exchange.onnx_import.patterns.matching import Match
+
+LAYER, ROOT_MEAN_SQUARE, UNIT = "LayerNormalization", "RMSNormalization", "UnitNormalization"
+MOST_EPSILON = 1e-2
+"""A larger one is no guard against a division by zero."""
+x, gamma, beta, epsilon = Variable(), Weights("gamma"), Weights("beta"), Number("epsilon")
+
+
+@patterns
+def normalizations() -> Sequence[Pattern]:
+    """The largest first: what is scaled and shifted, what is scaled, what is neither."""
+    return [*_layer(), *_root_mean_square(), *_unit()]
+
+
+def _layer() -> Iterator[Pattern]:
+    centered = x - mean(x)
+    for variance in (mean(centered**2), mean(x**2) - mean(x) ** 2):
+        inverse = (variance + epsilon) ** -0.5
+        for formula in (gamma * centered * inverse + beta, gamma * centered * inverse, centered * inverse):
+            yield _over_axes(LAYER, formula)
+        # As TensorFlow has it: y = x · a + (beta - mean · a), a = gamma / √(variance + epsilon)
+        yield _over_axes(LAYER, x * (gamma * inverse) + beta - mean(x) * (gamma * inverse))
+
+
+def _root_mean_square() -> Iterator[Pattern]:
+    inverse = (mean(x**2) + epsilon) ** -0.5
+    yield _over_axes(ROOT_MEAN_SQUARE, gamma * x * inverse)
+    yield _over_axes(ROOT_MEAN_SQUARE, x * inverse)
+
+
+def _unit() -> Iterator[Pattern]:
+    length = Call("ReduceL2", (x,), {"keepdims": 1}, (("axes", "axes"),))
+    square = Call("ReduceSum", (x**2,), {"keepdims": 1}, (("axes", "axes"),))
+    squares = Call("ReduceSumSquare", (x,), {"keepdims": 1}, (("axes", "axes"),))
+    least = clip(length, 1e-12, inf)  # PyTorch's
+    expanded = Call("Expand", (least, Call("Shape", (x,))))
+    for divisor in (length, least, expanded, square**0.5, squares**0.5, clip(square, 1e-12, inf) ** 0.5):
+        yield _over_axes(UNIT, x / divisor)
+
+
+def _over_axes(op_type: str, formula: Term) -> Pattern:
+    return Pattern(op_type, formula, ("x", "gamma", "beta"), _attributes)
+
+
+def _attributes(found: Match) -> dict[str, Any] | None:
+    axes, least = found.numbers.get("axes"), found.numbers.get("epsilon", 0.0)
+    if not axes or not 0 <= least <= MOST_EPSILON:
+        return None
+    return {"axes": list(axes), "epsilon": least}

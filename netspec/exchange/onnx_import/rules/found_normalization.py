@@ -1,0 +1,53 @@
+"""Normalizations that were several nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.patterns.finding import DOMAIN
+from netspec.exchange.onnx_import.patterns.normalization import LAYER, ROOT_MEAN_SQUARE, UNIT
+from netspec.exchange.onnx_import.rules.arithmetic import with_constant
+from netspec.exchange.onnx_import.translate import Translator, rule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@rule(LAYER, ROOT_MEAN_SQUARE, UNIT, domain=DOMAIN)
+def normalization(net: Translator, node: Node) -> None:
+    """The layer of that name; a factor and an offset that do not lie along its axes become Scale and Bias behind it."""
+    import numpy as np
+
+    source, gamma, beta = (node.operand(index) for index in range(3))
+    shape = net.shape(source)
+    axes = sorted(axis % len(shape) for axis in node.attributes["axes"])
+    if axes[0] == 0:
+        raise Unsupported("it runs over the samples of a batch")
+    fields: dict[str, Any] = {} if axes == [len(shape) - 1] else {"axis": axes if len(axes) > 1 else axes[0]}
+    if node.op_type != UNIT:
+        fields["epsilon"] = node.attributes["epsilon"]
+    arrays = {}
+    behind: list[tuple[str, str]] = []
+    for name, tensor, operator in (("gamma", gamma, "Mul"), ("beta", beta, "Add")):
+        along = _along(net.constants[tensor], shape, axes) if tensor else None
+        if tensor and (along is None or behind or node.op_type == UNIT):
+            behind.append((operator, tensor))
+        elif along is not None:
+            arrays[name] = along
+    if node.op_type == LAYER:
+        fields |= {name: False for name, made in (("scale", "gamma"), ("center", "beta")) if made not in arrays}
+    elif node.op_type == ROOT_MEAN_SQUARE:
+        arrays["scale"] = arrays.pop("gamma", np.ones([shape[axis] for axis in axes], "float32"))
+    made = [*(f"{node.outputs[0]} {operator}" for operator, _ in behind), node.outputs[0]]
+    net.add(node, node.op_type, [source], fields, arrays, outputs=made[:1])
+    for (operator, tensor), before, after in zip(behind, made, made[1:], strict=False):
+        with_constant(net, replace(node, outputs=(after,)), before, net.constants[tensor], operator)
+
+
+def _along(constant: NDArray[Any], shape: tuple[int, ...], axes: list[int]) -> NDArray[Any] | None:
+    """The constant as numbers along the axes; None if it varies along others, or does not along these."""
+    full = (1,) * (len(shape) - constant.ndim) + constant.shape
+    wanted = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
+    return constant.reshape([shape[axis] for axis in axes]) if full == wanted else None
