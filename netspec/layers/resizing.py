@@ -1,4 +1,4 @@
-"""Resize, the op, and the layers UpSampling1D, UpSampling2D, UpSampling3D, Resizing.
+"""The layers UpSampling1D, UpSampling2D, UpSampling3D, Resizing.
 
 Places are the centers of pixels: output i is at (i + ½) · size / sizes[axis] - ½ of the input, as in Keras, in PyTorch
 with `align_corners=False`, and in ONNX's `half_pixel`. Nothing is smoothed where the output is the smaller one.
@@ -6,118 +6,28 @@ with `align_corners=False`, and in ONNX's `half_pixel`. Nothing is smoothed wher
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import floor
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion
-from netspec.graph.op import Array, Grads, Op, Xp
 from netspec.graph.ops.shape import PadAxis, Slice
-from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample
+from netspec.layers.interpolation import Along, Resize, Sampling
 from netspec.layers.resampling import resampled
 from netspec.layers.sizes import Pair, Single, Triple, need_image, need_spatial
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import problem
 
-Taps = tuple[tuple[int, ...], tuple[float, ...]]
-"""For each place of the output, a place of the input and its weight."""
-
-
-def taps(size: int, wanted: int, mode: str) -> tuple[Taps, ...]:
-    """Along one axis: the nearest place of the input; or the two around it, each of which counts by its nearness."""
-    centers = [(i + 0.5) * size / wanted - 0.5 for i in range(wanted)]
-    if mode == "nearest":
-        return ((tuple(min(floor(center + 0.5), size - 1) for center in centers), (1.0,) * wanted),)
-    below = [floor(center) for center in centers]
-    shares = tuple(center - low for center, low in zip(centers, below, strict=True))
-    lower = tuple(max(low, 0) for low in below)
-    upper = tuple(min(low + 1, size - 1) for low in below)
-    return (lower, tuple(1 - share for share in shares)), (upper, shares)
-
-
-def _to_onnx(g: Emitter, y: Value, x: str) -> str:
-    op = y.op
-    assert isinstance(op, Resize)
-    scales = [1.0, 1.0, *(wanted / size for wanted, size in zip(op.sizes, y.inputs[0].shape[2:], strict=True))]
-    return g.node(
-        "Resize", x, "", g.constant(scales, "float32"), mode=op.mode, coordinate_transformation_mode="half_pixel",
-        nearest_mode="round_prefer_ceil",
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Resize(Op):
-    """The spatial axes in other sizes, by the nearest element (`nearest`) or by those around (`linear`)."""
-
-    sizes: tuple[int, ...]
-    mode: str
-    onnx = OnnxExpansion(_to_onnx)
-
-    def infer(self, x: TensorType) -> TensorType:
-        """x: (N, C, …) → (N, C, *sizes)."""
-        rank = len(self.sizes) + 2
-        self.check(x.rank == rank, f"the input must have {rank} axes", expected="(batch, channels, sizes…)", got=x)
-        return x.with_shape(*x.shape[:2], *self.sizes)
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        for axis, wanted in enumerate(self.sizes, 2):
-            column = (-1,) + (1,) * (x.ndim - 1 - axis)
-            parts = [
-                x.take(xp.asarray(places), axis=axis) * xp.asarray(weights, x.dtype).reshape(column)
-                for places, weights in taps(x.shape[axis], wanted, self.mode)
-            ]
-            x = sum(parts[1:], parts[0])
-        return x
-
-    def vjp(self, y: Value, dy: Value) -> Grads:
-        return (ResizeGrad(y.inputs[0].shape[2:], self.mode)(dy),)
-
-    def flops(self, x: TensorType) -> int:
-        return 0 if self.mode == "nearest" else self.infer(x).size * 2 * 2 ** len(self.sizes)
-
-
-@dataclass(frozen=True)
-class ResizeGrad(Op):
-    """Gradient of `Resize` by its input, whose spatial axes have the given sizes."""
-
-    sizes: tuple[int, ...]
-    mode: str
-    onnx = GRADIENT
-
-    def infer(self, dy: TensorType) -> TensorType:
-        """dy: (N, C, …) → (N, C, *sizes)."""
-        return dy.with_shape(*dy.shape[:2], *self.sizes)
-
-    def forward(self, xp: Xp, dy: Array) -> Array:
-        for axis, size in enumerate(self.sizes, 2):
-            dx = xp.zeros((size, *dy.shape[:axis], *dy.shape[axis + 1 :]), dy.dtype)
-            rows = xp.moveaxis(dy, axis, 0)
-            for places, weights in taps(size, dy.shape[axis], self.mode):
-                column = (-1,) + (1,) * (dy.ndim - 1)
-                xp.add.at(dx, xp.asarray(places), rows * xp.asarray(weights, dy.dtype).reshape(column))
-            dy = xp.moveaxis(dx, 0, axis)
-        return dy
-
-    def vjp(self, y: Value, dy: Value) -> Grads:
-        return (Resize(y.inputs[0].shape[2:], self.mode)(dy),)
-
-    def flops(self, dy: TensorType) -> int:
-        return dy.size if self.mode == "nearest" else dy.size * 2 * 2 ** len(self.sizes)
-
-
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos3", "lanczos5"]
-MODES = {"nearest": "nearest", "bilinear": "linear"}
+MODES = {"nearest": Sampling("nearest", rounding="round_prefer_ceil"), "bilinear": Sampling("linear")}
 """Interpolations that the op has."""
 
 
 def resized(x: Value, sizes: tuple[int, ...], interpolation: str, *, antialias: bool = False) -> Value:
     """x: (N, C, …) → (N, C, *sizes); of images alone where the op does not have the interpolation."""
     if interpolation in MODES and (interpolation == "nearest" or not antialias):
-        return Resize(sizes, MODES[interpolation])(x)
+        return Resize(tuple(Along(axis, size) for axis, size in enumerate(sizes, 2)), MODES[interpolation])(x)
     height, width = sizes
     return resampled(x, (height, width), interpolation, antialias=antialias)
 

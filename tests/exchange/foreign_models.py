@@ -292,6 +292,24 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         model([node("Resize", "x  k", nearest_mode="round_prefer_ceil")], k=np.array([1, 1, 0.5, 1.4], "float32")),
         "{name: y, type: Resizing, height: 3, width: 7, interpolation: nearest}",
     ),
+    "parts of pixels": (
+        model([node("Resize", "x  k", mode="linear")], k=np.array([1, 1, 1.3, 1], "float32")),
+        "{name: y, type: Resize, scales: [1.3], axes: 2, mode: linear}",
+    ),
+    "corners aligned": (
+        model([node("Resize", "x  k", mode="linear", coordinate_transformation_mode="align_corners")],
+              k=np.array([1, 1, 2, 2], "float32")),
+        "{name: y, type: Resize, sizes: [12, 10], mode: linear, coordinate_transformation_mode: align_corners}",
+    ),
+    "a cubic of fewer pixels": (
+        model([node("Resize", "x   s", mode="cubic", antialias=1, keep_aspect_ratio_policy="not_larger", axes=[3, 2])],
+              opset=18, s=ints(4, 4)),
+        "{name: y, type: Resize, sizes: [4, 4], mode: cubic, antialias: true, keep_aspect_ratio_policy: not_larger}",
+    ),
+    "channels resized": (
+        model([node("Resize", "x  k")], k=np.array([1, 2, 1, 1], "float32")),
+        "{name: y, type: Resize, sizes: [4], axes: 1}",
+    ),
     "a gate": (
         model([node("Tanh", "x", "a"), node("Relu", "x", "b"), node("Mul", "a b")]),
         "{name: y, type: Multiply, from: [a, b]}",

@@ -1,0 +1,63 @@
+"""Where Resize looks, by examples worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.layers.apply import layer
+
+RISING = np.arange(4.0).reshape(1, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("where", "scale", "expected"),
+    [
+        ("half_pixel", 2.0, [0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3]),
+        ("align_corners", 1.75, [0, 0.5, 1, 1.5, 2, 2.5, 3]),
+        ("asymmetric", 2.0, [0, 0.5, 1, 1.5, 2, 2.5, 3, 3]),
+        ("pytorch_half_pixel", 0.25, [0]),
+        ("half_pixel", 0.25, [1.5]),
+        ("half_pixel_symmetric", 0.875, [1.5 - 8 / 7, 1.5, 1.5 + 8 / 7]),  # centered, though 3.5 elements became 3
+    ],
+)
+def test_a_line_is_a_line_again(where: str, scale: float, expected: list[float]) -> None:
+    fields = {"type": "Resize", "mode": "linear", "coordinate_transformation_mode": where, "scales": [scale]}
+    np.testing.assert_allclose(layer(fields, RISING).y.ravel(), expected)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "halves", "thirds"),
+    [
+        ("round_prefer_floor", [0, 0, 1, 1, 2, 2], [0, 1, 1, 2]),
+        ("round_prefer_ceil", [0, 1, 1, 2, 2, 2], [0, 1, 1, 2]),
+        ("floor", [0, 0, 1, 1, 2, 2], [0, 0, 1, 2]),
+        ("ceil", [0, 1, 1, 2, 2, 2], [0, 1, 2, 2]),
+    ],
+)
+def test_which_of_two_elements_is_the_nearest(rounding: str, halves: list[int], thirds: list[int]) -> None:
+    x = np.arange(3.0).reshape(1, 1, 3)
+    fields = {"type": "Resize", "nearest_mode": rounding}
+    at_halves = layer({**fields, "coordinate_transformation_mode": "asymmetric", "scales": [2.0]}, x).y
+    at_thirds = layer({**fields, "coordinate_transformation_mode": "align_corners", "sizes": [4]}, x).y
+    np.testing.assert_array_equal(at_halves.ravel(), halves)
+    np.testing.assert_array_equal(at_thirds.ravel(), thirds)
+
+
+def test_antialias_weights_all_elements() -> None:
+    y = layer({"type": "Resize", "mode": "linear", "sizes": [1], "antialias": True}, RISING).y
+    np.testing.assert_allclose(y, 1.5)  # all of them, the ones in the middle the most
+    near = layer({"type": "Resize", "mode": "nearest", "sizes": [1]}, RISING).y
+    np.testing.assert_array_equal(near, 1)
+
+
+def test_a_part_goes_beyond_the_input() -> None:
+    fields = {"type": "Resize", "mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize",
+              "sizes": [3], "roi": [0.5, 1.5], "extrapolation_value": -7.0}  # fmt: skip
+    np.testing.assert_allclose(layer(fields, RISING).y.ravel(), [1.5, 3, -7])
+
+
+@pytest.mark.parametrize(("policy", "shape"), [("not_larger", (4, 2)), ("not_smaller", (8, 4)), ("stretch", (4, 4))])
+def test_one_scale_keeps_the_proportions(policy: str, shape: tuple[int, int]) -> None:
+    fields = {"type": "Resize", "sizes": [4, 4], "keep_aspect_ratio_policy": policy}
+    assert layer(fields, np.ones((1, 1, 6, 3))).y.shape == (1, 1, *shape)
