@@ -23,6 +23,7 @@ COMMANDS = {
     "predict": "netspec.cli.predict",
     "export": "netspec.cli.export",
     "import": "netspec.cli.import_",
+    "convert": "netspec.cli.convert",
     "check": "netspec.cli.check",
     "plan": "netspec.cli.plan",
     "time": "netspec.cli.time",

@@ -7,18 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from netspec.cli.comparing import SAMPLES, compare_models
 from netspec.cli.opened import Opened, open_any
 from netspec.cli.output import count
-from netspec.compile import Purpose
 from netspec.errors import InputError, Problem, listing
-from netspec.exchange.onnx_verify import Comparison, compare, random_inputs
+from netspec.exchange.onnx_verify import Comparison, compare
 from netspec.schema.comparing import SpecDifference, compare_specs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-SAMPLES = 2
-"""Random samples that both sides compute."""
 
 
 @dataclass(frozen=True)
@@ -160,22 +157,7 @@ def _outputs(one: Opened, two: Opened, names: dict[str, str], seed: int) -> tupl
     if not (one.has_weights and two.has_weights):
         missing = listing([what for what, side in (("A", one), ("B", two)) if not side.has_weights])
         return None, f"{missing} {'have' if len(missing) > 1 else 'has'} no weights"
-    graphs = [side.model.compiler.graph(Purpose.PREDICT, SAMPLES) for side in (one, two)]
-    types = [{name: value.type for name, value in graph.inputs().items()} for graph in graphs]
-    given, wanted = types
-    if list(given.values()) != list(wanted.values()) and given != wanted:
-        return None, "their inputs differ"
-    outputs = [list(graph.outputs) for graph in graphs]
-    if len(outputs[0]) != len(outputs[1]):
-        return None, "they have different numbers of outputs"
-    inputs = random_inputs(given, one.model.compiler.domains, seed)
-    by_name = given == wanted
-    others = inputs if by_name else dict(zip(wanted, inputs.values(), strict=True))
-    ours, theirs = one.model.predict(inputs), two.model.predict(others)
-    pairs = {name: names.get(name, name) for name in outputs[0]}
-    if set(pairs.values()) != set(outputs[1]):
-        pairs = dict(zip(outputs[0], outputs[1], strict=True))
-    return compare(ours, {name: theirs[other] for name, other in pairs.items()}), ""
+    return compare_models(one.model, two.model, names, seed)
 
 
 def _both(one: str | None, two: str | None) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.output import command_line, count, program
+from netspec.cli.shapes import Shapes, shapes_of
 from netspec.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -55,19 +56,14 @@ def import_file(
             help="With --net: what arrays of FILE are called in the net; * stands for any characters.",
         ),
     ] = None,
-    shapes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shape", metavar="INPUT=1,28,28", help="The shape of a sample, for an input whose file leaves it open."
-        ),
-    ] = None,
+    shapes: Shapes = None,
 ) -> None:
     """Read a net and its weights from a file of any format known.
 
     They are written as net.yaml and weights.h5 in a new folder, with train.yaml where the file says how the net is
     trained. Where something has no counterpart here, all of it is listed, and nothing is written.
     """
-    given, rules = _shapes(shapes or []), _names(names or [])
+    given, rules = shapes_of(shapes), _names(names or [])
     from netspec.cli.folders import new_folder
     from netspec.exchange.imported import ImportOptions
     from netspec.train.model import load
@@ -120,24 +116,8 @@ def _write(folder: Path, found: Imported, name: str) -> None:
         load_spec(folder / "train.yaml")  # it must be what netspec itself reads
 
 
-def _shapes(given: list[str]) -> dict[str, tuple[int, ...]]:
-    """The shapes given as `name=1,28,28`. Raises `InputError` with all that are none."""
-    found: dict[str, tuple[int, ...]] = {}
-    problems: list[Problem] = []
-    for text in given:
-        name, sign, sizes = text.rpartition("=")
-        numbers = sizes.split(",")
-        if not name or not sign or not all(one.isascii() and one.isdigit() and int(one) for one in numbers):
-            problems.append(Problem(f"`{text}` is no shape of an input", expected="--shape INPUT=1,28,28"))
-        else:
-            found[name] = tuple(map(int, numbers))
-    if problems:
-        raise InputError(problems)
-    return found
-
-
 def _names(given: list[str]) -> dict[str, str | None]:
-    """The new names given as `old=new`; an empty one leaves an array out. Raises `InputError` as `_shapes`."""
+    """The new names given as `old=new`; an empty one leaves an array out. Raises `InputError` as `shapes_of`."""
     found: dict[str, str | None] = {}
     problems: list[Problem] = []
     for text in given:

@@ -31,6 +31,8 @@ class Opened:
     model: Model
     has_weights: bool
     """Whether the weights are somebody's; else they are fresh ones."""
+    weights: Path | None = None
+    """The file that they come from."""
     imported: Imported | None = None
     """What a file of another program gave."""
     notes: tuple[str, ...] = field(default=())
@@ -66,10 +68,11 @@ def open_any(
     if weights is None:
         assigned(model.compiler, found.arrays, source=str(path))
         model.preparation = Preparation.from_meta(found.meta)
-    return Opened(net, model, bool(found.arrays) or weights is not None, found, found.notes)
+    known = bool(found.arrays) or weights is not None
+    return Opened(net, model, known, Path(weights or path), found, found.notes)
 
 
 def _spec(path: Path, weights: str | Path | None, overrides: Sequence[str]) -> Opened:
     spec = load_spec(path, overrides)
     model = load(net_of(spec), weights, precision=str(precision_of(spec).computed))
-    return Opened(spec, model, weights is not None)
+    return Opened(spec, model, weights is not None, None if weights is None else Path(weights))

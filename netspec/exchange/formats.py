@@ -39,6 +39,8 @@ class Exportable:
     slots: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """States of the solver by name, where a checkpoint is written."""
     step: int = 0
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    """What was done to the samples before the net, as netspec's own files say it."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +112,17 @@ def _is_onnx(head: bytes, path: Path) -> bool:
 
 OWN = "netspec"
 """The name of netspec's own format."""
+ONNX = "onnx"
+"""The name of the format whose files are compared in another program before they are written."""
 
 FORMATS: tuple[Format, ...] = (
     Format(
         OWN, "weights or a checkpoint that netspec wrote (.h5)", (".h5",), _is_netspec,
         read="netspec.exchange.hdf5_import:import_hdf5", weights="netspec.exchange.hdf5_import:weights_of",
+        write="netspec.exchange.hdf5_import:export_hdf5",
     ),
     Format(
-        "onnx", "an ONNX model (.onnx)", (".onnx",), _is_onnx,
+        ONNX, "an ONNX model (.onnx)", (".onnx",), _is_onnx,
         read="netspec.exchange.onnx_import:import_onnx", write="netspec.exchange.onnx_export:write_onnx",
         preflight="netspec.exchange.onnx_export:preflight_onnx", options=("batch", "opset"),
     ),

@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError
-from netspec.exchange.hdf5 import CheckpointFile, read_checkpoint, read_weights
+from netspec.exchange.hdf5 import CheckpointFile, read_checkpoint, read_weights, write_weights
 from netspec.exchange.imported import Imported, ImportOptions, Target
 from netspec.schema.load import load_net
-from netspec.schema.provenance import resolved_yaml
+from netspec.schema.provenance import canonical_yaml, resolved_yaml
 from netspec.schema.reader import parse_yaml
 from netspec.schema.tree import Map
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from netspec.exchange.formats import Exportable
 
 OF_THE_DATA = ("transforms", "learned")
 """What a checkpoint's progress says of the samples, and weights do too."""
@@ -40,6 +42,12 @@ def import_hdf5(path: str | Path, options: ImportOptions | None = None) -> Impor
 def weights_of(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:
     """The weights alone: the names of their states are those of the net."""
     return target.renamed(read_weights(path).arrays)
+
+
+def export_hdf5(path: str | Path, made: Exportable) -> tuple[str, ...]:
+    """A weights file with its net."""
+    write_weights(path, made.arrays, net=canonical_yaml(made.net), name=made.net.name, **made.meta)
+    return ()
 
 
 def _net_of_run(path: str | Path, checkpoint: CheckpointFile) -> str:

@@ -1,0 +1,128 @@
+"""A model into a file of any format that is written: by its name's suffix, compared with the net before it is there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from netspec.cli.comparing import compare_models
+from netspec.cli.opened import open_any
+from netspec.cli.verified import export_model
+from netspec.compile import Purpose
+from netspec.errors import RunError
+from netspec.exchange.formats import ONNX, OWN, Exportable, Format, format_of, format_to_write
+from netspec.exchange.hdf5 import CHECKPOINT, CheckpointFile, read_checkpoint
+from netspec.exchange.hdf5_read import read_block
+from netspec.exchange.imported import ImportOptions
+from netspec.exchange.onnx_export import ExportReport
+from netspec.exchange.onnx_verify import TOLERANCE
+from netspec.schema.net import NetSpec
+from netspec.schema.train import TrainSpec
+from netspec.train.model import Model
+from netspec.train.preparation import Preparation
+
+SLOT = "slot"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written."""
+
+    files: tuple[Path, ...]
+    format: str
+    notes: tuple[str, ...] = ()
+    report: ExportReport | None = None
+    """Of an ONNX model."""
+    difference: float | None = None
+    """How far the results of the file, read again, are from the net's own; None where they were not compared."""
+
+
+def write_model(
+    model: Model,
+    spec: NetSpec | TrainSpec,
+    target: Path,
+    preparation: Preparation,
+    *,
+    checkpoint: CheckpointFile | None = None,
+    batch: int | None = None,
+    opset: int | None = None,
+    given: Mapping[str, Any] | None = None,
+    tolerance: float | None = None,
+    notes: Sequence[str] = (),
+) -> Written:
+    """Write a model as `target` says by its suffix.
+
+    An ONNX model is compared in onnxruntime, others are read back and computed by netspec. `checkpoint` is what the
+    weights come from, for formats that hold a solver's state; `notes` are told with those of the writer.
+    Raises `InputError` where the format can't say the net, `RunError` where results differ; then nothing is written.
+    """
+    chosen = format_to_write(target)
+    if chosen.name == ONNX:
+        report = export_model(model, target, preparation, batch=batch, opset=opset, given=given, tolerance=tolerance)
+        return Written((target,), chosen.name, tuple(notes), report)
+    made = _exportable(model, spec, preparation, checkpoint)
+    staged = Path(mkdtemp(prefix=f".{target.name}-", dir=target.absolute().parent))
+    try:
+        told = [*notes, *chosen.writes(staged / target.name, made)]
+        files = sorted(staged.iterdir())
+        difference, why_not = _read_back(
+            model, chosen, staged / target.name, TOLERANCE if tolerance is None else tolerance
+        )
+        for file in files:
+            file.replace(target.with_name(file.name))
+    except OSError as error:
+        raise RunError(f"cannot write {target}", got=error.strerror or str(error)) from error
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    if why_not:
+        told.append(f"the results were not compared: {why_not}")
+    return Written(tuple(target.with_name(one.name) for one in files), chosen.name, tuple(told), difference=difference)
+
+
+def checkpoint_in(path: str | Path | None) -> CheckpointFile | None:
+    """The checkpoint in a file; None where it is something else."""
+    if path is None or format_of(path).name != OWN or read_block(path, CHECKPOINT).kind != "checkpoint":
+        return None
+    return read_checkpoint(path)
+
+
+def _exportable(
+    model: Model, spec: NetSpec | TrainSpec, preparation: Preparation, checkpoint: CheckpointFile | None
+) -> Exportable:
+    slots: dict[str, Any] = {}
+    step = 0
+    if checkpoint is not None:
+        slots = {name: array for name, array in checkpoint.states.items() if checkpoint.roles[name] == SLOT}
+        step = int(checkpoint.progress.get("step", 0))
+    return Exportable(
+        model.spec,
+        dict(model.parameters),
+        lambda size: model.compiler.graph(Purpose.PREDICT, size),
+        spec if isinstance(spec, TrainSpec) else None,
+        slots,
+        step,
+        preparation.as_meta(),
+    )
+
+
+def _read_back(model: Model, chosen: Format, path: Path, tolerance: float) -> tuple[float | None, str]:
+    """The largest difference between the net and what the file says, or why that can't be known."""
+    if not chosen.read:
+        return None, f"{chosen.name} files do not say the net"
+    others = [one for one in path.parent.iterdir() if one != path]
+    options = ImportOptions(weights=others[0] if len(others) == 1 else None)
+    found, why_not = compare_models(model, open_any(path, options=options).model)
+    if found is None:
+        return None, why_not
+    worst = max(found.scaled.values(), default=0.0)
+    if not worst <= tolerance:
+        raise RunError(
+            f"the {chosen.name} file, read again, does not compute what the net computes",
+            expected=f"at most {tolerance:g} apart", got=f"{worst:.3g}",
+            hint="nothing was written; please report it with the net",
+        )  # fmt: skip
+    return found.worst, ""

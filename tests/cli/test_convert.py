@@ -1,0 +1,54 @@
+"""`netspec convert`, and `netspec export` into formats that are read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netspec.cli import writing
+from netspec.train.model import load
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.npz", "model.safetensors", "other.h5"])
+def test_there_and_back(netspec, trained, name):
+    found = netspec("convert", "run", name)
+    assert (found.status, found.err) == (0, "")
+    assert "computes the same: largest difference" in found.out
+    back = netspec("convert", name, "back.h5", "--json")
+    assert back.status == 0
+    assert back.json["files"] == ["back.h5"]
+    assert netspec("import", "back.h5", "--output", "back").status == 0
+    ours, theirs = load("net.yaml", "run/best.h5").parameters, load("back/net.yaml", "back/weights.h5").parameters
+    assert all(np.array_equal(theirs[key], array) for key, array in ours.items())
+
+
+def test_a_checkpoint_and_a_spec_with_weights(netspec, trained):
+    (checkpoint,) = list(Path("run/checkpoints").glob("*.h5"))[-1:]
+    assert netspec("convert", checkpoint, "one.npz").status == 0
+    assert netspec("convert", "train.yaml", "two.npz", "--weights", checkpoint).status == 0
+    with np.load("one.npz") as one, np.load("two.npz") as two:
+        assert set(one.files) == set(two.files)
+        assert all(np.array_equal(one[name], two[name]) for name in one.files if name != "netspec.net")
+
+
+def test_what_is_read_again_otherwise_is_not_written(netspec, trained, monkeypatch):
+    Path("model.npz").write_text("what was there")
+
+    class Other:
+        worst, scaled = 3.0, {"logits": 3.0}
+
+    monkeypatch.setattr(writing, "compare_models", lambda one, two: (Other, ""))
+    found = netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", "model.npz")
+    assert found.status == 1
+    assert "does not compute what the net computes" in found.err
+    assert Path("model.npz").read_text() == "what was there"
+    assert not list(Path().glob(".model*"))
+
+
+def test_weights_must_be_known(netspec, trained):
+    found = netspec("convert", "net.yaml", "model.onnx")
+    assert (found.status, "comes without weights" in found.err) == (2, True)
+    found = netspec("convert", "run", "model.keras2")
+    assert (found.status, "its name says no format that is written" in found.err) == (2, True)
