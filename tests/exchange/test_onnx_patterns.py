@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
+from netspec.errors import InputError
 from netspec.exchange.onnx_model import open_session
 from tests.exchange.foreign import floats, imported, ints, layers_of, model, node
 
@@ -191,3 +193,16 @@ def test_a_pattern_becomes_one_layer(name: str, tmp_path: Path) -> None:
 def test_what_looks_alike_stays_what_it_is(name: str, tmp_path: Path) -> None:
     text = compare(OTHER[name], tmp_path)
     assert not any(word in text for word in ("LayerNorm", "silu", "hard_sigmoid"))
+
+
+def test_squares_of_squares_take_no_time(tmp_path: Path) -> None:
+    squares = chain("x0 = Relu x", *(f"x{i + 1} = Mul x{i} x{i}" for i in range(60)), "y = Relu x60")
+    _, text = imported(model(squares), tmp_path)
+    assert len(layers_of(text)) == 62
+
+
+def test_nodes_without_operands(tmp_path: Path) -> None:
+    made = model([helper.make_node("Constant", [], ["c"], value_float=2.0), *chain("y = Mul x c")])
+    assert layers_of(imported(made, tmp_path)[1]) == ["{name: y, type: Power, scale: 2.0}"]
+    with pytest.raises(InputError, match="Div"):
+        imported(model(chain("y = Div x")), tmp_path)

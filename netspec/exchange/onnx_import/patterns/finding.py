@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 from typing import Any, TypeAlias
 
 from netspec.exchange.onnx_import.model import Model, Node
-from netspec.exchange.onnx_import.patterns.formula import Term
+from netspec.exchange.onnx_import.patterns.formula import Term, operators
 from netspec.exchange.onnx_import.patterns.matching import Match, Search
 
 DOMAIN = "netspec"
@@ -50,13 +50,14 @@ def _all() -> tuple[Pattern, ...]:
 def find_patterns(model: Model) -> Model:
     """The model with one node of the domain `netspec` in place of each pattern."""
     model = _without_identities(model)
-    search = Search(model)
+    search, there = Search(model), {node.op_type for node in model.nodes}
+    wanted = [pattern for pattern in _all() if operators(pattern.formula) <= there]
     replaced: dict[str, Node] = {}
     gone: set[str] = set()
     for node in reversed(model.nodes):
         if node.domain or not node.outputs or node.outputs[0] in gone:
             continue
-        found = max(_found(search, node, gone), key=lambda one: len(one[1]), default=None)
+        found = max(_found(search, wanted, node, gone), key=lambda one: len(one[1]), default=None)
         if found is not None:
             replaced[node.outputs[0]], used = found
             gone |= used
@@ -82,9 +83,11 @@ def _without_identities(model: Model) -> Model:
     return replace(model, nodes=nodes)
 
 
-def _found(search: Search, node: Node, gone: set[str]) -> Iterator[tuple[Node, frozenset[str]]]:
+def _found(
+    search: Search, wanted: Sequence[Pattern], node: Node, gone: set[str]
+) -> Iterator[tuple[Node, frozenset[str]]]:
     """The nodes that would stand for each pattern that ends in `node`, and the results of those it is made of."""
-    for pattern in _all():
+    for pattern in wanted:
         found = search.find(pattern.formula, node.outputs[0])
         if found is None or found.used & gone:
             continue

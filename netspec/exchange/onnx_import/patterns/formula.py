@@ -108,6 +108,20 @@ class Call(Term):
     asked: tuple[tuple[str, str], ...] = ()
 
 
+def operators(term: Term) -> frozenset[str]:
+    """The operators that the formula calls."""
+    match term:
+        case Sum(_, terms):
+            return frozenset().union(*(operators(one) for _, one in terms))
+        case Product(_, powers):
+            return frozenset().union(*(operators(one) for one, _ in powers))
+        case Limits(one):
+            return operators(one)
+        case Call(op_type, operands):
+            return frozenset({op_type}).union(*map(operators, operands))
+    return frozenset()
+
+
 def call(op_type: str, *operands: Term, **told: Any) -> Term:
     """The operator with these operands and attributes."""
     return Call(op_type, operands, told)

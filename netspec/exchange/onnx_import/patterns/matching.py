@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COMMUTATIVE = ("Add", "Mul", "Max", "Min")
+BINARY = ("Add", "Sub", "Mul", "Div", "Pow")
+MOST_NODES, MOST_STEPS = 24, 400
+"""How many nodes a formula may be made of, and how many looks at nodes the search at one tensor may take: a model may
+have x, x · x, the square of that, and so on, where there are more ways than time."""
 TOLERANCE = 1e-3
 """Constants such as 0.7071 or 1.702 are written with four digits or more."""
 
@@ -69,6 +73,10 @@ class Match:
         return replace(self, used=self.used | {node.outputs[0]})
 
 
+class _EnoughError(Exception):
+    """A search has taken its time."""
+
+
 class Search:
     """Looks for formulas in a model."""
 
@@ -82,10 +90,15 @@ class Search:
         self.constants: dict[str, NDArray[Any]] = {**constants, **model.constants}
         self.reads = Counter(name for node in model.nodes for name in node.inputs)
         self.reads.update(model.outputs)
+        self._steps = 0
 
     def find(self, term: Term, tensor: str) -> Match | None:
         """What the formula stands for where the tensor is it, and nothing else reads what lies in between."""
-        return next((one for one in self.match(term, tensor, Match()) if self._alone(one, tensor)), None)
+        self._steps = 0
+        try:
+            return next((one for one in self.match(term, tensor, Match()) if self._alone(one, tensor)), None)
+        except _EnoughError:
+            return None
 
     def _alone(self, found: Match, tensor: str) -> bool:
         inside = Counter(name for one in found.used for name in self.makers[one].inputs)
@@ -129,7 +142,7 @@ class Search:
             ((coefficient, term),) = terms
             for one in self.match(_times(coefficient / scale, term), tensor, found):
                 yield one, 0.0
-        node = self.maker(tensor)
+        node = self._maker(tensor, found)
         if node is None:
             return
         within = found.through(node)
@@ -158,7 +171,7 @@ class Search:
         if len(powers) == 1 and isclose(powers[0][1], exponent):
             for one in self.match(powers[0][0], tensor, found):
                 yield one, 1.0
-        node = self.maker(tensor)
+        node = self._maker(tensor, found)
         if node is not None and powers and tensor not in self.constants:
             yield from self._product_in(node, powers, exponent, found.through(node))
 
@@ -187,7 +200,7 @@ class Search:
         """Matches of the tensor, limited to low … high, with the limits of the term."""
         if (low, high) == (term.low, term.high):
             yield from self.match(term.term, tensor, found)
-        node = self.maker(tensor)
+        node = self._maker(tensor, found)
         if node is None:
             return
         bounds: tuple[float | None, float | None] = None, None
@@ -212,7 +225,7 @@ class Search:
         return float(node.attributes.get(attribute, absent))
 
     def _call(self, term: Call, tensor: str, found: Match) -> Iterator[Match]:
-        node = self.maker(tensor)
+        node = self._maker(tensor, found)
         if node is None or node.op_type != term.op_type or node.outputs[0] != tensor:
             return
         one: Match | None = found.through(node)
@@ -244,10 +257,15 @@ class Search:
         value = node.attributes.get(name, None if array is None else array.reshape(-1).tolist())
         return tuple(value) if isinstance(value, list) else value
 
-    def maker(self, tensor: str) -> Node | None:
-        """The node of ONNX's own that makes a tensor."""
+    def _maker(self, tensor: str, found: Match) -> Node | None:
+        """The node of ONNX's own that makes a tensor; None too where it lacks operands, or there are enough nodes."""
         node = self.makers.get(tensor)
-        return None if node is None or node.domain else node
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise _EnoughError
+        if node is None or node.domain or len(found.used) > MOST_NODES:
+            return None
+        return node if len(node.inputs) >= (2 if node.op_type in BINARY else 1) else None
 
     def _number(self, tensor: str) -> float | None:
         """A constant that is one number, as the shortest decimal that is the same."""
