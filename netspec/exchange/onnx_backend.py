@@ -109,9 +109,11 @@ class Prepared(BackendRep):
         given = self._given(inputs)
         special = self._special(given)
         translation = special.translation
-        results = special.run({name: given[tensor] for tensor, name in translation.inputs.items()})
+        results = special.run({place.name: place.to_net(given[name]) for name, place in translation.inputs.items()})
+        outputs = translation.outputs
         return self._tuple(*(
-            results[translation.outputs[name]].astype(self._types[name], copy=False) for name in self._model.outputs
+            outputs[name].from_net(results[outputs[name].name]).astype(self._types[name], copy=False)
+            for name in self._model.outputs
         ))  # fmt: skip
 
     def _given(self, inputs: Any) -> Arrays:

@@ -156,9 +156,9 @@ class Builder:
             self.penalties.append(penalty.penalty(made))
         return made
 
-    def statistic(self, name: str, shape: tuple[int, ...], initial: Initial) -> Value:
+    def statistic(self, name: str, shape: tuple[int, ...], initial: Initial, dtype: DType | None = None) -> Value:
         """A state of the layer that no gradient changes; give it its next value with `update`."""
-        return self._state(name, shape, initial, "statistic")
+        return self._state(name, shape, initial, "statistic", dtype=dtype)
 
     def _state(
         self,
@@ -167,9 +167,10 @@ class Builder:
         initial: Initial,
         role: str,
         constraint: ConstraintSpec | None = None,
+        dtype: DType | None = None,
     ) -> Value:
         layer, owner = self._layer, self._owner()
-        full, kind = self._full(name), TensorType(shape, self.dtype)
+        full, kind = self._full(name), TensorType(shape, self.dtype if dtype is None else dtype)
         need(
             kind.nbytes <= MAX_BYTES,
             f"the parameter `{name}` is too large",

@@ -165,11 +165,12 @@ def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> Built:
     outputs = made if isinstance(made, tuple) else (made,)
     for name, state in net.states.items():
         low = 0.5 if state.role == "statistic" else -1.5  # variances are positive
-        feeds[name] = spread(generator(f"{case.id}/{name}"), state.value.shape, low, 1.5).astype(str(dtype))
+        kind = str(dtype if state.value.dtype.is_float else state.value.dtype)
+        feeds[name] = spread(generator(f"{case.id}/{name}"), state.value.shape, low, 1.5).astype(kind)
     feeds[RNG_INPUT] = np.array([7, 3, 0], str(RNG_TYPE.dtype))
     inputs += [] if net.sample_weight is None else [net.sample_weight]
     wrt = {value.op.label: value for value in inputs if value.dtype.is_float}  # type: ignore[attr-defined]  # inputs
-    wrt |= {name: state.value for name, state in net.states.items()}
+    wrt |= {name: state.value for name, state in net.states.items() if state.value.dtype.is_float}
     result = Built(case, net, outputs, feeds, outputs[0], wrt)
     result.scalar = scalar_of(result)
     return result

@@ -13,6 +13,10 @@ class Unsupported(Exception):
     """A node says something that netspec has no layer for; the text is the reason."""
 
 
+class Mixed(Unsupported):
+    """A node does something with axis 0 that cannot be done to a batch. Where the whole model is a sample, it can."""
+
+
 @dataclass(frozen=True)
 class Node:
     """One node. Its attributes include the operator's defaults; an operand left out has an empty name."""
@@ -47,6 +51,8 @@ class ModelInput:
     name: str
     dtype: str
     dims: tuple[int | None, ...] | None
+    names: tuple[str, ...] = ()
+    """What the model calls its axes, empty where it does not; as many as `dims`."""
 
 
 @dataclass

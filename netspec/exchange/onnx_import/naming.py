@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.drafting import clean
@@ -18,13 +18,14 @@ def name_layers(net: Translator) -> list[Layer]:
     A layer that makes an output has the output's name; others go by the tensor they make where their node lies below
     it (`conv1`, made by `conv1/Conv`), else by their node, else by their tensor.
     """
-    names = {tensor: clean(tensor) for tensor in net.inputs}
+    names = {tensor: clean(feed.name) for tensor, feed in net.inputs.items()}
     taken = set(names.values())
-    outputs = {net.resolve(name): name for name in reversed(net.model.outputs)}
+    outputs = {output.tensor: name for name, output in net.outputs.items()}
     for layer in sorted(net.layers, key=lambda layer: layer.output not in outputs):
         node = layer.node.name
-        of_tensor = not node or node.startswith(f"{layer.output}/")
-        wanted = outputs.get(layer.output) or (layer.output if of_tensor else node)
+        tensor = net.hidden.get(layer.output, layer.output)
+        of_tensor = not node or node.startswith(f"{tensor}/")
+        wanted = outputs.get(layer.output) or (tensor if of_tensor else node)
         parts = [f".{name}" for _, name in layer.outputs]
         layer.name = _unique(clean(layer.stem if layer.outputs else wanted), taken, parts)
         names |= tensor_names(layer)
@@ -39,22 +40,23 @@ def tensor_names(layer: Layer) -> dict[str, str]:
     return {tensor: f"{layer.name}.{name}" for tensor, name in layer.outputs} or {layer.output: layer.name}
 
 
-def output_names(net: Translator) -> list[str]:
-    """Names of the layers that make the model's outputs, in its order."""
+def output_names(net: Translator) -> dict[str, str]:
+    """For each output of the model, in its order, the name of the layer that makes it."""
     names = {tensor: name for layer in net.layers for tensor, name in tensor_names(layer).items()}
-    return list(dict.fromkeys(names[net.resolve(name)] for name in net.model.outputs))
+    return {name: names[output.tensor] for name, output in net.outputs.items()}
 
 
-def notes(net: Translator, arrays: Mapping[str, NDArray[Any]], outputs: Sequence[str]) -> tuple[str, ...]:
+def notes(net: Translator, arrays: Mapping[str, NDArray[Any]], outputs: Collection[str]) -> tuple[str, ...]:
     """What the user should know of the conversion."""
     import numpy as np
 
     wild = [name for name, array in arrays.items() if not np.isfinite(array).all()]
     found = [*net.remarks, *(f"the weights `{name}` hold values that are not finite" for name in wild)]
-    if net.batch not in (OPEN_BATCH, 1):
-        found.append(f"the model is for batches of {net.batch}; the net takes any batch size")
-    for old, new in [(name, clean(name)) for name in (*net.inputs, *net.model.outputs)]:
-        if old != new and (new in outputs or old in net.inputs):
+    if net.size_of_batch not in (OPEN_BATCH, 1):
+        found.append(f"the model is for batches of {net.size_of_batch}; the net takes any batch size")
+    inputs = [feed.name for feed in net.inputs.values()]
+    for old, new in [(name, clean(name)) for name in (*inputs, *net.model.outputs)]:
+        if old != new and (new in outputs or old in inputs):
             found.append(f"`{old}` became `{new}`")
     return tuple(dict.fromkeys(found))
 

@@ -115,12 +115,10 @@ def _input(info: onnx.ValueInfoProto) -> ModelInput:
     if info.type.WhichOneof("value") != "tensor_type":
         raise ValueError(f"the input `{info.name}` is not a tensor")
     dtype = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)))
-    dims = [size.dim_value if size.WhichOneof("value") == "dim_value" else None for size in kind.shape.dim]
-    return ModelInput(
-        info.name,
-        dtype,
-        tuple(size if size and size > 0 else None for size in dims) if kind.HasField("shape") else None,
-    )
+    if not kind.HasField("shape"):
+        return ModelInput(info.name, dtype, None)
+    dims = tuple(size.dim_value if size.dim_value > 0 else None for size in kind.shape.dim)  # 0 where it is not set
+    return ModelInput(info.name, dtype, dims, tuple(_text(size.dim_param) for size in kind.shape.dim))
 
 
 def _node(node: onnx.NodeProto, opsets: dict[str, int], opset: int) -> Node:
@@ -188,7 +186,7 @@ def _wiring(model: Model) -> list[str]:
                 wrong.append(f"{node.describe()} makes `{name}`, which exists already")
             made.add(name)
         made.update(name for name in node.inputs if name)  # each missing name is reported once
-    wrong += [f"the output `{name}` is made by no node" for name in model.outputs if name not in later]
+    wrong += [f"the output `{name}` is made by no node" for name in model.outputs if name not in made]
     if not model.outputs:
         wrong.append("the model has no outputs")
     return wrong

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from netspec.exchange.drafting import Draft, DraftLayer, clean
-from netspec.exchange.onnx_import.model import Model, ModelInput
+from netspec.exchange.onnx_import.inputs import Feed
+from netspec.exchange.onnx_import.model import Model
 from netspec.exchange.onnx_import.translate import Layer
 
 
 def drafted(
-    model: Model, inputs: Mapping[str, ModelInput], layers: Sequence[Layer], outputs: Sequence[str], source: str
+    model: Model, inputs: Iterable[Feed], layers: Sequence[Layer], outputs: Iterable[str], source: str
 ) -> Draft:
     """The net that the layers make."""
     origin = f"opset {model.opset}" + (f", made by {model.producer}" if model.producer else "")
     draft = Draft(model.name, f"{source} ({origin})", outputs=list(outputs))
-    for one in inputs.values():
-        fields: dict[str, Any] = {"shape": list(one.dims or ())}
+    for one in inputs:
+        fields: dict[str, Any] = {"shape": list(one.shape)}
         if one.dtype != "float32":
             fields["dtype"] = one.dtype
         draft.inputs[clean(one.name)] = fields

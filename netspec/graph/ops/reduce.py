@@ -223,6 +223,32 @@ class BroadcastLike(Op):
         return sum_to(dy, y.inputs[0].shape), None
 
 
+def _rows_to_onnx(g: Emitter, y: Value, x: str, like: str) -> str:
+    rows = g.node("Gather", g.node("Shape", like), g.constant([0], "int64"))
+    rest = g.constant(list(y.shape[1:]), "int64")
+    return g.node("Expand", x, g.node("Concat", rows, rest, axis=0) if y.shape[1:] else rows)
+
+
+class BroadcastRows(Op):
+    """x of one row repeated for each row of a second operand. In ONNX there may be any number of them."""
+
+    onnx = OnnxExpansion(_rows_to_onnx)
+
+    def infer(self, x: TensorType, like: TensorType) -> TensorType:
+        """x: (1, …), like: (N, …) → (N, …)."""
+        self.check(x.shape[:1] == (1,) and bool(like.shape), "there are rows already, or none are wanted", got=x)
+        return x.with_shape(like.shape[0], *x.shape[1:])
+
+    def forward(self, xp: Xp, x: Array, like: Array) -> Array:
+        return xp.broadcast_to(x, (like.shape[0], *x.shape[1:]))
+
+    def simplified(self, x: Value, like: Value) -> Value:
+        return Broadcast((like.shape[0], *x.shape[1:]))(x)  # as with `BroadcastLike`
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return sum_to(dy, y.inputs[0].shape), None
+
+
 def sum_to(x: Value, shape: tuple[int, ...]) -> Value:
     """`x` summed over the axes that broadcasting `shape` to `x` added or repeated."""
     if x.shape == shape:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf, isclose
+from dataclasses import replace
+from math import inf, isclose, prod
 from typing import Any
 
-from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
 from netspec.exchange.onnx_import.patterns.activations import ACTIVATION
 from netspec.exchange.onnx_import.patterns.finding import DOMAIN
 from netspec.exchange.onnx_import.rules.arithmetic import limited
@@ -72,14 +73,14 @@ def clip(net: Translator, node: Node) -> None:
 @rule("PRelu")
 def prelu(net: Translator, node: Node) -> None:
     """Slopes that broadcast over a sample → PReLU."""
-    slopes, shape = net.constant(node.inputs[1], "slope"), net.shape(node.inputs[0])[1:]
-    if slopes.ndim > len(shape) and slopes.shape[0] == 1:
-        slopes = slopes[0]
-    if slopes.ndim > len(shape):
-        raise Unsupported(f"slopes {list(slopes.shape)} of samples {list(shape)}")
-    slopes = slopes.reshape((1,) * (len(shape) - slopes.ndim) + slopes.shape)
+    x = node.inputs[0]
+    slopes, rank = net.constant(node.inputs[1], "slope"), net.rank(x)
+    shape = (1,) * (rank - slopes.ndim) + slopes.shape
+    if not net.whole and (slopes.ndim > rank or shape[0] != 1):
+        raise Mixed(f"slopes {list(slopes.shape)} of samples {list(net.shape(x)[1:])}")
+    slopes = slopes.reshape(shape[1 - net.lead :])
     shared = [axis for axis, size in enumerate(slopes.shape, 1) if size == 1]
-    net.add(node, "PReLU", node.inputs[:1], {"shared_axes": shared} if shared else {}, {"alpha": slopes})
+    net.add(node, "PReLU", [x], {"shared_axes": shared} if shared else {}, {"alpha": slopes})
 
 
 def _limits(net: Translator, node: Node) -> dict[str, float]:
@@ -93,20 +94,28 @@ def _limits(net: Translator, node: Node) -> dict[str, float]:
 
 @rule("Softmax", "LogSoftmax")
 def softmax(net: Translator, node: Node) -> None:
-    """Along one axis; before opset 13 over all axes from `axis` on."""
-    shape = net.shape(node.inputs[0])
+    """Along one axis; before opset 13 over all axes from `axis` on, which are made one."""
+    source = node.inputs[0]
+    shape = net.shape(source)
     axis = int(node.attributes["axis"]) % len(shape)
     if node.opset < 13 and any(size != 1 for size in shape[axis + 1 :]):
-        raise Unsupported(f"before opset 13 it runs over several axes at once, here {list(shape[axis:])}")
-    if axis == 0:
-        raise Unsupported("it runs over the batch")
-    function = "softmax" if node.op_type == "Softmax" else "log_softmax"
-    last = len(shape) - 1
+        flat, done = net.hide(node.outputs[0]), net.hide(node.outputs[0])
+        net.reshape(node, source, (*shape[:axis], prod(shape[axis:])), flat)
+        net.axis(flat, axis)
+        made = replace(node, inputs=(flat,), outputs=(done,))
+        _activate(net, made, _SOFTMAX[node.op_type])
+        net.reshape(node, done, shape)
+        return
+    net.axis(source, axis)
+    held, last = net.lying(source, axis).axis(axis), net.net_rank(source) - 1
 
     def fits(layer: Layer) -> bool:
-        return OVER_CHANNELS.get(layer.type, last) == axis
+        return OVER_CHANNELS.get(layer.type, last) == held
 
-    _activate(net, node, function, fits, {} if axis == last else {"axis": axis})
+    _activate(net, node, _SOFTMAX[node.op_type], fits, {} if held == last else {"axis": held})
+
+
+_SOFTMAX = {"Softmax": "softmax", "LogSoftmax": "log_softmax"}
 
 
 def _activate(
@@ -122,4 +131,4 @@ def _activate(
         layer.fields["activation"] = function
         net.absorb(layer, node)
     else:
-        net.add(node, "Activation", node.inputs[:1], {"activation": function, **(fields or {})})
+        net.each(node, "Activation", node.inputs[:1], {"activation": function, **(fields or {})})

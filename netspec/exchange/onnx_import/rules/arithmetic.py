@@ -18,63 +18,78 @@ LARGEST = 3.4028234e38
 @rule("Abs", "Log")
 def function(net: Translator, node: Node) -> None:
     """Functions that are layers of the same name."""
-    net.add(node, node.op_type, node.inputs, {})
+    net.each(node, node.op_type, node.inputs, {})
 
 
 @rule("Div")
 def divide(net: Translator, node: Node) -> None:
-    """By a constant → Power or Scale; a constant number by x → a power of -1."""
+    """By a constant → Power or Scale; a constant number by x → a power of -1; of two → one times that."""
     first, second = node.inputs
+    if not all(net.dtype(name).is_float for name in node.inputs if name not in net.constants):
+        raise Unsupported("a division of whole numbers")
     if second in net.constants:
-        with_constant(net, node, first, net.constants[second], "Div")
+        with_constant(net, node, first, second, "Div")
         return
-    if first not in net.constants:
-        raise Unsupported("both operands are computed")
-    number = _number(net.constants[first])
-    if not number:
-        raise Unsupported("its first operand is neither computed nor a number")
-    net.add(node, "Power", [second], {"power": -1.0, **({} if number == 1 else {"scale": 1 / number})})
+    number = _number(net.constants[first]) if first in net.constants else None
+    if number and net.constants[first].ndim <= net.rank(second):
+        net.each(node, "Power", [second], {"power": -1.0, **({} if number == 1 else {"scale": 1 / number})})
+        return
+    net.each(node, "Expression", [first, second], {"expr": "x / y"})
 
 
 @rule("Pow")
 def power(net: Translator, node: Node) -> None:
     """x to a constant power → Power; a constant to the power of x → Exp."""
     base, exponent = node.inputs
-    if exponent not in net.constants:
-        number = _number(net.constant(base, "base, or its exponent,"))
-        if number is None or number <= 0:
-            raise Unsupported("its base is not a positive number")
-        net.add(node, "Exp", [exponent], {"base": number})
-        return
-    number = _number(net.constants[exponent])
-    if not number:
-        raise Unsupported("its exponent is not a number other than 0")
-    before = _unfinished(net, node, base, "Power", "power")
-    if before is None:
-        net.add(node, "Power", [base], {"power": number})
-    else:
-        before.fields["power"] = number
-        net.absorb(before, node)
+    if exponent in net.constants:
+        number = _number(net.constants[exponent])
+        if number:
+            before = _unfinished(net, node, base, "Power", "power")
+            if before is None:
+                net.each(node, "Power", [base], {"power": number})
+            else:
+                before.fields["power"] = number
+                net.absorb(before, node)
+            return
+    elif base in net.constants:
+        number = _number(net.constants[base])
+        if number is not None and number > 0:
+            net.each(node, "Exp", [exponent], {"base": number})
+            return
+    raise Unsupported("its exponent is not a number other than 0, nor its base a positive one")
 
 
-def with_constant(net: Translator, node: Node, computed: str, constant: NDArray[Any], op_type: str) -> None:
-    """x + c, x - c, x · c or x / c → Power for a number, Bias or Scale for one number for each channel."""
-    x = net.value(computed)
-    if not x.dtype.is_float:
-        raise Unsupported("arithmetic of whole numbers")
-    number = _number(constant)
-    if number is not None and constant.ndim <= len(x.shape):
-        if number == 0 and op_type in ("Mul", "Div"):
-            raise Unsupported("a product with 0, or a division by it")
+def with_constant(net: Translator, node: Node, computed: str, constant: str, op_type: str) -> None:
+    """x + c, x - c, x · c or x / c → Power for a number, Bias or Scale where c lies along neighbouring axes.
+
+    Other constants, and those of whole numbers, become an operand of the layer for two computed tensors.
+    """
+    value, rank = net.constants[constant], net.rank(computed)
+    number = _number(value)
+    if not net.dtype(computed).is_float:
+        net.each(node, _OF_TWO[op_type], node.inputs, _EXPRESSION.get(op_type, {}))
+    elif number is not None and value.ndim <= rank and (number or op_type in ("Add", "Sub")):
         scale = {"Mul": number, "Div": 1 / (number or 1)}.get(op_type, 1.0)
         _affine(net, node, computed, scale, {"Add": number, "Sub": -number}.get(op_type, 0.0))
-        return
-    axis, array = _placed(constant, x.shape)
+    else:
+        placed = _placed(net, value, computed)
+        if placed is None or (op_type == "Div" and not value.all()):
+            net.each(node, _OF_TWO[op_type], node.inputs, _EXPRESSION.get(op_type, {}))
+        else:
+            _along(net, node, computed, op_type, *placed)
+
+
+_OF_TWO = {"Add": "Add", "Sub": "Subtract", "Mul": "Multiply", "Div": "Expression"}
+_EXPRESSION = {"Div": {"expr": "x / y"}}
+
+
+def _along(net: Translator, node: Node, computed: str, op_type: str, axis: int, array: NDArray[Any]) -> None:
+    """Bias or Scale, `array` along the net's axes from `axis` on."""
     fields: dict[str, Any] = ({} if axis == 1 else {"axis": axis}) | (
         {} if array.ndim == 1 else {"num_axes": array.ndim}
     )
     if op_type in ("Mul", "Div"):
-        net.add(node, "Scale", [computed], fields, {"scale": array if op_type == "Mul" else 1 / array})
+        net.each(node, "Scale", [computed], fields, {"scale": array if op_type == "Mul" else 1 / array})
         return
     array = array if op_type == "Add" else -array
     before = _unfinished(net, node, computed, "Scale", "use_bias")
@@ -82,15 +97,17 @@ def with_constant(net: Translator, node: Node, computed: str, constant: NDArray[
         before.fields["use_bias"], before.arrays["bias"] = True, array
         net.absorb(before, node)
     else:
-        net.add(node, "Bias", [computed], fields, {"bias": array})
+        net.each(node, "Bias", [computed], fields, {"bias": array})
 
 
-def subtracted_from(net: Translator, node: Node, constant: NDArray[Any], computed: str) -> None:
-    """c - x → Power."""
-    number = _number(constant)
-    if number is None:
-        raise Unsupported("subtracted from a constant that is not a number")
-    _affine(net, node, computed, -1.0, number)
+def subtracted_from(net: Translator, node: Node, constant: str, computed: str) -> None:
+    """c - x → Power for a number, else Subtract."""
+    value = net.constants[constant]
+    number = _number(value)
+    if number is None or not net.dtype(computed).is_float or value.ndim > net.rank(computed):
+        net.each(node, "Subtract", node.inputs, {})
+    else:
+        _affine(net, node, computed, -1.0, number)
 
 
 def limited(net: Translator, node: Node, computed: str, low: float, high: float) -> None:
@@ -104,15 +121,15 @@ def limited(net: Translator, node: Node, computed: str, low: float, high: float)
         before.fields["max"] = high
         net.absorb(before, node)
     else:
-        net.add(node, "Clip", [computed], limits)
+        net.each(node, "Clip", [computed], limits)
 
 
-def limit(net: Translator, node: Node, computed: str, constant: NDArray[Any]) -> None:
-    """A maximum or minimum of x and a number → Clip."""
-    number = _number(constant)
-    if number is None:
-        raise Unsupported("compared with a constant that is not a number")
-    if node.op_type == "Max":
+def limit(net: Translator, node: Node, computed: str, constant: str) -> None:
+    """A maximum or minimum of x and a number → Clip; of other constants → Maximum, Minimum."""
+    number = _number(net.constants[constant])
+    if number is None or not net.dtype(computed).is_float or net.rank(constant) > net.rank(computed):
+        net.each(node, {"Max": "Maximum", "Min": "Minimum"}[node.op_type], node.inputs, {})
+    elif node.op_type == "Max":
         limited(net, node, computed, number, inf)
     else:
         limited(net, node, computed, -inf, number)
@@ -125,7 +142,7 @@ def _affine(net: Translator, node: Node, computed: str, scale: float, shift: flo
         scale, shift = before.fields.get("scale", 1.0) * scale, before.fields.get("shift", 0.0) * scale + shift
     fields = ({} if scale == 1 else {"scale": scale}) | ({} if shift == 0 else {"shift": shift})
     if before is None:
-        net.add(node, "Power", [computed], fields)
+        net.each(node, "Power", [computed], fields)
     else:
         before.fields = fields
         net.absorb(before, node)
@@ -142,13 +159,17 @@ def _number(constant: NDArray[Any]) -> float | None:
     return float(str(constant.reshape(())[()])) if constant.size == 1 else None
 
 
-def _placed(constant: NDArray[Any], shape: tuple[int, ...]) -> tuple[int, NDArray[Any]]:
-    """Where a constant lies along neighbouring axes of a tensor: the first of them, and the constant without others."""
+def _placed(net: Translator, constant: NDArray[Any], computed: str) -> tuple[int, NDArray[Any]] | None:
+    """Where a constant lies along neighbouring axes of a tensor of the net: the first, and it without others."""
     import numpy as np
 
+    axes, shape = net.held(computed).axes, net.shape(computed)
     full = (1,) * (len(shape) - constant.ndim) + constant.shape
     along = [axis for axis, size in enumerate(full) if size != 1]
+    if len(full) != len(shape) or not along or constant.dtype.kind != "f":
+        return None
     first, last = along[0], along[-1] + 1
-    if len(full) != len(shape) or first == 0 or full[first:last] != shape[first:last]:
-        raise Unsupported(f"a constant of shape {list(constant.shape)}, which does not lie along neighbouring axes")
-    return first, np.asarray(constant, np.float32).reshape(full[first:last])
+    held = [axis for lies in axes[first:last] for axis in lies]
+    if held != list(range(held[0], held[0] + last - first)) or held[0] == 0 or full[first:last] != shape[first:last]:
+        return None
+    return held[0], np.asarray(constant, np.float32).reshape(full[first:last])

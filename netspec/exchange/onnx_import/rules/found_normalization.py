@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.model import Node
 from netspec.exchange.onnx_import.patterns.finding import DOMAIN
 from netspec.exchange.onnx_import.patterns.normalization import LAYER, ROOT_MEAN_SQUARE, UNIT
 from netspec.exchange.onnx_import.rules.arithmetic import with_constant
@@ -23,9 +23,8 @@ def normalization(net: Translator, node: Node) -> None:
     source, gamma, beta = (node.operand(index) for index in range(3))
     shape = net.shape(source)
     axes = sorted(axis % len(shape) for axis in node.attributes["axes"])
-    if axes[0] == 0:
-        raise Unsupported("it runs over the samples of a batch")
-    fields: dict[str, Any] = {} if axes == [len(shape) - 1] else {"axis": axes if len(axes) > 1 else axes[0]}
+    held = [net.axis(source, axis) for axis in axes]
+    fields: dict[str, Any] = {} if axes == [len(shape) - 1] else {"axis": held if len(held) > 1 else held[0]}
     if node.op_type != UNIT:
         fields["epsilon"] = node.attributes["epsilon"]
     arrays = {}
@@ -43,7 +42,7 @@ def normalization(net: Translator, node: Node) -> None:
     made = [*(f"{node.outputs[0]} {operator}" for operator, _ in behind), node.outputs[0]]
     net.add(node, node.op_type, [source], fields, arrays, outputs=made[:1])
     for (operator, tensor), before, after in zip(behind, made, made[1:], strict=False):
-        with_constant(net, replace(node, outputs=(after,)), before, net.constants[tensor], operator)
+        with_constant(net, replace(node, inputs=(before, tensor), outputs=(after,)), before, tensor, operator)
 
 
 def _along(constant: NDArray[Any], shape: tuple[int, ...], axes: list[int]) -> NDArray[Any] | None:

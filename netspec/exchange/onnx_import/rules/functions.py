@@ -9,11 +9,11 @@ from netspec.exchange.onnx_import.translate import Translator, rule
 @rule("Atan", "Cos", "Erf", "Sign", "Sin", "Tan")
 def formula(net: Translator, node: Node) -> None:
     """Functions that formulas have by the same names."""
-    net.add(node, "Expression", node.inputs, {"expr": f"{node.op_type.lower()}(x)"})
+    net.each(node, "Expression", node.inputs, {"expr": f"{node.op_type.lower()}(x)"})
 
 
 @rule("Neg", "Reciprocal", "Sqrt")
 def power(net: Translator, node: Node) -> None:
     """-x, 1/x and √x → Power."""
     fields = {"Neg": {"scale": -1.0}, "Reciprocal": {"power": -1.0}, "Sqrt": {"power": 0.5}}
-    net.add(node, "Power", node.inputs, dict(fields[node.op_type]))
+    net.each(node, "Power", node.inputs, dict(fields[node.op_type]))

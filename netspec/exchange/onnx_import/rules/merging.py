@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import isclose
 from typing import TYPE_CHECKING, Any
 
-from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.model import Node
 from netspec.exchange.onnx_import.rules.arithmetic import limit, subtracted_from, with_constant
+from netspec.exchange.onnx_import.tensors import Axes
 from netspec.exchange.onnx_import.translate import Layer, Translator, rule
 
 if TYPE_CHECKING:
@@ -24,14 +25,12 @@ CHANNEL_AXIS = {**dict.fromkeys(CONVOLUTIONS, 1), "Dense": -1}
 def add(net: Translator, node: Node) -> None:
     """Two computed tensors → Add; one and a constant → the bias of the layer before it."""
     constants = [name for name in node.inputs if name in net.constants]
-    if not constants:
+    if len(constants) != 1 or len(node.inputs) != 2:
         _add_layer(net, node)
-    elif len(node.inputs) == 2:
-        (computed,) = (name for name in node.inputs if name not in net.constants)
-        if not _bias(net, node, computed, net.constants[constants[0]]):
-            with_constant(net, node, computed, net.constants[constants[0]], "Add")
-    else:
-        raise Unsupported("constants among more than two operands")
+        return
+    (computed,) = (name for name in node.inputs if name not in net.constants)
+    if not _bias(net, node, computed, net.constants[constants[0]]):
+        with_constant(net, node, computed, constants[0], "Add")
 
 
 MERGED = {"Sub": "Subtract", "Mul": "Multiply", "Max": "Maximum", "Min": "Minimum", "Mean": "Average"}
@@ -43,25 +42,18 @@ def merge(net: Translator, node: Node) -> None:
     constants = [name for name in node.inputs if name in net.constants]
     if node.op_type == "Mul" and len(constants) == 1 and _averages(net, node, constants[0]):
         return
-    if constants:
-        _one_constant(net, node, constants)
-    elif len(node.inputs) == 1:
+    if len(node.inputs) == 1:
         net.same(node, node.inputs[0])
+    elif len(constants) != 1 or len(node.inputs) != 2 or node.op_type == "Mean":
+        net.each(node, MERGED[node.op_type], node.inputs, {})
     else:
-        net.add(node, MERGED[node.op_type], node.inputs, {})
-
-
-def _one_constant(net: Translator, node: Node, constants: list[str]) -> None:
-    if len(node.inputs) != 2 or node.op_type == "Mean":
-        raise Unsupported("constants among its operands")
-    computed = next(name for name in node.inputs if name not in net.constants)
-    constant = net.constants[constants[0]]
-    if node.op_type in ("Max", "Min"):
-        limit(net, node, computed, constant)
-    elif node.op_type == "Sub" and node.inputs[0] in net.constants:
-        subtracted_from(net, node, constant, computed)
-    else:
-        with_constant(net, node, computed, constant, node.op_type)
+        computed = next(name for name in node.inputs if name not in net.constants)
+        if node.op_type in ("Max", "Min"):
+            limit(net, node, computed, constants[0])
+        elif node.op_type == "Sub" and node.inputs[0] in net.constants:
+            subtracted_from(net, node, constants[0], computed)
+        else:
+            with_constant(net, node, computed, constants[0], node.op_type)
 
 
 def _averages(net: Translator, node: Node, constant: str) -> bool:
@@ -72,8 +64,9 @@ def _averages(net: Translator, node: Node, constant: str) -> bool:
         return False
     if not isclose(float(factor.reshape(())), 1 / len(before.inputs), rel_tol=1e-6):
         return False
+    laid = net.held(total).axes
     net.layers.remove(before)
-    net.add(node, "Average", before.inputs, {})
+    net.add(node, "Average", before.inputs, {}, laid=lambda rank: laid)
     return True
 
 
@@ -83,17 +76,18 @@ def _add_layer(net: Translator, node: Node) -> None:
         return
     before = net.host(node.inputs[0], node)
     if before is not None and before.type == "Add" and node.inputs[0] not in node.inputs[1:]:
-        inputs = (*before.inputs, *node.inputs[1:])  # a + b + c, from the left as Add adds
-        net.layers.remove(before)
-        net.add(node, "Add", inputs, {})
-        return
-    net.add(node, "Add", node.inputs, {})
+        rest = net.operands(node.inputs)[1:]  # a + b + c, from the left as Add adds
+        if net.held(node.inputs[0]).axes == net.in_order(net.rank(node.inputs[0])):
+            net.layers.remove(before)
+            net.add(node, "Add", (*before.inputs, *rest), {})
+            return
+    net.each(node, "Add", node.inputs, {})
 
 
 def _bias(net: Translator, node: Node, computed: str, constant: NDArray[Any]) -> bool:
     """Have the constant as bias of the layer before; False where it cannot be that."""
-    layer, shape = net.host(computed, node), net.shape(computed)
-    bias = _along(layer, shape, constant) if layer is not None else None
+    layer = net.host(computed, node)
+    bias = _along(layer, net.shape(computed), net.held(computed).axes, constant) if layer is not None else None
     if layer is None or bias is None:
         return False
     if layer.fields.pop("use_bias", True):
@@ -104,14 +98,17 @@ def _bias(net: Translator, node: Node, computed: str, constant: NDArray[Any]) ->
     return True
 
 
-def _along(layer: Layer, shape: tuple[int, ...], constant: NDArray[Any]) -> NDArray[Any] | None:
+def _along(layer: Layer, shape: tuple[int, ...], axes: Axes, constant: NDArray[Any]) -> NDArray[Any] | None:
     """The constant as a vector along the channels of the layer's output; None if it varies along another axis."""
     import numpy as np
 
-    axis = CHANNEL_AXIS.get(layer.type)
-    if axis is None or "activation" in layer.fields or constant.ndim > len(shape):
+    channels = CHANNEL_AXIS.get(layer.type)
+    if channels is None or "activation" in layer.fields or constant.ndim > len(shape) or constant.dtype.kind != "f":
         return None
-    axis %= len(shape)
+    held = (max(axis for lies in axes for axis in lies) if channels == -1 else channels,)
+    if held not in axes:
+        return None
+    axis = axes.index(held)
     full = (1,) * (len(shape) - constant.ndim) + constant.shape
     if any(size != 1 for place, size in enumerate(full) if place != axis) or full[axis] not in (1, shape[axis]):
         return None
@@ -120,9 +117,9 @@ def _along(layer: Layer, shape: tuple[int, ...], constant: NDArray[Any]) -> NDAr
 
 @rule("Concat")
 def concat(net: Translator, node: Node) -> None:
-    """Computed tensors one after another → Concatenate."""
+    """Tensors one after another → Concatenate."""
     if len(node.inputs) == 1:
         net.same(node, node.inputs[0])
         return
-    axis = node.attributes["axis"] % len(net.shape(node.inputs[0]))
+    axis = net.axis(node.inputs[0], node.attributes["axis"], "it makes a batch of several")
     net.add(node, "Concatenate", node.inputs, {} if axis == 1 else {"axis": axis})

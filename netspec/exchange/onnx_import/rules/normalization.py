@@ -24,26 +24,24 @@ def batch_normalization(net: Translator, node: Node) -> None:
         fields["epsilon"] = node.attributes["epsilon"]
     if node.attributes["momentum"] != DEFAULT_MOMENTUM:
         fields["momentum"] = node.attributes["momentum"]
-    turned = net.turned.get(node.inputs[0])
-    if turned is None:
-        net.add(node, "BatchNormalization", node.inputs[:1], fields, arrays)
-        return
-    fields["axis"] = turned.permutation[1]
-    layer = net.add(node, "BatchNormalization", [turned.source], fields, arrays)
-    net.set_aside(layer, node, turned.permutation)
+    x = node.inputs[0]
+    view = net.lying(x, 1)
+    if view.axis(1) != 1:
+        fields["axis"] = view.axis(1)
+    net.add(node, "BatchNormalization", [view.source], fields, arrays, laid=lambda rank: view.axes)
 
 
 @rule("LayerNormalization")
 def layer_normalization(net: Translator, node: Node) -> None:
     """Over the last axes of its operand, which may be other axes of a layer's output."""
-    turned = net.turned.get(node.inputs[0])
-    source = node.inputs[0] if turned is None else turned.source
-    rank = len(net.shape(source))
-    order = tuple(range(rank)) if turned is None else turned.permutation
-    axes = order[node.attributes["axis"] % rank :]
-    gamma = net.constant(node.inputs[1], "scale")
-    arrays = {"gamma": gamma}
-    fields: dict[str, Any] = {} if axes == (rank - 1,) else {"axis": sorted(axes) if len(axes) > 1 else axes[0]}
+    x, rank = node.inputs[0], net.rank(node.inputs[0])
+    first = node.attributes["axis"] % rank
+    net.axis(x, first)
+    view = net.lying(x, *range(first, rank))
+    axes = [view.axis(axis) for axis in range(first, rank)]
+    arrays = {"gamma": net.constant(node.inputs[1], "scale")}
+    last = net.net_rank(x) - 1
+    fields: dict[str, Any] = {} if axes == [last] else {"axis": sorted(axes) if len(axes) > 1 else axes[0]}
     if node.operand(2):
         arrays["beta"] = net.constant(node.inputs[2], "offset")
     else:
@@ -52,9 +50,7 @@ def layer_normalization(net: Translator, node: Node) -> None:
         fields["epsilon"] = node.attributes["epsilon"]
     ascending = sorted(range(len(axes)), key=axes.__getitem__)
     arrays = {name: array.transpose(ascending) for name, array in arrays.items()}
-    layer = net.add(node, "LayerNormalization", [source], fields, arrays)
-    if turned is not None:
-        net.set_aside(layer, node, turned.permutation)
+    net.add(node, "LayerNormalization", [view.source], fields, arrays, laid=lambda rank: view.axes)
 
 
 @rule("InstanceNormalization", "GroupNormalization")
@@ -69,7 +65,7 @@ def group_normalization(net: Translator, node: Node) -> None:
     default = DEFAULT_EPSILON if node.op_type == "GroupNormalization" else INSTANCE_EPSILON
     if node.attributes["epsilon"] != default:
         fields["epsilon"] = node.attributes["epsilon"]
-    net.add(node, node.op_type, node.inputs[:1], fields, arrays)
+    net.sampled(node, node.op_type, node.inputs[:1], fields, arrays)
 
 
 @rule("LRN")
@@ -79,4 +75,4 @@ def local_response_normalization(net: Translator, node: Node) -> None:
     for name, ours, default in (("alpha", "alpha", 1.0), ("beta", "beta", 0.75), ("bias", "k", 1.0)):
         if node.attributes[name] != default:
             fields[ours] = node.attributes[name]
-    net.add(node, "LocalResponseNormalization", node.inputs, fields)
+    net.sampled(node, "LocalResponseNormalization", node.inputs, fields)

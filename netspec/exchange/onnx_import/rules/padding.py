@@ -23,4 +23,4 @@ def pad(net: Translator, node: Node) -> None:
     if any(map(any, sides[:2])) or len(shape) not in (3, 4, 5) or min(map(min, sides)) < 0:
         raise Unsupported(f"padding {sides} of {len(shape)} axes: not zeros around 1 to 3 spatial axes")
     fields = padding_field(sides[2:]) or {"padding": 0}
-    net.add(node, f"ZeroPadding{len(shape) - 2}D", node.inputs[:1], {} if fields == {"padding": 1} else fields)
+    net.sampled(node, f"ZeroPadding{len(shape) - 2}D", node.inputs[:1], {} if fields == {"padding": 1} else fields)

@@ -27,17 +27,17 @@ def cut(net: Translator, node: Node) -> None:
         first, last, _ = slice(start, end, step).indices(size)
         if (first, last, step) != (0, size, 1):
             parts[axis % len(shape)] = first, last, step
-    if 0 in parts:
-        raise Unsupported("a part of the batch")
+    held = {axis: net.axis(node.inputs[0], axis, "a part of the batch") for axis in parts}
     if parts and len(shape) in (3, 4, 5) and min(parts) > 1 and {step for _, _, step in parts.values()} == {1}:
         sides = [(0, 0)] * len(shape)
         for axis, (first, last, _) in parts.items():
             sides[axis] = first, shape[axis] - max(first, last)
         written = padding_field(sides[2:]).get("padding", 0)
-        net.add(node, f"Cropping{len(shape) - 2}D", node.inputs[:1], {"cropping": written})
+        net.sampled(node, f"Cropping{len(shape) - 2}D", node.inputs[:1], {"cropping": written})
         return
     layers = [
-        ("Slice", ({} if axis == 1 else {"axis": axis}) | _range(shape[axis], *part)) for axis, part in parts.items()
+        ("Slice", ({} if held[axis] == 1 else {"axis": held[axis]}) | _range(shape[axis], *part))
+        for axis, part in parts.items()
     ]
     net.chain(node, node.inputs[0], layers)
 
@@ -60,7 +60,8 @@ def split(net: Translator, node: Node) -> None:
         size = -(-shape[axis] // count)
         sizes = [size] * (count - 1) + [shape[axis] - size * (count - 1)]
     fields = {"sections": count if len(set(sizes)) == 1 else sizes}
-    net.add(node, "Split", node.inputs[:1], fields | ({} if axis == 1 else {"axis": axis}))
+    held = net.axis(node.inputs[0], axis, "parts of the batch")
+    net.add(node, "Split", node.inputs[:1], fields | ({} if held == 1 else {"axis": held}))
 
 
 @rule("Gather")
@@ -72,17 +73,18 @@ def gather(net: Translator, node: Node) -> None:
         return
     axis = node.attributes["axis"] % len(net.shape(data))
     if index not in net.constants:
-        if axis != 0 or len(net.shape(index)) != 1:
+        if axis != 0 or net.rank(index) != 1 or net.whole:
             raise Unsupported("the same computed places in all samples")
         net.add(node, "BatchReindex", node.inputs, {})
         return
     places = net.constants[index]
-    if axis == 0 or places.ndim > 1:
-        raise Unsupported("samples by constant numbers" if axis == 0 else f"places of {places.ndim} axes")
-    along = {} if axis == 1 else {"axis": axis}
+    held = net.axis(data, axis, "samples by constant numbers")
+    if places.ndim > 1:
+        raise Unsupported(f"places of {places.ndim} axes")
+    along = {} if held == 1 else {"axis": held}
     layers: list[tuple[str, dict[str, Any]]] = [("Gather", {"indices": places.reshape(-1).tolist(), **along})]
     if places.ndim == 0:  # the axis goes
-        layers.append(("Squeeze", {"axis": axis}))
+        layers.append(("Squeeze", {"axis": held}))
     net.chain(node, data, layers)
 
 
@@ -98,12 +100,9 @@ def _embedding(net: Translator, node: Node) -> None:
 def tile(net: Translator, node: Node) -> None:
     """Repeated along its axes → Tile, one for each axis."""
     repeats = net.constant(node.inputs[1], "repeats").tolist()
-    if repeats[0] != 1:
-        raise Unsupported("it repeats the batch")
+    axes = {axis: net.axis(node.inputs[0], axis, "it repeats the batch") for axis, n in enumerate(repeats) if n != 1}
     layers = [
-        ("Tile", {"tiles": count, **({} if axis == 1 else {"axis": axis})})
-        for axis, count in enumerate(repeats)
-        if count != 1
+        ("Tile", {"tiles": repeats[axis], **({} if held == 1 else {"axis": held})}) for axis, held in axes.items()
     ]
     net.chain(node, node.inputs[0], layers)
 
@@ -113,4 +112,4 @@ def blocks(net: Translator, node: Node) -> None:
     """Blocks of places and channels → the layers of the same names, whose mode is CRD by default."""
     mode = node.attributes.get("mode", "DCR")  # which SpaceToDepth has not, and always is
     fields = {"block_size": node.attributes["blocksize"]}
-    net.add(node, node.op_type, node.inputs, fields | ({} if mode == "CRD" else {"mode": mode}))
+    net.sampled(node, node.op_type, node.inputs, fields | ({} if mode == "CRD" else {"mode": mode}))

@@ -24,16 +24,19 @@ def reduction(net: Translator, node: Node) -> None:
         return
     over = sorted(axis % rank for axis in axes or range(rank))
     keepdims: dict[str, Any] = {"keepdims": True} if node.attributes["keepdims"] else {}
-    if 0 in over:
-        raise Unsupported("it runs over the samples of a batch")
-    if rank in (3, 4, 5) and node.op_type in GLOBAL and over == list(range(2, rank)):
-        net.add(node, f"{GLOBAL[node.op_type]}{rank - 2}D", node.inputs[:1], keepdims)
+    held = [net.axis(node.inputs[0], axis) for axis in over]
+    if not held:
+        net.same(node, node.inputs[0])
         return
-    fields: dict[str, Any] = {} if len(over) == rank - 1 else {"axes": over[0] if len(over) == 1 else over}
+    if rank in (3, 4, 5) and node.op_type in GLOBAL and over == list(range(2, rank)):
+        net.sampled(node, f"{GLOBAL[node.op_type]}{rank - 2}D", node.inputs[:1], keepdims)
+        return
+    everything = len(over) == rank - 1 + net.lead
+    fields: dict[str, Any] = {} if everything else {"axes": held[0] if len(over) == 1 else held}
     if node.op_type != "ReduceSum":
         fields = {"operation": OPERATIONS[node.op_type], **fields}
     layers = [("Reduction", fields | keepdims)]
-    if len(over) == rank - 1 and not keepdims:  # the layer keeps an axis then, of size 1
+    if everything and not keepdims:  # the layer keeps an axis then, of size 1
         layers.append(("Squeeze", {}))
     net.chain(node, node.inputs[0], layers)
 
@@ -41,9 +44,9 @@ def reduction(net: Translator, node: Node) -> None:
 @rule("ArgMax")
 def arg_max(net: Translator, node: Node) -> None:
     """Of equal numbers the first → ArgMax."""
-    axis = node.attributes["axis"] % len(net.shape(node.inputs[0]))
-    if axis == 0 or node.attributes.get("select_last_index"):
-        raise Unsupported("it runs over the batch" if axis == 0 else "of equal numbers the last")
+    axis = net.axis(node.inputs[0], node.attributes["axis"], "it runs over the batch")
+    if node.attributes.get("select_last_index"):
+        raise Unsupported("of equal numbers the last")
     keepdims = {"keepdims": True} if node.attributes["keepdims"] else {}
     net.add(node, "ArgMax", node.inputs, ({} if axis == 1 else {"axis": axis}) | keepdims)
 
@@ -51,9 +54,9 @@ def arg_max(net: Translator, node: Node) -> None:
 @rule("TopK", several=True)
 def top_k(net: Translator, node: Node) -> None:
     """The greatest numbers and their places → ArgMax with `out_max_val`."""
-    axis = node.attributes["axis"] % len(net.shape(node.inputs[0]))
-    if axis == 0 or not node.attributes.get("largest", 1):
-        raise Unsupported("it runs over the batch" if axis == 0 else "the least numbers, not the greatest")
+    axis = net.axis(node.inputs[0], node.attributes["axis"], "it runs over the batch")
+    if not node.attributes.get("largest", 1):
+        raise Unsupported("the least numbers, not the greatest")
     k = int(net.constant(node.operand(1), "k").item()) if node.operand(1) else node.attributes["k"]
     values, places = (*node.outputs, "")[:2]
     fields = {"top_k": k} if k > 1 else {"keepdims": True}

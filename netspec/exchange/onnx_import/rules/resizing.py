@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
 from netspec.exchange.onnx_import.rules.windows import short
 from netspec.exchange.onnx_import.translate import Translator, rule
 
@@ -31,13 +31,16 @@ def resize(net: Translator, node: Node) -> None:
     """By a whole factor → UpSampling2D (or 1D, 3D), of an image to any size → Resizing; by other rules → Resize."""
     shape = net.shape(node.inputs[0])
     found = {axis: one for axis, one in _axes(net, node, shape).items() if one.changes}
-    if 0 in found:
-        raise Unsupported("samples are mixed: it resizes the axis of the batch")
+    if 0 in found and not net.whole:
+        raise Mixed("it resizes the axis of the batch")
     spatial = [found.get(axis, Resized(size, size, None)) for axis, size in enumerate(shape) if axis > 1]
     if not found:
         net.same(node, node.inputs[0])
+    elif 0 in found:
+        behind = {axis + net.lead: one for axis, one in found.items()}
+        net.add(node, "Resize", node.inputs[:1], _fields(node, behind, len(shape) + net.lead))
     elif min(found) < 2 or len(spatial) not in (1, 2, 3) or not _usual(net, node, spatial):
-        net.add(node, "Resize", node.inputs[:1], _fields(node, found, len(shape)))
+        net.sampled(node, "Resize", node.inputs[:1], _fields(node, found, len(shape)))
 
 
 def _usual(net: Translator, node: Node, spatial: list[Resized]) -> bool:
@@ -59,11 +62,11 @@ def _usual(net: Translator, node: Node, spatial: list[Resized]) -> bool:
         fields: dict[str, Any] = {} if set(factors) == {2} else {"size": short(factors)}
         if mode != "nearest":
             fields["interpolation"] = "bilinear"
-        net.add(node, f"UpSampling{rank}D", node.inputs[:1], fields)
+        net.sampled(node, f"UpSampling{rank}D", node.inputs[:1], fields)
     elif rank == 2:
         height, width = (one.size for one in spatial)
         interpolation = {"interpolation": mode} if mode == "nearest" else {}
-        net.add(node, "Resizing", node.inputs[:1], {"height": height, "width": width} | interpolation)
+        net.sampled(node, "Resizing", node.inputs[:1], {"height": height, "width": width} | interpolation)
     else:
         return False
     return True

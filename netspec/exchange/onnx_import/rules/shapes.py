@@ -8,6 +8,7 @@ from typing import Any, get_args
 from netspec.exchange.onnx_import.folding import element_type, squeezed, target_shape, unsqueezed
 from netspec.exchange.onnx_import.model import Node, Unsupported
 from netspec.exchange.onnx_import.translate import Translator, rule
+from netspec.graph.types import broadcast_shapes
 from netspec.schema.net import InputDType
 
 
@@ -21,12 +22,9 @@ def reshape(net: Translator, node: Node) -> None:
 @rule("Flatten")
 def flatten(net: Translator, node: Node) -> None:
     """All axes from `axis` on into one → Flatten."""
-    rank = len(net.shape(node.inputs[0]))
-    axis = node.attributes["axis"] % rank if rank else 0
-    if axis == 1:
-        net.add(node, "Flatten", node.inputs, {})
-    else:
-        _to(net, node, lambda shape: (prod(shape[:axis]), prod(shape[axis:])))
+    rank, axis = net.rank(node.inputs[0]), node.attributes["axis"]
+    axis = axis + rank if axis < 0 else axis
+    _to(net, node, lambda shape: (prod(shape[:axis]), prod(shape[axis:])))
 
 
 @rule("Squeeze")
@@ -54,42 +52,40 @@ def _to(net: Translator, node: Node, shaped: Any) -> None:
         target = shaped(shape)
     except (ValueError, IndexError, StopIteration) as error:
         raise Unsupported(str(error)) from error
-    if not target or target[0] != shape[0]:
-        raise Unsupported(f"it mixes the samples of a batch: {_sizes(shape)} → {_sizes(target)}")
-    if target == shape:
-        net.same(node, source)
-    elif len(target) == 2:
-        net.add(node, "Flatten", [source], {})
-    elif len(target) == 1:
-        net.add(node, "Squeeze", [source], {})
-    else:
-        net.add(node, "Reshape", [source], {"target_shape": list(target[1:])})
-
-
-def _sizes(shape: tuple[int, ...]) -> str:
-    return str(list(shape))
+    net.reshape(node, source, target)
 
 
 @rule("Expand")
 def expand(net: Translator, node: Node) -> None:
-    """A vector made a row and repeated → RepeatVector."""
-    before, shape = net.host(node.inputs[0], node), net.shape(node.inputs[0])
-    wanted = net.constant(node.inputs[1], "shape").tolist()
-    row = before is not None and before.type == "Reshape" and len(shape) == 3 and shape[1] == 1
+    """A vector made a row and repeated → RepeatVector; other axes of size 1 repeated → Tile."""
+    source = node.inputs[0]
+    before, shape = net.host(source, node), net.shape(source)
+    wanted = tuple(int(size) for size in net.constant(node.inputs[1], "shape"))
+    row = before is not None and before.type == "Reshape" and len(shape) == 3 and shape[1] == 1 and not net.whole
     fits = len(wanted) == 3 and wanted[0] in (1, shape[0]) and wanted[2] in (1, shape[2])
-    if not row or not fits or before is None or len(net.shape(before.inputs[0])) != 2:
-        raise Unsupported(f"{list(shape)} repeated to {wanted}, which is not a vector made a sequence")
-    net.layers.remove(before)
-    net.add(node, "RepeatVector", before.inputs, {"n": wanted[1]})
+    if row and fits and before is not None and net.rank(before.inputs[0]) == 2:
+        net.layers.remove(before)
+        net.add(node, "RepeatVector", before.inputs, {"n": wanted[1]})
+        return
+    target = broadcast_shapes(shape, wanted)
+    if target is None:
+        raise Unsupported(f"{list(shape)} does not broadcast to {list(wanted)}")
+    longer = (*(1,) * (len(target) - len(shape)), *shape)
+    held = net.hide(node.outputs[0])
+    net.reshape(node, source, longer, held)
+    layers = [
+        ("Tile", {"tiles": want, "axis": net.axis(held, axis, "it repeats the batch")})
+        for axis, (have, want) in enumerate(zip(longer, target, strict=True))
+        if have != want
+    ]
+    net.chain(node, held, layers)
 
 
 @rule("Transpose")
 def transpose(net: Translator, node: Node) -> None:
     """Taken up by what follows, if that knows how."""
     source = node.inputs[0]
-    before = net.turned.get(source)
-    rank = len(before.permutation) if before else len(net.shape(source))
-    net.turn(node, source, node.attributes.get("perm") or range(rank)[::-1])
+    net.turn(node, source, node.attributes.get("perm") or range(net.rank(source))[::-1])
 
 
 @rule("Identity")
@@ -104,7 +100,7 @@ def dropout(net: Translator, node: Node) -> None:
     rate = node.attributes.get("ratio", 0.5)
     if node.operand(1):
         rate = float(str(net.constant(node.operand(1), "ratio").reshape(())))
-    net.add(node, "Dropout", node.inputs[:1], {"rate": rate})
+    net.each(node, "Dropout", node.inputs[:1], {"rate": rate})
 
 
 @rule("Cast")
@@ -114,12 +110,12 @@ def cast(net: Translator, node: Node) -> None:
         target = element_type(node.attributes["to"])
     except ValueError as error:
         raise Unsupported(str(error)) from error
-    source = net.value(node.inputs[0]).dtype
+    source = net.dtype(node.inputs[0])
     if target.startswith("float"):
         if source.is_float:
             net.same(node, node.inputs[0])
         else:
-            net.add(node, "Activation", node.inputs, {"activation": "linear"})
+            net.each(node, "Activation", node.inputs, {"activation": "linear"})
     elif {target, str(source)} <= {"int32", "int64"} or target == source:
         net.same(node, node.inputs[0])
     elif target in get_args(InputDType):

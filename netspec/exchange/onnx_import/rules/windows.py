@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.tensors import one_sample
 from netspec.exchange.onnx_import.translate import Layer, Translator, rule
 
 
@@ -31,19 +32,33 @@ def conv(net: Translator, node: Node) -> None:
     if groups == net.shape(node.inputs[0])[1] > 1 and rank < 3 and kernel.shape[0] % groups == 0:
         del fields["filters"]
         multiplier = {"depth_multiplier": kernel.shape[0] // groups} if kernel.shape[0] != groups else {}
-        net.add(node, f"DepthwiseConv{rank}D", node.inputs[:1], fields | multiplier, arrays)
+        net.sampled(node, f"DepthwiseConv{rank}D", node.inputs[:1], fields | multiplier, arrays)
         return
     before = net.host(node.inputs[0], node)
-    if groups == 1 and before is not None and _is_half(before) and not fields.keys() - HALF and set(size) == {1}:
+    if (
+        groups == 1
+        and before is not None
+        and _is_half(before)
+        and _as_sampled(net, node.inputs[0])
+        and not fields.keys() - HALF
+        and set(size) == {1}
+    ):
         arrays["depthwise_kernel"] = before.arrays["kernel"]
         arrays["pointwise_kernel"] = arrays.pop("kernel")
         bias = {name: fields[name] for name in ("use_bias",) if name in fields}
         first = {name: value for name, value in before.fields.items() if name != "use_bias"}
+        laid = net.held(node.inputs[0]).axes
         net.layers.remove(before)
         fields = {"filters": fields["filters"], **first, **bias}
-        net.add(node, f"SeparableConv{rank}D", before.inputs, fields, arrays)
+        net.add(node, f"SeparableConv{rank}D", before.inputs, fields, arrays, laid=lambda rank: laid)
         return
-    net.add(node, f"Conv{rank}D", node.inputs[:1], fields | ({"groups": groups} if groups != 1 else {}), arrays)
+    net.sampled(node, f"Conv{rank}D", node.inputs[:1], fields | ({"groups": groups} if groups != 1 else {}), arrays)
+
+
+def _as_sampled(net: Translator, tensor: str) -> bool:
+    """Whether a tensor lies as layers for images take it."""
+    rank = net.rank(tensor)
+    return net.held(tensor).axes == (one_sample(rank) if net.whole else net.in_order(rank))
 
 
 HALF = {"filters", "kernel_size", "use_bias"}
@@ -82,7 +97,7 @@ def conv_transpose(net: Translator, node: Node) -> None:
         arrays["bias"] = net.constant(node.operand(2), "bias")
     else:
         fields["use_bias"] = False
-    net.add(node, f"Conv{rank}DTranspose", node.inputs[:1], fields, arrays)
+    net.sampled(node, f"Conv{rank}DTranspose", node.inputs[:1], fields, arrays)
 
 
 @rule("MaxPool", "AveragePool")
@@ -99,14 +114,14 @@ def pool(net: Translator, node: Node) -> None:
         padding["count_include_pad"] = True
     strides = _strides(node, size, absent=[1] * rank)
     fields = ({} if size == [2] * rank else {"pool_size": short(size)}) | strides | padding
-    net.add(node, f"{node.op_type}ing{rank}D", node.inputs[:1], fields)
+    net.sampled(node, f"{node.op_type}ing{rank}D", node.inputs[:1], fields)
 
 
 @rule("GlobalAveragePool", "GlobalMaxPool")
 def global_pool(net: Translator, node: Node) -> None:
     """Over all spatial axes, which stay with size 1."""
     rank = _rank(len(net.shape(node.inputs[0])) - 2, "pooling")
-    net.add(node, f"{node.op_type}ing{rank}D", node.inputs[:1], {"keepdims": True})
+    net.sampled(node, f"{node.op_type}ing{rank}D", node.inputs[:1], {"keepdims": True})
 
 
 def _rank(axes: int, what: str) -> int:

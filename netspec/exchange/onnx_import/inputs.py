@@ -1,0 +1,187 @@
+"""What the net's inputs are: which axis of each input of the model is the batch, and the sizes of the others.
+
+Read as batches, every input has the batch among its axes (usually in front). Read as a whole, none has: the model is
+what is done to one sample, and its inputs are of fixed sizes throughout.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import get_args
+
+from netspec.errors import Problem, did_you_mean, listing
+from netspec.exchange.onnx_import.model import ModelInput
+from netspec.schema.net import InputDType
+
+OPEN_BATCH = 7919
+"""Stands for the size of an open batch axis: a prime that no other axis is likely to have."""
+
+INPUT_TYPES = {one: one for one in get_args(InputDType)} | dict.fromkeys(("float64", "float16", "bfloat16"), "float32")
+"""The element type that a net's input has for one of the model's."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """An input of the net."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    """Of a sample."""
+    batch: int | None
+    """Which axis of the model's input the samples are along; None where the whole of it is a sample."""
+
+
+@dataclass
+class Feeds:
+    """The net's inputs, and what hinders them."""
+
+    feeds: list[Feed] = field(default_factory=list)
+    batch: int = OPEN_BATCH
+    problems: list[Problem] = field(default_factory=list)
+    mixed: list[Problem] = field(default_factory=list)
+    """Why there is no batch: reasons that do not count for the whole model as a sample."""
+    missing: list[Problem] = field(default_factory=list)
+    """Sizes that the user has to give."""
+    remarks: list[str] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    """Sizes that the user may give."""
+
+
+def sized(
+    inputs: Sequence[ModelInput], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[list[ModelInput], list[Problem]]:
+    """The inputs with the sizes that the user gives: of an input, with or without the batch, or of a named axis."""
+    axes = {name for one in inputs for name in one.names if name}
+    known = {one.name for one in inputs}
+    problems = [
+        Problem(
+            f"a shape is given for `{name}`, which is no input",
+            expected=listing(sorted(known | axes)), hint=did_you_mean(name, sorted(known | axes)),
+        )
+        for name in sorted(shapes.keys() - known - axes)
+    ]  # fmt: skip
+    named = {}
+    for name in sorted((shapes.keys() & axes) - known):
+        if len(shapes[name]) == 1:
+            named[name] = shapes[name][0]
+        else:
+            problems.append(Problem(f"`{name}` is an axis of the model", expected=f"one size: --shape {name}=48"))
+    found = []
+    for one in inputs:
+        given, dims = shapes.get(one.name), one.dims
+        if given is not None and dims is None:
+            dims = (None, *given)
+        elif given is not None and dims is not None:
+            if len(given) == len(dims) - 1:
+                first = _batch_axis(one, _batch_name(inputs)) or 0
+                given = (*given[:first], dims[first] or 0, *given[first:])
+            if len(given) != len(dims) or any(
+                have and want and have != want for have, want in zip(dims, given, strict=False)
+            ):
+                expected = f"sizes that fit {_sizes(one)}, with or without the batch"
+                got = "--shape " + one.name + "=" + ",".join(map(str, shapes[one.name]))
+                problems.append(Problem(f"the shape given for `{one.name}` is not its", expected=expected, got=got))
+                continue
+            dims = tuple(size or None for size in given)
+        if dims is not None:
+            names = one.names or ("",) * len(dims)
+            dims = tuple(size or named.get(name) for size, name in zip(dims, names, strict=False))
+        found.append(replace(one, dims=dims))
+    return found, problems
+
+
+def batched(inputs: Sequence[ModelInput]) -> Feeds:
+    """The inputs with an axis of samples each."""
+    made = Feeds()
+    shared, sizes, labels = _batch_name(inputs), set(), set()
+    for one in inputs:
+        dims = one.dims
+        if dims is not None and not dims:
+            made.mixed.append(Problem(f"the input `{one.name}` is a single number, for all samples"))
+            continue
+        axis = _batch_axis(one, shared)
+        if axis is None:
+            made.mixed.append(Problem(f"the input `{one.name}` has no axis of samples: {_sizes(one)}"))
+            continue
+        if dims is None or any(size is None for place, size in enumerate(dims) if place != axis):
+            made.missing.append(_missing(one, axis))
+            continue
+        sizes |= {dims[axis]} - {None}
+        labels |= {one.names[axis]} if one.names else set()
+        shape = tuple(size for place, size in enumerate(dims) if place != axis and size is not None)
+        made.feeds.append(Feed(one.name, INPUT_TYPES[one.dtype], shape, axis))
+        if axis:
+            made.remarks.append(f"the input `{one.name}` has its samples in front here, not as axis {axis}")
+    if len(sizes) > 1:
+        found = sorted(size for size in sizes if size)
+        made.mixed.append(Problem(f"the inputs have different batch sizes: {found}"))
+    elif sizes:
+        made.batch = sizes.pop() or OPEN_BATCH
+    if len(labels - {""}) > 1:
+        made.remarks.append(f"{listing(sorted(labels - {''}))} are taken for the same: the axis of samples")
+    return made
+
+
+def whole(inputs: Sequence[ModelInput]) -> Feeds:
+    """The inputs as samples; where they are left open only along a common first axis, that has the size 1."""
+    made = Feeds(batch=OPEN_BATCH)
+    shared = _batch_name(inputs)
+    alone = len(inputs) == 1 and not shared
+    for one in inputs:
+        dims = one.dims
+        if dims is not None and None in dims:
+            axis = _batch_axis(one, shared) if shared and all(_has(other, shared) for other in inputs) else None
+            axis = 0 if alone and dims[0] is None else axis
+            if axis is not None and dims[axis] is None:
+                dims = (*dims[:axis], 1, *dims[axis + 1 :])
+                made.assumed.append(f"axis {axis} of `{one.name}` is taken to have the size 1: `--shape` gives another")
+        if dims is None or None in dims:
+            made.missing.append(_missing(one, None))
+        else:
+            shape = tuple(size for size in dims if size is not None)
+            made.feeds.append(Feed(one.name, INPUT_TYPES[one.dtype], shape, None))
+    return made
+
+
+def _has(one: ModelInput, name: str) -> bool:
+    return name in one.names
+
+
+def _batch_name(inputs: Sequence[ModelInput]) -> str:
+    """What the axis of samples is called: as most inputs' first axis, or as the only one with a name."""
+    found = Counter(one.names[0] for one in inputs if one.names and one.names[0])
+    if found:
+        return found.most_common(1)[0][0]
+    named = {name for one in inputs for name in one.names if name}
+    return named.pop() if len(named) == 1 and all(one.dims and one.dims[0] for one in inputs) else ""
+
+
+def _batch_axis(one: ModelInput, shared: str) -> int | None:
+    """The axis of samples: the one called as those of the others, else the first where nothing speaks against it."""
+    if shared and shared in one.names:
+        return one.names.index(shared)
+    fixed = one.dims is not None and bool(one.dims) and one.dims[0] is not None
+    return None if shared and fixed else 0
+
+
+def _missing(one: ModelInput, batch: int | None) -> Problem:
+    """That sizes of an input are left open, with what to write."""
+    dims, names = one.dims or (), one.names or ("",) * len(one.dims or ())
+    open_ = [name for place, (size, name) in enumerate(zip(dims, names, strict=True)) if not size and place != batch]
+    options = f"`--shape {one.name}=…`"
+    if open_ and all(open_):
+        options += " or `" + " ".join(f"--shape {name}=…" for name in dict.fromkeys(open_)) + "`"
+    return Problem(
+        f"the input `{one.name}` has no fixed size",
+        expected="sizes that are numbers" if batch is None else "a batch axis, then sizes that are numbers",
+        got="unknown" if one.dims is None else str([size or "?" for size in dims]),
+        hint=f"give the sizes for which the net shall be made: {options}",
+    )
+
+
+def _sizes(one: ModelInput) -> str:
+    names = one.names or ("",) * len(one.dims or ())
+    return str([size or name or "?" for size, name in zip(one.dims or (), names, strict=False)])
