@@ -56,9 +56,15 @@ def import_npz(path: Path, options: ImportOptions) -> Imported:
     """The net and the weights in a file that netspec wrote."""
     arrays = read_npz(path)
     net = arrays.pop(NET, None)
-    if net is None or net.dtype.kind != "U" or net.shape:
+    if net is None or not net.dtype.str.startswith("<U") or net.shape:
         raise without_net(path)
-    return Imported(str(net), arrays)
+    try:
+        text = (
+            net.tobytes().decode("utf-32-le").rstrip("\0")
+        )  # `str` ends in an error of the system where it is damaged
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is damaged: its `{NET}` is no text", got=str(error)) from error
+    return Imported(text, arrays)
 
 
 def npz_for(path: Path, target: Target) -> dict[str, NDArray[Any]]:

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from netspec.errors import InputError
+from netspec.exchange.imported import ImportOptions
 from netspec.exchange.npz import is_npz, read_npz, write_npz
 from netspec.exchange.safetensors import is_safetensors, read_safetensors, write_safetensors
+from netspec.exchange.weight_files import import_npz
 from netspec.exchange.zips import open_zip
 
 ARRAYS = {
@@ -195,6 +197,13 @@ def test_members_that_overlap_are_refused(tmp_path: Path) -> None:
     path.write_bytes(made.getvalue())
     with pytest.raises(InputError, match="its members overlap"), open_zip(path, "a test"):
         pass
+
+
+def test_a_net_that_is_no_text_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    write_npz(path, {"netspec.net": np.frombuffer(b"\xff\xff\xff\xff", "<U1").reshape(())})
+    with pytest.raises(InputError, match=r"its `netspec\.net` is no text"):
+        import_npz(path, ImportOptions())
 
 
 def test_a_member_damaged_inside_is_told(tmp_path: Path) -> None:
