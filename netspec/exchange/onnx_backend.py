@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,7 +23,8 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from netspec.errors import InputError, Problem
 from netspec.exchange.imported import Imported, ImportOptions
 from netspec.exchange.onnx_import import Translation, Untranslatable, translate
-from netspec.exchange.onnx_import.model import Model
+from netspec.exchange.onnx_import.folding import fold
+from netspec.exchange.onnx_import.model import Model, Unsupported
 from netspec.exchange.onnx_import.reading import model_of
 
 if TYPE_CHECKING:
@@ -85,7 +87,9 @@ def _model_of_node(node: onnx.NodeProto, inputs: Sequence[Any], outputs_info: An
 class _Special:
     """A model for inputs of certain shapes, some of them of certain values."""
 
-    translation: Translation
+    constants: Arrays
+    """Outputs that need no net."""
+    translation: Translation | None
     run: Run
 
 
@@ -108,13 +112,12 @@ class Prepared(BackendRep):
         """
         given = self._given(inputs)
         special = self._special(given)
-        translation = special.translation
-        results = special.run({place.name: place.to_net(given[name]) for name, place in translation.inputs.items()})
-        outputs = translation.outputs
-        return self._tuple(*(
-            outputs[name].from_net(results[outputs[name].name]).astype(self._types[name], copy=False)
-            for name in self._model.outputs
-        ))  # fmt: skip
+        found = dict(special.constants)
+        if special.translation is not None:
+            inputs, outputs = special.translation.inputs, special.translation.outputs
+            results = special.run({place.name: place.to_net(given[name]) for name, place in inputs.items()})
+            found |= {name: place.from_net(results[place.name]) for name, place in outputs.items()}
+        return self._tuple(*(found[name].astype(self._types[name], copy=False) for name in self._model.outputs))
 
     def _given(self, inputs: Any) -> Arrays:
         import numpy as np
@@ -156,21 +159,37 @@ class Prepared(BackendRep):
 
     def _specialised(self, given: Arrays) -> _Special:
         while True:
+            model = self._with(given)
+            known = _computed(model)
+            constants = {name: known[name] for name in model.outputs if name in known}
+            if len(constants) == len(model.outputs):
+                return _Special(constants, None, lambda inputs: {})
+            rest = replace(model, outputs=[name for name in model.outputs if name not in constants])
             try:
-                translation = translate(self._with(given), ImportOptions(), ORIGIN)
+                translation = translate(rest, ImportOptions(), ORIGIN)
             except Untranslatable as error:
                 more = _origins(self._model, error.wanted) & given.keys() - self._fixed
                 if not more:
                     raise
                 self._fixed |= more
             else:
-                return _Special(translation, self._compiled(translation.imported))
+                return _Special(constants, translation, self._compiled(translation.imported))
 
     def _with(self, given: Arrays) -> Model:
         """The model with the shapes of the inputs, and with the values of those that are needed as constants."""
         inputs = [replace(one, dims=given[one.name].shape) for one in self._model.inputs if one.name not in self._fixed]
         values = {name: given[name] for name in self._fixed}
         return replace(self._model, inputs=inputs, constants={**self._model.constants, **values})
+
+
+def _computed(model: Model) -> Arrays:
+    """The constants of a model, and what its nodes make of them."""
+    found = dict(model.constants)
+    for node in model.nodes:
+        if len(node.outputs) == 1 and all(name in found for name in node.inputs if name):
+            with suppress(Unsupported):
+                found[node.outputs[0]] = fold(node, [found.get(name) for name in node.inputs])
+    return found
 
 
 def _origins(model: Model, tensors: Iterable[str]) -> set[str]:

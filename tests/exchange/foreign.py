@@ -33,6 +33,16 @@ def node(op_type: str, inputs: str, output: str = "y", **attributes: Any) -> onn
     )
 
 
+def chain(*steps: str, **attributes: Any) -> list[onnx.NodeProto]:
+    """Nodes from texts `result = Operator operands`."""
+    made = []
+    for step in steps:
+        result, _, rest = step.partition(" = ")
+        op_type, _, operands = rest.partition(" ")
+        made.append(node(op_type, operands, result, **attributes.get(op_type, {})))
+    return made
+
+
 def model(
     nodes: Sequence[onnx.NodeProto],
     shape: Sequence[int | str] = ("N", 2, 6, 5),

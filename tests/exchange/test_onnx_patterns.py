@@ -13,7 +13,7 @@ from onnx import helper
 
 from netspec.errors import InputError
 from netspec.exchange.onnx_model import open_session
-from tests.exchange.foreign import floats, imported, ints, layers_of, model, node
+from tests.exchange.foreign import chain, floats, imported, ints, layers_of, model, node
 
 f = np.float32
 G, B = floats(5), floats(5)
@@ -25,16 +25,6 @@ def layer_norm(square: str, *behind: onnx.NodeProto, axes: tuple[int, ...] = (-1
         node("ReduceMean", "x", "m", axes=axes, keepdims=1), node("Sub", "x m", "d"), *chain(f"q = {square}"),
         node("ReduceMean", "q", "v", axes=axes, keepdims=1), *chain("w = Add v epsilon", "r = Sqrt w"), *behind,
     ]  # fmt: skip
-
-
-def chain(*steps: str, **attributes: Any) -> list[onnx.NodeProto]:
-    """Nodes from texts `result = Operator operands`."""
-    made = []
-    for step in steps:
-        result, _, rest = step.partition(" = ")
-        op_type, _, operands = rest.partition(" ")
-        made.append(node(op_type, operands, result, **attributes.get(op_type, {})))
-    return made
 
 
 CUBE: dict[str, Any] = {"k": f(0.044715), "s": f(sqrt(2 / pi)), "one": f(1), "half": f(0.5), "two": f(2), "three": f(3)}

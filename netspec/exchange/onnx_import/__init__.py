@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from netspec.errors import InputError, Problem
 from netspec.exchange.drafting import clean
 from netspec.exchange.imported import Imported, ImportOptions
+from netspec.exchange.onnx_import.joining import join
 from netspec.exchange.onnx_import.model import Model
-from netspec.exchange.onnx_import.naming import name_layers, notes, output_names
+from netspec.exchange.onnx_import.naming import name_layers, notes, output_names, tensor_names
 from netspec.exchange.onnx_import.patterns import find_patterns
 from netspec.exchange.onnx_import.reading import read_model
 from netspec.exchange.onnx_import.translate import Translator
@@ -87,6 +88,8 @@ def translate(model: Model, options: ImportOptions, origin: str) -> Translation:
         raise Untranslatable(located, frozenset(translator.wanted))
     layers, outputs = name_layers(translator), output_names(translator)
     draft = drafted(model, translator.inputs.values(), layers, outputs.values(), Path(origin).name)
+    ranks = translator.ranks()
+    join(draft, {name: ranks[tensor] for layer in layers for tensor, name in tensor_names(layer).items()})
     arrays = draft.arrays()
     return Translation(
         Imported(draft.text(), arrays, notes(translator, arrays, outputs.values())),

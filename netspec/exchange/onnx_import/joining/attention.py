@@ -1,0 +1,185 @@
+"""Attention as products and a softmax: MultiHeadAttention with its projections, or Attention without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isclose, sqrt
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.drafting import DraftLayer
+from netspec.exchange.onnx_import.joining.chains import Chains, Joint, joining
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FORBIDDEN = -1e4
+"""Where a mask adds as little as this or less, softmax gives nothing."""
+
+
+@dataclass
+class Looks:
+    """A weighted mean of values: softmax(scale · query · keyᵀ + mask) · value."""
+
+    query: str
+    key: str
+    value: str
+    scale: float
+    causal: bool = False
+    key_turned: bool = False
+    """Whether `key` has its places along its last axis, not its features."""
+    parts: list[DraftLayer] = field(default_factory=list)
+
+
+@dataclass
+class Heads:
+    """A projection of a sequence into heads: Dense, Reshape, Permute."""
+
+    dense: DraftLayer
+    scale: float
+    shape: tuple[int, int]
+    """Heads, and the size of each."""
+    parts: list[DraftLayer]
+
+
+@joining
+def multi_head_attention(chains: Chains, layer: DraftLayer) -> Joint | None:
+    """Dense of the heads that were brought together of what each found in its projections."""
+    joined = chains.layer(layer.sources[0], "Reshape") if _is_projection(layer) else None
+    turned = chains.only(joined.sources[0], "Permute", dims=[2, 1, 3]) if joined is not None else None
+    product = chains.layer(turned.sources[0], "MatMul") if turned is not None else None
+    looks = _looks(chains, product) if product is not None else None
+    if looks is None or joined is None or turned is None or product is None:
+        return None
+    query = _heads(chains, looks.query, [2, 1, 3])
+    key = _heads(chains, looks.key, [2, 3, 1] if looks.key_turned else [2, 1, 3])
+    value = _heads(chains, looks.value, [2, 1, 3])
+    if query is None or key is None or value is None or query.shape != key.shape or value.scale != 1:
+        return None
+    count, size = query.shape
+    scale = looks.scale * query.scale * key.scale
+    if value.shape[0] != count or not isclose(scale, 1 / sqrt(size), rel_tol=1e-4):
+        return None
+    if joined.fields["target_shape"][1:] != [count * value.shape[1]]:
+        return None
+    fields: dict[str, Any] = {"num_heads": count, "key_dim": size, "value_dim": value.shape[1]}
+    if value.shape[1] == size:
+        del fields["value_dim"]
+    if layer.fields["units"] != query.dense.arrays["kernel"].shape[0]:
+        fields["output_shape"] = layer.fields["units"]
+    if looks.causal:
+        fields["use_causal_mask"] = True
+    projections = {"query": query, "key": key, "value": value}
+    arrays = _weights({name: one.dense for name, one in projections.items()} | {"attention_output": layer})
+    for name, one in projections.items():
+        for kind in ("kernel", "bias"):
+            array = arrays.get(f"{name}/{kind}")
+            if array is not None:
+                arrays[f"{name}/{kind}"] = array.reshape((*array.shape[:-1], *one.shape))
+    kernel = arrays["attention_output/kernel"]
+    arrays["attention_output/kernel"] = kernel.reshape(*value.shape, kernel.shape[1])
+    if "query/bias" not in arrays:
+        fields["use_bias"] = False
+    sources = [query.dense.sources[0], value.dense.sources[0], key.dense.sources[0]]
+    while len(sources) > 1 and sources[-1] == sources[-2]:
+        sources.pop()
+    parts = [*query.parts, *key.parts, *value.parts, *looks.parts, product, turned, joined]
+    return DraftLayer(layer.name, "MultiHeadAttention", fields, tuple(sources), arrays), parts
+
+
+@joining
+def attention(chains: Chains, layer: DraftLayer) -> Joint | None:
+    """softmax(query · keyᵀ) · value over sequences."""
+    looks = _looks(chains, layer) if layer.type == "MatMul" else None
+    if looks is None or looks.key_turned or not isclose(looks.scale, 1.0, rel_tol=1e-6):
+        return None
+    sources = [looks.query, looks.value, looks.key]
+    if any(chains.ranks[name] != 3 for name in sources):
+        return None
+    if looks.key == looks.value:
+        sources.pop()
+    fields = {"use_causal_mask": True} if looks.causal else {}
+    return DraftLayer(layer.name, "Attention", fields, tuple(sources)), looks.parts
+
+
+def _is_projection(layer: DraftLayer) -> bool:
+    return layer.type == "Dense" and not layer.fields.keys() - {"units", "use_bias"}
+
+
+def _looks(chains: Chains, product: DraftLayer) -> Looks | None:
+    """The weighted mean that a product of matrices is, if its first operand is a softmax."""
+    if product.fields:
+        return None
+    weights = chains.only(product.sources[0], "Activation", activation="softmax")
+    if weights is None:
+        return None
+    found = Looks("", "", product.sources[1], 1.0, parts=[weights])
+    name = weights.sources[0]
+    masked = chains.layer(name, "Bias")
+    if masked is not None:
+        if masked.fields != {"axis": chains.ranks[name] - 2, "num_axes": 2} or not _is_causal(masked.arrays["bias"]):
+            return None
+        found.causal = True
+        found.parts.append(masked)
+        name = masked.sources[0]
+    name, found.scale = _scaled(chains, name, found.parts)
+    scores = chains.layer(name, "MatMul")
+    if scores is None or scores.fields.keys() - {"transpose_b"}:
+        return None
+    found.query, found.key = scores.sources
+    found.key_turned = not scores.fields.get("transpose_b")
+    found.parts.append(scores)
+    return found
+
+
+def _is_causal(mask: NDArray[Any]) -> bool:
+    """Whether a square mask that is added forbids exactly the places behind each."""
+    import numpy as np
+
+    behind = np.triu(np.ones(mask.shape, bool), 1)
+    return mask.shape[0] == mask.shape[1] and bool((mask[behind] <= FORBIDDEN).all() and (mask[~behind] == 0).all())
+
+
+def _scaled(chains: Chains, name: str, parts: list[DraftLayer]) -> tuple[str, float]:
+    """What is behind factors, and their product."""
+    factor = 1.0
+    while True:
+        layer = chains.layer(name, "Power")
+        if layer is None or layer.fields.keys() - {"scale"}:
+            return name, factor
+        factor *= layer.fields.get("scale", 1.0)
+        parts.append(layer)
+        (name,) = layer.sources
+
+
+def _heads(chains: Chains, name: str, dims: list[int]) -> Heads | None:
+    """The projection into heads that `name` is, its axes turned so."""
+    parts: list[DraftLayer] = []
+    name, first = _scaled(chains, name, parts)
+    turned = chains.only(name, "Permute", dims=dims)
+    if turned is None:
+        return None
+    name, second = _scaled(chains, turned.sources[0], parts)
+    split = chains.layer(name, "Reshape")
+    shape = split.fields["target_shape"] if split is not None else []
+    if split is None or len(shape) != 3:
+        return None
+    name, third = _scaled(chains, split.sources[0], parts)
+    dense = chains.layer(name, "Dense")
+    if dense is None or not _is_projection(dense) or dense.fields["units"] != shape[1] * shape[2]:
+        return None
+    parts += [turned, split, dense]
+    return Heads(dense, first * second * third, (shape[1], shape[2]), parts)
+
+
+def _weights(layers: dict[str, DraftLayer]) -> dict[str, NDArray[Any]]:
+    """Kernels and biases; where only some layers have a bias, the others get zeros."""
+    import numpy as np
+
+    found = {}
+    any_bias = any("bias" in layer.arrays for layer in layers.values())
+    for name, layer in layers.items():
+        kernel = layer.arrays["kernel"]
+        found[f"{name}/kernel"] = kernel
+        if any_bias:
+            found[f"{name}/bias"] = layer.arrays.get("bias", np.zeros(kernel.shape[1], kernel.dtype))
+    return found

@@ -1,0 +1,66 @@
+"""Who reads whom in a draft, and the rules that put one layer in the place of several."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, TypeAlias
+
+from netspec.exchange.drafting import Draft, DraftLayer
+
+Joint: TypeAlias = "tuple[DraftLayer, list[DraftLayer]]"
+"""A layer, and those that it stands for beside the last of them, whose place and name it takes."""
+Rule: TypeAlias = "Callable[[Chains, DraftLayer], Joint | None]"
+_rules: list[Rule] = []
+
+
+def joining(rule: Rule) -> Rule:
+    """Decorator: the function says what layer stands for the one given, as the last, and others before it."""
+    _rules.append(rule)
+    return rule
+
+
+@cache
+def _all() -> tuple[Rule, ...]:
+    package = import_module("netspec.exchange.onnx_import.joining")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+    return tuple(_rules)
+
+
+class Chains:
+    """The layers of a draft by name, how many axes each has, and how often it is read."""
+
+    def __init__(self, draft: Draft, ranks: Mapping[str, int]) -> None:
+        self.ranks = {**{name: len(one["shape"]) + 1 for name, one in draft.inputs.items()}, **ranks}
+        """With the batch."""
+        self.layers = {layer.name: layer for layer in draft.layers}
+        self._reads = Counter(name for layer in draft.layers for name in layer.sources)
+        self._reads.update(draft.outputs)
+
+    def only(self, name: str, type_: str, **fields: Any) -> DraftLayer | None:
+        """The layer of this type, with these fields and no others, that makes what `name` is for one reader alone."""
+        layer = self.layer(name, type_)
+        return layer if layer is not None and layer.fields == fields else None
+
+    def layer(self, name: str, type_: str) -> DraftLayer | None:
+        """The layer of this type that makes what `name` is for one reader alone."""
+        layer = self.layers.get(name)
+        return layer if layer is not None and layer.type == type_ and self._reads[name] == 1 else None
+
+
+def join(draft: Draft, ranks: Mapping[str, int]) -> None:
+    """Put one layer in the place of several, wherever a rule knows one. `ranks` are those of what layers make."""
+    for rule in _all():
+        chains = Chains(draft, ranks)
+        gone: set[str] = set()
+        made: dict[str, DraftLayer] = {}
+        for layer in draft.layers:
+            found = rule(chains, layer)
+            if found is not None and gone.isdisjoint(one.name for one in found[1]):
+                made[layer.name] = found[0]
+                gone |= {one.name for one in found[1]}
+        draft.layers = [made.get(layer.name, layer) for layer in draft.layers if layer.name not in gone]

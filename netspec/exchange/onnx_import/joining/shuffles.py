@@ -1,0 +1,43 @@
+"""Numbers dealt out anew by Reshape, Permute and Reshape: ChannelShuffle, DepthToSpace, SpaceToDepth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netspec.exchange.drafting import DraftLayer
+from netspec.exchange.onnx_import.joining.chains import Chains, Joint, joining
+
+
+@joining
+def shuffled(chains: Chains, layer: DraftLayer) -> Joint | None:
+    """Split axes, in another order, made one again."""
+    turned = chains.layer(layer.sources[0], "Permute") if layer.type == "Reshape" else None
+    split = chains.layer(turned.sources[0], "Reshape") if turned is not None else None
+    if split is None or turned is None:
+        return None
+    found = _meaning(split.fields["target_shape"], list(turned.fields["dims"]), layer.fields["target_shape"])
+    if found is None:
+        return None
+    type_, fields = found
+    return DraftLayer(layer.name, type_, fields, split.sources), [split, turned]
+
+
+def _meaning(split: list[int], dims: list[int], made: list[int]) -> tuple[str, dict[str, Any]] | None:
+    """The layer that splits axes into these sizes, turns them, and makes these of them."""
+    match split, dims:
+        case [groups, each, *places], [2, 1, *rest] if places and rest == list(range(3, len(split) + 1)):
+            if made == [groups * each, *places]:
+                return "ChannelShuffle", {"groups": groups}
+        case [channels, down, right, height, width], [1, 4, 2, 5, 3] if down == right:
+            if made == [channels, height * down, width * right]:
+                return "DepthToSpace", {"block_size": down}
+        case [down, right, channels, height, width], [3, 4, 1, 5, 2] if down == right:
+            if made == [channels, height * down, width * right]:
+                return "DepthToSpace", {"block_size": down, "mode": "DCR"}
+        case [channels, height, down, width, right], [1, 3, 5, 2, 4] if down == right:
+            if made == [channels * down * right, height, width]:
+                return "SpaceToDepth", {"block_size": down}
+        case [channels, height, down, width, right], [3, 5, 1, 2, 4] if down == right:
+            if made == [channels * down * right, height, width]:
+                return "SpaceToDepth", {"block_size": down, "mode": "DCR"}
+    return None

@@ -1,0 +1,159 @@
+"""Several layers that a model of others becomes are one layer, where they mean one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from netspec.exchange.onnx_model import open_session
+from tests.exchange.foreign import chain, imported, ints, layers_of, model
+
+random = np.random.default_rng(9)
+T, HEADS, SIZE = 5, 3, 4
+WIDTH = HEADS * SIZE
+
+
+def weights(*shape: int) -> np.ndarray:
+    return random.normal(0, 0.4, shape).astype("float32")
+
+
+PROJECTED: dict[str, Any] = {name: weights(6, WIDTH) for name in ("wq", "wk", "wv")} | {
+    **{name: weights(WIDTH) for name in ("bq", "bk", "bv")}, "wo": weights(WIDTH, 6), "bo": weights(6),
+    "heads": ints(0, T, HEADS, SIZE), "flat": ints(0, T, WIDTH), "root": np.float32(sqrt(SIZE)),
+    "fourth": np.float32(SIZE**-0.25), "third": np.float32(1 / 3),
+    "causal": np.triu(np.full((1, 1, T, T), -np.inf, "float32"), 1),
+    "seen": np.where(random.random((1, 1, T, T)) < 0.5, 0, -np.inf).astype("float32"),
+}  # fmt: skip
+UP = {"Transpose": {"perm": [0, 2, 1, 3]}}
+
+
+def heads(*letters: str, bias: bool = True) -> list[onnx.NodeProto]:
+    """Projections of x into heads (N, heads, T, size)."""
+    made = []
+    for name in letters:
+        made += chain(f"{name}m = MatMul x w{name}")
+        made += chain(f"{name}d = Add b{name} {name}m") if bias else []
+        made += chain(f"{name}r = Reshape {name}{'d' if bias else 'm'} heads", f"{name}h = Transpose {name}r", **UP)
+    return made
+
+
+BEHIND = [*chain("o = Transpose w", **UP), *chain("of = Reshape o flat", "om = MatMul of wo", "y = Add om bo")]
+
+
+def attention(*between: str, bias: bool = True) -> onnx.ModelProto:
+    """A model with heads q and v, and kᵀ; `between` makes `p`, what softmax is of, and may use all of them."""
+    nodes = [
+        *heads("q", "v", bias=bias), *heads("k", bias=bias)[:-1],
+        *chain("kt = Transpose kr", Transpose={"perm": [0, 2, 3, 1]}), *chain(*between),
+        *chain("a = Softmax p", "w = MatMul a vh", Softmax={"axis": -1}), *BEHIND,
+    ]  # fmt: skip
+    return model(nodes, ("N", T, 6), **PROJECTED)
+
+
+def dealt(shape: Sequence[int], split: Sequence[int], order: Sequence[int], whole: Sequence[int]) -> onnx.ModelProto:
+    """A model that splits axes, turns them and makes them one."""
+    nodes = chain("r = Reshape x split", "t = Transpose r", "y = Reshape t whole", Transpose={"perm": order})
+    return model(nodes, ("N", *shape), split=ints(0, *split), whole=ints(0, *whole))
+
+
+CROSS = model(
+    [
+        *heads("q"), *chain("c = Tanh x", "km = MatMul c wk", "vm = MatMul c wv"),
+        *chain("kr = Reshape km heads", "vr = Reshape vm heads", "kh = Transpose kr", "vh = Transpose vr", **UP),
+        *chain("kt = Transpose kh", Transpose={"perm": [0, 1, 3, 2]}),
+        *chain("s = MatMul qh kt", "p = Div s root", "a = Softmax p", "w = MatMul a vh", Softmax={"axis": -1}), *BEHIND,
+    ],
+    ("N", T, 6), **PROJECTED,
+)  # fmt: skip
+
+MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
+    "heads": (attention("s = MatMul qh kt", "p = Div s root"),
+              ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"]),
+    "heads, both operands scaled": (
+        attention("qs = Mul qh fourth", "ks = Mul kt fourth", "p = MatMul qs ks"),
+        ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"],
+    ),
+    "heads, the queries scaled": (
+        attention("qs = Div qh root", "p = MatMul qs kt"),
+        ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"],
+    ),
+    "heads without biases before": (
+        attention("s = MatMul qh kt", "p = Div s root", bias=False),
+        ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"],
+    ),
+    "heads that look back": (
+        attention("s = MatMul qh kt", "d = Div s root", "p = Add d causal"),
+        ["{name: y, type: MultiHeadAttention, use_causal_mask: true, num_heads: 3, key_dim: 4}"],
+    ),
+    "heads that look elsewhere": (
+        CROSS,
+        ["{name: c, type: Activation, activation: tanh}",
+         "{name: y, type: MultiHeadAttention, from: [x, c], num_heads: 3, key_dim: 4}"],
+    ),
+    "attention": (
+        model(chain("k = Tanh x", "kt = Transpose k", "s = MatMul x kt", "a = Softmax s", "y = MatMul a k",
+                    Transpose={"perm": [0, 2, 1]}, Softmax={"axis": -1}), ("N", T, 6)),
+        ["{name: k, type: Activation, activation: tanh}", "{name: y, type: Attention, from: [x, k]}"],
+    ),
+    "attention to values of their own": (
+        model(chain("k = Tanh x", "v = Sin x", "kt = Transpose k", "s = MatMul x kt", "a = Softmax s", "y = MatMul a v",
+                    Transpose={"perm": [0, 2, 1]}, Softmax={"axis": -1}), ("N", T, 6)),
+        ["{name: k, type: Activation, activation: tanh}", '{name: v, type: Expression, from: x, expr: "sin(x)"}',
+         "{name: y, type: Attention, from: [x, v, k]}"],
+    ),
+    "channel shuffle": (
+        dealt((6, 2, 3), (3, 2, 2, 3), (0, 2, 1, 3, 4), (-1, 2, 3)), ["{name: y, type: ChannelShuffle, groups: 3}"]
+    ),
+    "pixel shuffle": (
+        dealt((8, 2, 3), (2, 2, 2, 2, 3), (0, 1, 4, 2, 5, 3), (2, 4, 6)),
+        ["{name: y, type: DepthToSpace, block_size: 2}"],
+    ),
+    "depth to space of TensorFlow": (
+        dealt((8, 2, 3), (2, 2, 2, 2, 3), (0, 3, 4, 1, 5, 2), (2, 4, 6)),
+        ["{name: y, type: DepthToSpace, block_size: 2, mode: DCR}"],
+    ),
+    "pixel unshuffle": (
+        dealt((2, 4, 6), (2, 2, 2, 3, 2), (0, 1, 3, 5, 2, 4), (8, 2, 3)),
+        ["{name: y, type: SpaceToDepth, block_size: 2}"],
+    ),
+    "space to depth of TensorFlow": (
+        dealt((2, 4, 6), (2, 2, 2, 3, 2), (0, 3, 5, 1, 2, 4), (8, 2, 3)),
+        ["{name: y, type: SpaceToDepth, block_size: 2, mode: DCR}"],
+    ),
+}  # fmt: skip
+
+OTHER = {
+    "another scale": attention("s = MatMul qh kt", "p = Mul s third"),
+    "another mask": attention("s = MatMul qh kt", "d = Div s root", "p = Add d seen"),
+    "weights that are read": attention("s = MatMul qh kt", "p = Div s root"),
+}
+OTHER["weights that are read"].graph.output.append(onnx.helper.make_tensor_value_info("a", 1, None))
+
+
+def compare(made: onnx.ModelProto, folder: Path) -> list[str]:
+    """The layers of a model that computes the same as it."""
+    net, text = imported(made, folder)
+    (spec,) = net.spec.inputs.values()
+    x = random.normal(size=(2, *spec.shape)).astype("float32")
+    expected = open_session(made.SerializeToString()).run(None, {"x": x})
+    results = net.predict({"x": x})
+    for info, array in zip(made.graph.output, expected, strict=True):
+        np.testing.assert_allclose(results[info.name], array, rtol=1e-4, atol=1e-5)
+    return layers_of(text)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_layers_that_are_one(name: str, tmp_path: Path) -> None:
+    made, lines = MADE[name]
+    assert compare(made, tmp_path) == lines
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_layers_that_are_not(name: str, tmp_path: Path) -> None:
+    assert not any("Attention" in line for line in compare(OTHER[name], tmp_path))
