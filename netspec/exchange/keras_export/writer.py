@@ -1,0 +1,351 @@
+"""A net as a Keras model: who reads whom, and how what is read lies there.
+
+Images are channels-last in Keras, as its users have them, and channels-first here. So each tensor of the model knows
+which of the net's axes lies where; a layer says how it wants its inputs, and a Permute is put before it only where they
+lie otherwise. What is flattened as it lies in Keras is remembered: a Dense behind it has its rows in that order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError, Problem
+from netspec.exchange.keras_export.model import LAYERS, KerasLayer, KerasModel, Tensor
+from netspec.exchange.keras_export.values import Unwritable, configured
+from netspec.exchange.keras_names import class_name, variables
+from netspec.exchange.keras_names import to_keras as kernel_to_keras
+from netspec.graph.graph import Graph
+from netspec.graph.types import TensorType
+from netspec.schema.kinds import LayerFields
+from netspec.schema.links import LayerLink, resolve_names
+from netspec.schema.net import NetSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+KERNELS = ("kernel", "embeddings")
+"""What SpectralNormalization makes smaller."""
+
+
+def clean(name: str) -> str:
+    """A name of the characters that names of layers may have with each of Keras's backends."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
+
+
+def in_order(rank: int) -> tuple[int, ...]:
+    """The net's own order of axes."""
+    return tuple(range(rank))
+
+
+def channels_last(rank: int, channel: int = 1) -> tuple[int, ...]:
+    """The order of axes in which the channels, axis `channel` of the net, come last."""
+    return (*(axis for axis in range(rank) if axis != channel), channel)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a kind of layer is written."""
+
+    write: Callable[[Writer, LayerLink, list[Tensor]], Sequence[Tensor]]
+    channel: Callable[[LayerFields], int | None] = lambda _: None
+    """The axis that it wants to be last in Keras, if any."""
+    passes: bool = False
+    """Whether its output lies as its input does."""
+
+
+@dataclass
+class Writer:
+    """Writes a net layer by layer, with the rules for its layers."""
+
+    net: NetSpec
+    graph: Graph
+    """The inference graph for a batch of one."""
+    arrays: Mapping[str, NDArray[Any]]
+    """Values of all states; none where only what can be said is asked for."""
+    rules: Mapping[str, Rule]
+    problems: list[Problem] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.model = KerasModel(self.net.name)
+        self.types: dict[str, TensorType] = {name: value.type for name, value in self.graph.named.items()}
+        self._tensors: dict[str, Tensor] = {}
+        self._turned: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
+        self._owners: dict[str, KerasLayer] = {}
+        self.links = self._needed()
+        self._wanted = self._channels()
+        self._states = self._by_layer()
+
+    def write(self) -> KerasModel:
+        """Write all layers that the outputs need. Raises `InputError` with every layer that Keras has not."""
+        for name in self.graph.inputs():
+            self._input(name)
+        for link in self.links:
+            self._layer(link)
+        if self.problems:
+            raise InputError(self.problems)
+        self.model.outputs = [self.straight(self._tensors[name]) for name in resolve_names(self.net).outputs]
+        return self.model
+
+    # What rules use
+
+    def config(self, link: LayerLink, *without: str, **more: Any) -> dict[str, Any]:
+        """The configuration of the layer in Keras; fields `without` are not written, `more` are."""
+        return {**configured(link.fields, clean(link.name), self.shapes(link), *without), **more}
+
+    def shapes(self, link: LayerLink) -> dict[str, tuple[int, ...]]:
+        """The shapes of the layer's states by their names within it."""
+        return self._states.get(link.fields.share or link.name, {})
+
+    def state(self, link: LayerLink, name: str) -> NDArray[Any] | None:
+        """The value of a state of the layer; None where no weights are written."""
+        return self.arrays.get(f"{link.fields.share or link.name}/{name}")
+
+    def weights(self, link: LayerLink, x: Tensor) -> dict[str, NDArray[Any]]:
+        """The layer's states as Keras has them, by their paths; `x` is what it reads."""
+        found = {}
+        for one in variables(link.fields, self.shapes(link)):
+            array = self.state(link, one.state)
+            if array is not None:
+                if one.kind == "sample":
+                    array = array.transpose([axis - 1 for axis in x.order[1:]])
+                found[one.path] = kernel_to_keras(array, one)
+            if one.name == "vector_u":  # the kernel that it belongs to is a variable of the wrapper too
+                first = next(other for other in variables(link.fields, self.shapes(link)) if other.name in KERNELS)
+                if first.path in found:
+                    found["vars/0"] = found[first.path]
+        return found
+
+    def layer(
+        self,
+        link: LayerLink,
+        args: list[Any],
+        *,
+        orders: Sequence[tuple[int, ...]] | None = None,
+        kind: str = "",
+        module: str = LAYERS,
+        config: Mapping[str, Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, NDArray[Any]] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """The layer itself, called with these arguments: its outputs, which lie in `orders` (default: as in the net).
+
+        `kind` is its class in Keras, where that is not the one of its name.
+        """
+        types = [self.types[name] for name in link.outputs]
+        given = orders or [in_order(one.rank) for one in types]
+        kind = kind or str(getattr(link.fields, "type", ""))
+        called = self._owner(link, kind, dict(config or {}), module, dict(arrays or {}))
+        called.calls.append((args, dict(kwargs or {})))
+        return tuple(
+            Tensor(
+                called.name, len(called.calls) - 1, index, tuple(type_.shape[axis] for axis in order[1:]),
+                _dtype(type_), order,
+            )
+            for index, (type_, order) in enumerate(zip(types, given, strict=True))
+        )  # fmt: skip
+
+    def helper(
+        self,
+        called: str,
+        kind: str,
+        args: list[Any],
+        shape: tuple[int, ...],
+        order: tuple[int, ...],
+        *,
+        module: str = LAYERS,
+        element: str = "float32",
+        rows: Tensor | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, NDArray[Any]] | None = None,
+        **config: Any,
+    ) -> Tensor:
+        """A layer or operation that the net has not: `shape` and `order` are those of its output."""
+        made = KerasLayer(self.free(called), kind, {}, module, arrays=dict(arrays or {}))
+        made.config = {**config, "name": made.name}
+        made.calls.append((args, dict(kwargs or {})))
+        self.model.layers[made.name] = made
+        return Tensor(made.name, 0, 0, shape, element, order, rows)
+
+    def ordered(self, x: Tensor, order: tuple[int, ...]) -> Tensor:
+        """The tensor with its axes in this order."""
+        x = self.straight(x)
+        if x.order == order:
+            return x
+        if (x, order) not in self._turned:
+            places = [x.order.index(axis) for axis in order]
+            word = "channels_first" if order == in_order(len(order)) else "channels_last"
+            shape = tuple(x.shape[place - 1] for place in places[1:])
+            self._turned[x, order] = self.helper(
+                f"{x.layer}_{word}", "Permute", [x], shape, order, element=x.dtype, dims=places[1:]
+            )
+        return self._turned[x, order]
+
+    def plain(self, x: Tensor) -> Tensor:
+        """The tensor with its axes as in the net."""
+        return self.ordered(x, in_order(len(x.order)))
+
+    def last(self, x: Tensor, channel: int = 1) -> Tensor:
+        """The tensor with its channels last."""
+        return self.ordered(x, channels_last(len(x.order), channel))
+
+    def straight(self, x: Tensor) -> Tensor:
+        """The tensor with the numbers of a row in the net's order, where they were laid out in Keras's."""
+        if x.rows is None:
+            return x
+        order = in_order(len(x.order))
+        if (x, order) not in self._turned:
+            image, rows = x.rows, x.shape
+            whole = self.helper(
+                f"{x.layer}_unflattened", "Reshape", [x], image.shape, image.order, target_shape=list(image.shape)
+            )
+            turned = self.plain(whole)
+            self._turned[x, order] = self.helper(
+                f"{x.layer}_rows", "Reshape", [turned], rows, order, target_shape=list(rows)
+            )
+        return self._turned[x, order]
+
+    def wanted(self, name: str) -> tuple[int, ...]:
+        """The order of axes that who reads the output of this name wants."""
+        rank, channel = self.types[name].rank, self._wanted.get(name)
+        return in_order(rank) if channel is None or channel >= rank else channels_last(rank, channel)
+
+    def free(self, name: str) -> str:
+        """The name as Keras takes it on every backend, and as no other layer has it."""
+        found, count = clean(name), 0
+        while found in self.model.layers:
+            count += 1
+            found = f"{clean(name)}_{count}"
+        return found
+
+    # Inside
+
+    def _needed(self) -> list[LayerLink]:
+        """The layers that the outputs depend on."""
+        found = resolve_names(self.net)
+        needed, kept = set(found.outputs), []
+        for link in reversed(found.layers):
+            if needed.intersection((link.name, *link.outputs)):
+                needed.update(link.sources)
+                kept.append(link)
+        return kept[::-1]
+
+    def _channels(self) -> dict[str, int]:
+        """For each input and output of a layer, the axis that who reads it wants last."""
+        wanted: dict[str, int] = {}
+        for link in reversed(self.links):
+            rule = self.rules.get(str(getattr(link.fields, "type", "")))
+            if rule is None:
+                continue
+            channel = rule.channel(link.fields)
+            if channel is None and rule.passes:
+                channel = wanted.get(link.outputs[0])
+            if channel is not None:
+                for source in link.sources:
+                    wanted.setdefault(source, channel)
+        return wanted
+
+    def _by_layer(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """The shapes of the states, by layer and name within it."""
+        shapes = {name: tuple(array.shape) for name, array in self.arrays.items()}
+        shapes = {name: value.shape for name, value in self.graph.states().items()} | shapes
+        layers = {link.name for link in self.links} | {link.fields.share or "" for link in self.links}
+        found: dict[str, dict[str, tuple[int, ...]]] = {}
+        for name, shape in shapes.items():
+            parts = name.split("/")
+            for end in range(len(parts) - 1, 0, -1):  # names of layers may have a slash too
+                if "/".join(parts[:end]) in layers:
+                    found.setdefault("/".join(parts[:end]), {})["/".join(parts[end:])] = shape
+                    break
+        return found
+
+    def _input(self, name: str) -> None:
+        type_, order = self.types[name], self.wanted(name)
+        readers = [link.fields for link in self.links if name in link.sources]
+        whole = not type_.dtype.is_float and any(_takes_whole_numbers(one) for one in readers)
+        dtype = str(type_.dtype) if whole else "float32"
+        shape = tuple(type_.shape[axis] for axis in order[1:])
+        called = self.free(name)
+        config = {"batch_shape": [None, *shape], "dtype": dtype, "sparse": False, "name": called}
+        self.model.layers[called] = KerasLayer(called, "InputLayer", config)
+        made = Tensor(called, 0, 0, shape, dtype, order)
+        self.model.inputs.append(made)
+        self._tensors[name] = made
+
+    def _layer(self, link: LayerLink) -> None:
+        fields = link.fields
+        type_ = str(getattr(fields, "type", ""))
+        rule = self.rules.get(type_)
+        if rule is None:
+            self._problem(link, "Keras has no such layer")
+        elif all(source in self._tensors for source in link.sources):
+            try:
+                made = rule.write(self, link, [self._tensors[source] for source in link.sources])
+            except Unwritable as reason:
+                self._problem(link, str(reason))
+            else:
+                self._tensors |= dict(zip(link.outputs, made, strict=True))
+                self._tensors[link.name] = made[0]
+                called = self._owners[link.name].name
+                if called != link.name:
+                    self.notes.setdefault(f"the layer `{link.name}` is called `{called}` in Keras")
+                return
+        for output in (link.name, *link.outputs):  # for those that read it to be judged too
+            kind = self.types[output]
+            self._tensors[output] = Tensor("", 0, 0, kind.shape[1:], _dtype(kind), in_order(kind.rank))
+
+    def _problem(self, link: LayerLink, why: str) -> None:
+        type_ = getattr(link.fields, "type", "")
+        self.problems.append(
+            Problem(f"layer `{link.name}` ({type_}) can't be written for Keras", link.fields.where(),
+                    f"layers.{link.name}", got=why)
+        )  # fmt: skip
+
+    def _owner(
+        self, link: LayerLink, kind: str, config: dict[str, Any], module: str, arrays: dict[str, NDArray[Any]]
+    ) -> KerasLayer:
+        """The layer in Keras: a new one, or that of the layer whose parameters this one shares."""
+        share = link.fields.share
+        if share is not None and share in self._owners:
+            owner = self._owners[share]
+            same = {key: value for key, value in owner.config.items() if key != "name"}
+            if owner.class_name != kind or same != {key: value for key, value in config.items() if key != "name"}:
+                raise Unwritable(f"it shares the parameters of `{share}` and computes otherwise: there it is one layer")
+            self._owners[link.name] = owner
+            return owner
+        name = self.free(link.name)
+        made = KerasLayer(name, kind, {**config, "name": name}, module, class_name(kind), arrays=arrays)
+        self.model.layers[name] = self._owners[link.name] = made
+        return made
+
+
+def _dtype(kind: TensorType) -> str:
+    return str(kind.dtype)
+
+
+def _takes_whole_numbers(fields: LayerFields) -> bool:
+    return str(getattr(fields, "type", "")) in ("Embedding", "ReversibleEmbedding")
+
+
+def row_order(x: Tensor) -> list[int]:
+    """For each number of a row that a tensor was flattened to in Keras, where it is in the net's row."""
+    import numpy as np
+
+    assert x.rows is not None
+    order = x.rows.order
+    sizes = [0] * (len(order) - 1)
+    for place, axis in enumerate(order[1:]):
+        sizes[axis - 1] = x.rows.shape[place]
+    places = np.arange(prod(sizes)).reshape(sizes).transpose([axis - 1 for axis in order[1:]])
+    return [int(one) for one in places.ravel()]
+
+
+def flattened(x: Tensor, made: Tensor) -> Tensor:
+    """`made`, which is `x` laid out in rows, remembering in which order they are if it is not the net's."""
+    kept = replace(made, rows=x)
+    return made if row_order(kept) == sorted(row_order(kept)) else kept
