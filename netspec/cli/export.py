@@ -21,6 +21,7 @@ app = command_app()
         "netspec export net.yaml --weights weights.h5 --output model.onnx",
         "netspec export runs/lenet/spec.yaml --weights runs/lenet/best.h5 --output model.onnx --batch-size 1",
         "netspec export net.yaml --weights weights.h5 --output model.onnx --inputs images.npz --tolerance 1e-5",
+        "netspec export net.yaml --weights weights.h5 --output model.keras",
     ),
 )
 def export(
@@ -31,7 +32,10 @@ def export(
     output_file: Annotated[
         str,
         typer.Option(
-            "--output", metavar="FILE", help="The file to write; its suffix says the format.", show_default=False
+            "--output",
+            metavar="FILE",
+            help="The file to write; its suffix says the format: .onnx, .keras, .weights.h5 (of Keras), .safetensors, …",
+            show_default=False,
         ),
     ],
     batch_size: BatchOrOpen = "symbolic",

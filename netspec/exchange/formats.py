@@ -110,6 +110,10 @@ def _is_onnx(head: bytes, path: Path) -> bool:
     return head.startswith(b"\x08")  # `ir_version`, the field that a model begins with
 
 
+def _unread(head: bytes, path: Path) -> bool:
+    return False
+
+
 OWN = "netspec"
 """The name of netspec's own format."""
 ONNX = "onnx"
@@ -125,6 +129,10 @@ FORMATS: tuple[Format, ...] = (
         ONNX, "an ONNX model (.onnx)", (".onnx",), _is_onnx,
         read="netspec.exchange.onnx_import:import_onnx", write="netspec.exchange.onnx_export:write_onnx",
         preflight="netspec.exchange.onnx_export:preflight_onnx", options=("batch", "opset"),
+    ),
+    Format(
+        "keras", "a model of Keras, or its weights (.keras, .weights.h5)", (".keras", ".weights.h5"), _unread,
+        write="netspec.exchange.keras_export:write_keras", preflight="netspec.exchange.keras_export:preflight_keras",
     ),
     Format(
         "npz", "NumPy arrays (.npz)", (".npz",), is_npz,

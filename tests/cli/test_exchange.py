@@ -163,3 +163,28 @@ def test_a_map_must_fit_something(netspec, trained):
     assert (found.status, "--map is for weights that are laid onto a net" in found.err) == (2, True)
     found = netspec("import", "theirs.npz", "--output", "mine")
     assert (found.status, "holds weights without the net" in found.err) == (2, True)
+
+
+def test_a_model_and_weights_for_keras(netspec, trained):
+    found = netspec("export", "train.yaml", *WEIGHTS, "--output", "model.keras")
+    assert (found.status, found.err) == (0, "")
+    assert found.out.startswith("model.keras: ")
+    assert found.out.endswith(", 26 parameters\n")
+    told = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.weights.h5", "--json").json
+    assert (told["format"], told["parameters"], told["notes"]) == ("keras", 26, [])
+    assert told["bytes"] == (trained / "model.weights.h5").stat().st_size
+    assert netspec("check", "train.yaml", "--export", "keras").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--output", "model.foo"), "its name says no format that is written"),
+        (("--output", "model.keras", "--opset", "13"), "has no opset to choose"),
+        (("--output", "model.keras", "--batch-size", "1"), "has no batch to choose"),
+        (("--output", "model.keras", "--tolerance", "1e-3"), "of the comparison in onnxruntime"),
+    ],
+)
+def test_an_export_that_can_not_be(netspec, trained, words, why):
+    found = netspec("export", "net.yaml", *WEIGHTS, *words)
+    assert (found.status, why in found.err) == (2, True)

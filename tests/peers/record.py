@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from tests.peers.fitting import fitted
+from tests.peers.keras_files import predicted
 from tests.peers.minimizing import minimized
 from tests.peers.scheduling import scheduled
 from tests.peers.solving import solved
@@ -340,6 +341,7 @@ def answers(*classes: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
 
 OTHERS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
     "fitting": lambda: fitted(keras()),
+    "keras_files": lambda: predicted(keras()),
     "minimizing": lambda: minimized(import_module("torch")),
     "scheduling": lambda: scheduled(keras(), import_module("torch")),
     "solving": lambda: solved(keras()),

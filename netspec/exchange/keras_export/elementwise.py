@@ -7,7 +7,7 @@ from typing import Any
 
 from netspec.exchange.keras_export.model import Tensor
 from netspec.exchange.keras_export.rules import applied, kept, rule, type_of
-from netspec.exchange.keras_export.values import Unwritable, function_fields
+from netspec.exchange.keras_export.values import Unwritable, called, function_fields
 from netspec.exchange.keras_export.writer import Writer, in_order
 from netspec.layers.activations import OverAxis
 from netspec.schema.links import LayerLink
@@ -41,7 +41,7 @@ def activation(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[T
             config = net.config(link, "activation", "axis", axis=x.axis(axis))
             return net.layer(link, [x], kind="Softmax", orders=[x.order], config=config)
         x = net.ordered(x, (*(one for one in x.order if one != axis), axis))
-        config = net.config(link, "axis", "activation", activation=type_of(function))
+        config = net.config(link, "axis", "activation", activation=called(function))
         return net.layer(link, [x], orders=[x.order], config=config)
     if function_fields(function):
         y = applied(net, f"{link.name}_{type_of(function)}", function, x, 1)

@@ -116,6 +116,8 @@ def pooling(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[Tens
             if not counted:
                 raise Unwritable("Keras has no padding that averages leave out, and rounds down")
         x, padding = padded(net, link, x, sides, LEAST if largest else 0.0), "valid"
+    if padding == "same" and type_of(fields).startswith("Average"):
+        net.note(f"`{link.name}` averages with padding: with PyTorch, Keras takes copies of the border for it")
     config = net.config(link, "ceil_mode", "count_include_pad", padding=padding, **data_format(fields))
     return net.layer(link, [x], orders=turned(net, link), config=config)
 

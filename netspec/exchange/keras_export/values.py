@@ -101,6 +101,13 @@ def function(spec: ActivationSpec) -> str:
     if told:
         fields = ", ".join(f"{key}: {value}" for key, value in told.items())
         raise Unwritable(f"a function by name has Keras's own numbers, not `{fields}` for `{_type(spec)}`")
+    return called(spec)
+
+
+def called(spec: ActivationSpec) -> str:
+    """The name of an activation function in Keras. Raises `Unwritable` where it is another there."""
+    if _type(spec) == "sparsemax":
+        raise Unwritable("Keras's `sparsemax` adds up sums of sums: what it gives does not sum to 1")
     return _type(spec)
 
 

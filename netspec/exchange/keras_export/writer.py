@@ -172,6 +172,10 @@ class Writer:
         self.model.layers[made.name] = made
         return Tensor(made.name, 0, 0, shape, element, order, rows)
 
+    def note(self, text: str) -> None:
+        """Tell the user something of what was written."""
+        self.notes.setdefault(text)
+
     def ordered(self, x: Tensor, order: tuple[int, ...]) -> Tensor:
         """The tensor with its axes in this order."""
         x = self.straight(x)
@@ -293,7 +297,7 @@ class Writer:
                 self._tensors[link.name] = made[0]
                 called = self._owners[link.name].name
                 if called != link.name:
-                    self.notes.setdefault(f"the layer `{link.name}` is called `{called}` in Keras")
+                    self.note(f"the layer `{link.name}` is called `{called}` in Keras")
                 return
         for output in (link.name, *link.outputs):  # for those that read it to be judged too
             kind = self.types[output]

@@ -1,0 +1,148 @@
+"""What is written for Keras: a model as its users would have it, the same bytes each time, all that can't be told."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_STORED, ZipFile
+
+import h5py
+import numpy as np
+import pytest
+
+from netspec.errors import InputError
+from netspec.exchange.formats import ExportOptions, format_to_write
+from netspec.exchange.keras_export import keras_model, preflight_keras, write_keras
+from netspec.exchange.keras_export.model import KerasLayer, KerasModel, Tensor
+from tests.exchange.keras_nets import CONV, IMAGE, NETS, Written, drawn
+from tests.exchange.nets import Net, net_data
+
+
+def written(*layers: dict[str, Any], inputs: dict[str, Any] = IMAGE, **more: Any) -> Written:
+    net = Net.of(net_data(*layers, inputs=inputs, **more))
+    return Written("net", net, drawn("net", net))
+
+
+def named(name: str) -> Written:
+    inputs, layers, more = NETS[name]
+    return written(*layers, inputs=inputs, **more)
+
+
+def kinds(one: Written) -> list[str]:
+    return [layer.class_name for layer in one.model.ordered()]
+
+
+def test_images_have_their_channels_last_and_nothing_is_turned_on_the_way() -> None:
+    one = named("branches of images")
+    assert one.model.inputs[0].shape == (7, 6, 2)
+    assert "Permute" not in kinds(one)
+    assert one.model.outputs[0].order == (0, 2, 3, 1)
+    kernel, states = one.model.layers["a"].arrays["vars/0"], one.net.states
+    np.testing.assert_array_equal(kernel, states["a/kernel"].transpose(2, 3, 1, 0))
+
+
+def test_a_dense_behind_an_image_has_its_rows_in_the_order_of_keras() -> None:
+    one = named("dense behind an image")
+    assert kinds(one) == ["InputLayer", "Conv2D", "Flatten", "Dense"]
+    ours = one.net.states["dense/kernel"].reshape(4, 5, 4, 3)  # channels, height, width, units
+    np.testing.assert_array_equal(one.model.layers["dense"].arrays["vars/0"], ours.transpose(1, 2, 0, 3).reshape(80, 3))
+
+
+def test_what_is_turned_anyway_is_turned_at_once_to_what_is_wanted() -> None:
+    assert kinds(named("convolutions of a sequence")) == [
+        "InputLayer", "Identity", "Conv1D", "MaxPooling1D", "Identity", "LSTM"
+    ]  # fmt: skip
+
+
+def test_the_same_net_gives_the_same_bytes_that_depend_on_nothing_else(tmp_path: Path) -> None:
+    one = named("branches of images")
+    for name in ("a.keras", "b.keras", "a.weights.h5"):
+        assert write_keras(tmp_path / name, one.exportable) == (
+            "channels are last in Keras: `x` is to be given as (N, …, channels)",
+        )
+    assert (tmp_path / "a.keras").read_bytes() == (tmp_path / "b.keras").read_bytes()
+    with ZipFile(tmp_path / "a.keras") as archive:
+        members = archive.infolist()
+        assert [one.filename for one in members] == ["metadata.json", "config.json", "model.weights.h5"]
+        assert {(one.date_time, one.compress_type) for one in members} == {((1980, 1, 1, 0, 0, 0), ZIP_STORED)}
+        assert archive.read("model.weights.h5") == (tmp_path / "a.weights.h5").read_bytes()
+
+
+def test_weights_are_below_the_layers_in_the_order_of_the_configuration(tmp_path: Path) -> None:
+    one = named("rows that are added")
+    write_keras(tmp_path / "m.keras", one.exportable)
+    with ZipFile(tmp_path / "m.keras") as archive:
+        config = json.loads(archive.read("config.json"))["config"]
+        file = h5py.File(io.BytesIO(archive.read("model.weights.h5")))
+    counts: dict[str, int] = {}
+    for layer in config["layers"]:
+        kind = {"InputLayer": "input_layer", "Conv2D": "conv2d"}.get(layer["class_name"], layer["class_name"].lower())
+        number = counts[kind] = counts.get(kind, -1) + 1
+        group = file[f"layers/{kind}_{number}" if number else f"layers/{kind}"]
+        assert group["vars"].attrs["name"] == layer["name"]
+    np.testing.assert_array_equal(file["layers/conv2d_1/vars/1"][...], one.net.states["b/bias"])
+
+
+def test_layers_are_ordered_by_their_distance_from_the_outputs() -> None:
+    """As Keras's own files have them: a short branch comes late, though it is written first."""
+    model = KerasModel("m")
+    tensors = {}
+    for name, sources in {"x": [], "short": ["x"], "a": ["x"], "b": ["a"], "c": ["b"], "end": ["c", "short"]}.items():
+        layer = model.layers[name] = KerasLayer(name, "Identity", {})
+        if sources:
+            layer.calls.append(([[tensors[one] for one in sources]], {}))
+        tensors[name] = Tensor(name, 0, 0, (2,), "float32", (0, 1))
+    model.inputs, model.outputs = [tensors["x"]], [tensors["end"]]
+    assert [layer.name for layer in model.ordered()] == ["x", "a", "b", "c", "short", "end"]
+
+
+def test_names_are_those_that_keras_takes_and_changed_ones_are_told() -> None:
+    one = named("names of all kinds")
+    assert list(one.model.layers) == ["in_put", "block_1_fc", "block_1_fc_1", "block_1_fc_2"]
+    assert keras_model(one.exportable)[1] == (
+        "the layer `block.1/fc` is called `block_1_fc` in Keras",
+        "the layer `block_1_fc` is called `block_1_fc_1` in Keras",
+        "the layer `block.1:fc` is called `block_1_fc_2` in Keras",
+    )
+
+
+def test_all_that_keras_has_no_words_for_is_told_at_once(tmp_path: Path) -> None:
+    layers: list[dict[str, Any]] = [
+        {"type": "LocalResponseNormalization"},
+        {"type": "AveragePooling2D", "pool_size": 3, "strides": 2, "ceil_mode": True},
+        {"type": "Conv2DTranspose", "filters": 4, "kernel_size": 2, "groups": 2},
+        {"type": "Activation", "activation": "sparsemax"},
+        {
+            "type": "TimeDistributed",
+            "layer": {"type": "Dense", "units": 2, "activation": {"type": "elu", "alpha": 2.0}},
+        },
+        {"type": "Flatten"},
+    ]
+    one = written(*layers)
+    with pytest.raises(InputError) as error:
+        write_keras(tmp_path / "m.keras", one.exportable)
+    told = [(problem.path, problem.got) for problem in error.value.problems]
+    assert told == [
+        ("layers.local_response_normalization", "Keras has no such layer"),
+        ("layers.average_pooling2d", "Keras has no padding that averages leave out, and rounds down"),
+        ("layers.conv2d_transpose", "Keras's Conv2DTranspose has no `groups`"),
+        ("layers.activation", "Keras's `sparsemax` adds up sums of sums: what it gives does not sum to 1"),
+        ("layers.time_distributed", "a function by name has Keras's own numbers, not `alpha: 2.0` for `elu`"),
+    ]
+    assert preflight_keras(one.net.spec, one.net.graph, ExportOptions()) == list(error.value.problems)
+    assert not list(tmp_path.iterdir())
+    assert preflight_keras(named("steps of images").net.spec, named("steps of images").net.graph, ExportOptions()) == []
+
+
+def test_a_layer_that_shares_parameters_and_computes_otherwise_is_told() -> None:
+    layers: list[dict[str, Any]] = [{**CONV, "name": "a", "padding": "same"}, {**CONV, "from": "x", "share": "a"}]
+    one = written(*layers, outputs=["a", "conv2d"])
+    with pytest.raises(InputError, match="can't be written for Keras") as error:
+        keras_model(one.exportable)
+    assert "shares the parameters of `a` and computes otherwise" in error.value.render()
+
+
+def test_the_name_says_the_format() -> None:
+    assert format_to_write("a/b.weights.h5").name == format_to_write("b.keras").name == "keras"

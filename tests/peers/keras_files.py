@@ -1,0 +1,52 @@
+"""What Keras makes of the files that are written for it: `record.py` has it load each, and predict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from netspec.exchange.keras_export import write_keras
+from tests.exchange.keras_nets import Written, nets, samples
+
+
+def written() -> list[Written]:
+    """All that is written."""
+    return [*nets(), *samples()]
+
+
+def predicted(keras: Any) -> dict[str, np.ndarray]:
+    """For each file: of what it is (`of`), and the outputs as they lie here; or why Keras can't run it."""
+    keras.config.set_floatx("float32")
+    keras.config.set_image_data_format("channels_last")
+    found: dict[str, np.ndarray] = {}
+    with TemporaryDirectory() as folder:
+        for one in written():
+            found[f"{one.name}/of"] = np.array(one.digest)
+            averages = [note for note in one.notes if "averages" in note]
+            outputs: Any = averages[0] if averages else _outputs(keras, one, Path(folder) / "model.keras")
+            if isinstance(outputs, str):
+                found[f"{one.name}/unlike"] = np.array(outputs)
+                continue
+            for index, array in enumerate(one.in_order(outputs)):
+                found[f"{one.name}/{index}"] = array
+    return found
+
+
+def _outputs(keras: Any, one: Written, path: Path) -> list[np.ndarray] | str:
+    write_keras(path, one.exportable)
+    model = keras.models.load_model(path)
+    if [layer.name for layer in model.layers] != [layer.name for layer in one.model.groups().values()]:
+        raise AssertionError(f"{one.name}: layers are in another order")
+    weights = path.with_name("other.weights.h5")
+    write_keras(weights, one.exportable)
+    model.load_weights(weights)
+    try:
+        made = model(one.keras_inputs if len(one.keras_inputs) > 1 else one.keras_inputs[0], training=False)
+    except ValueError as refused:
+        if "not supported by the PyTorch backend" not in str(refused):
+            raise
+        return "Keras has it on TensorFlow and JAX alone"
+    return [keras.ops.convert_to_numpy(y) for y in (made if isinstance(made, (list, tuple)) else [made])]
