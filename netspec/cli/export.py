@@ -34,7 +34,7 @@ def export(
         typer.Option(
             "--output",
             metavar="FILE",
-            help="The file to write; its suffix says the format: .onnx, .keras, .weights.h5 (of Keras), .safetensors, …",
+            help="The file to write; its suffix says the format: .onnx, .keras, .weights.h5, .safetensors, …",
             show_default=False,
         ),
     ],

@@ -13,8 +13,17 @@ from netspec.cli.comparing import compare_models
 from netspec.cli.opened import open_any
 from netspec.cli.verified import export_model
 from netspec.compile import Purpose
-from netspec.errors import RunError
-from netspec.exchange.formats import ONNX, OWN, Exportable, Format, format_of, format_to_write
+from netspec.errors import InputError, RunError
+from netspec.exchange.formats import (
+    ONNX,
+    OWN,
+    Exportable,
+    ExportOptions,
+    Format,
+    check_options,
+    format_of,
+    format_to_write,
+)
 from netspec.exchange.hdf5 import CHECKPOINT, CheckpointFile, read_checkpoint
 from netspec.exchange.hdf5_read import read_block
 from netspec.exchange.imported import ImportOptions
@@ -61,6 +70,9 @@ def write_model(
     Raises `InputError` where the format can't say the net, `RunError` where results differ; then nothing is written.
     """
     chosen = format_to_write(target)
+    check_options(chosen, ExportOptions(batch, opset))
+    if chosen.name != ONNX and given is not None:
+        raise InputError("--inputs is of the comparison in onnxruntime", expected="a name that ends in .onnx")
     if chosen.name == ONNX:
         report = export_model(model, target, preparation, batch=batch, opset=opset, given=given, tolerance=tolerance)
         return Written((target,), chosen.name, tuple(notes), report)

@@ -131,8 +131,12 @@ FORMATS: tuple[Format, ...] = (
         preflight="netspec.exchange.onnx_export:preflight_onnx", options=("batch", "opset"),
     ),
     Format(
-        "keras", "a model of Keras, or its weights (.keras, .weights.h5)", (".keras", ".weights.h5"), _unread,
+        "keras", "a Keras model (.keras)", (".keras",), _unread,
         write="netspec.exchange.keras_export:write_keras", preflight="netspec.exchange.keras_export:preflight_keras",
+    ),
+    Format(
+        "keras_weights", "weights of a Keras model (.weights.h5)", (".weights.h5",), _unread,
+        write="netspec.exchange.keras_export:write_keras_weights",
     ),
     Format(
         "npz", "NumPy arrays (.npz)", (".npz",), is_npz,

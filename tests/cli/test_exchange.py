@@ -167,12 +167,10 @@ def test_a_map_must_fit_something(netspec, trained):
 
 def test_a_model_and_weights_for_keras(netspec, trained):
     found = netspec("export", "train.yaml", *WEIGHTS, "--output", "model.keras")
-    assert (found.status, found.err) == (0, "")
-    assert found.out.startswith("model.keras: ")
-    assert found.out.endswith(", 26 parameters\n")
+    assert found.status == 0
+    assert found.out.startswith("model.keras: keras, ")
     told = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.weights.h5", "--json").json
-    assert (told["format"], told["parameters"], told["notes"]) == ("keras", 26, [])
-    assert told["bytes"] == (trained / "model.weights.h5").stat().st_size
+    assert (told["format"], told["parameters"], told["files"]) == ("keras_weights", 26, ["model.weights.h5"])
     assert netspec("check", "train.yaml", "--export", "keras").status == 0
 
 
@@ -182,7 +180,7 @@ def test_a_model_and_weights_for_keras(netspec, trained):
         (("--output", "model.foo"), "its name says no format that is written"),
         (("--output", "model.keras", "--opset", "13"), "has no opset to choose"),
         (("--output", "model.keras", "--batch-size", "1"), "has no batch to choose"),
-        (("--output", "model.keras", "--tolerance", "1e-3"), "of the comparison in onnxruntime"),
+        (("--output", "model.keras", "--inputs", "blobs.npz"), "of the comparison in onnxruntime"),
     ],
 )
 def test_an_export_that_can_not_be(netspec, trained, words, why):

@@ -14,7 +14,7 @@ import pytest
 
 from netspec.errors import InputError
 from netspec.exchange.formats import ExportOptions, format_to_write
-from netspec.exchange.keras_export import keras_model, preflight_keras, write_keras
+from netspec.exchange.keras_export import keras_model, preflight_keras, write_keras, write_keras_weights
 from netspec.exchange.keras_export.model import KerasLayer, KerasModel, Tensor
 from tests.exchange.keras_nets import CONV, IMAGE, NETS, Written, drawn
 from tests.exchange.nets import Net, net_data
@@ -58,8 +58,8 @@ def test_what_is_turned_anyway_is_turned_at_once_to_what_is_wanted() -> None:
 
 def test_the_same_net_gives_the_same_bytes_that_depend_on_nothing_else(tmp_path: Path) -> None:
     one = named("branches of images")
-    for name in ("a.keras", "b.keras", "a.weights.h5"):
-        assert write_keras(tmp_path / name, one.exportable) == (
+    for name, write in {"a.keras": write_keras, "b.keras": write_keras, "a.weights.h5": write_keras_weights}.items():
+        assert write(tmp_path / name, one.exportable) == (
             "channels are last in Keras: `x` is to be given as (N, …, channels)",
         )
     assert (tmp_path / "a.keras").read_bytes() == (tmp_path / "b.keras").read_bytes()
@@ -145,4 +145,5 @@ def test_a_layer_that_shares_parameters_and_computes_otherwise_is_told() -> None
 
 
 def test_the_name_says_the_format() -> None:
-    assert format_to_write("a/b.weights.h5").name == format_to_write("b.keras").name == "keras"
+    assert format_to_write("a/b.weights.h5").name == "keras_weights"
+    assert format_to_write("b.keras").name == "keras"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from netspec.exchange.keras_export import write_keras
+from netspec.exchange.keras_export import write_keras, write_keras_weights
 from tests.exchange.keras_nets import Written, nets, samples
 
 
@@ -41,7 +41,7 @@ def _outputs(keras: Any, one: Written, path: Path) -> list[np.ndarray] | str:
     if [layer.name for layer in model.layers] != [layer.name for layer in one.model.groups().values()]:
         raise AssertionError(f"{one.name}: layers are in another order")
     weights = path.with_name("other.weights.h5")
-    write_keras(weights, one.exportable)
+    write_keras_weights(weights, one.exportable)
     model.load_weights(weights)
     try:
         made = model(one.keras_inputs if len(one.keras_inputs) > 1 else one.keras_inputs[0], training=False)

@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
 
 def write_keras(path: Path, made: Exportable) -> tuple[str, ...]:
-    """Write a `.keras` file, or, where the name ends so, the `.weights.h5` of that model.
-
-    Raises `InputError` with every layer that Keras has no words for.
-    """
+    """Write a `.keras` file. Raises `InputError` with every layer that Keras has no words for."""
     model, notes = keras_model(made)
-    if path.name.endswith(".weights.h5"):
-        write_weights(path, model)
-    else:
-        write_model(path, model)
+    write_model(path, model)
+    return notes
+
+
+def write_keras_weights(path: Path, made: Exportable) -> tuple[str, ...]:
+    """Write the `.weights.h5` of the model that `write_keras` would write."""
+    model, notes = keras_model(made)
+    write_weights(path, model)
     return notes
 
 
