@@ -88,8 +88,9 @@ def test_weights_are_below_the_layers_in_the_order_of_the_configuration(tmp_path
 def test_layers_are_ordered_by_their_distance_from_the_outputs() -> None:
     """As Keras's own files have them: a short branch comes late, though it is written first."""
     model = KerasModel("m")
-    tensors = {}
-    for name, sources in {"x": [], "short": ["x"], "a": ["x"], "b": ["a"], "c": ["b"], "end": ["c", "short"]}.items():
+    tensors: dict[str, Tensor] = {}
+    edges = {"x": "", "short": "x", "a": "x", "b": "a", "c": "b", "end": "c short"}
+    for name, sources in ((name, told.split()) for name, told in edges.items()):
         layer = model.layers[name] = KerasLayer(name, "Identity", {})
         if sources:
             layer.calls.append(([[tensors[one] for one in sources]], {}))
