@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.files import Watched
 from netspec.data.readers.datum import parse_datum
+from netspec.data.readers.lmdb_datums import DatumDataset
 from netspec.data.wire import NoMessage
 from netspec.errors import InputError
 from tests.data.conftest import arrays_of, problems_of, split_of
@@ -178,9 +181,8 @@ def test_a_file_cut_short_or_changed(tmp_path):
     path.write_bytes(content[:-5000])
     with pytest.raises(InputError, match="changed while it is read"):
         data.read(np.arange(20))
-    with pytest.raises(InputError, match="changed while it is read"):  # the library holds the one that was there
+    with pytest.raises(InputError, match="is cut short"):
         opened(tmp_path)
-    del data
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "data.mdb").write_bytes(content[:-5000])
     with pytest.raises(InputError, match="is cut short"):
@@ -216,17 +218,37 @@ def test_a_first_datum_that_is_damaged_is_told_or_left_out(tmp_path):
     assert sorted(error.value.rows) == [0, 1]
 
 
-def test_an_lmdb_that_is_cut_off_within_a_batch_is_told(tmp_path, monkeypatch):
+def test_an_lmdb_that_is_cut_off_while_it_is_read_is_told(tmp_path, monkeypatch):
     write(tmp_path / "set", {b"%04d" % number: datum(noise(3, 32, 32), 1) for number in range(64)})
     data = opened(tmp_path)
-    size = (tmp_path / "set" / "data.mdb").stat().st_size
-    parse = parse_datum
-
-    def cut(value: bytes) -> Any:
-        with (tmp_path / "set" / "data.mdb").open("r+b") as file:
-            file.truncate(size // 2)  # what lies behind it must not be touched: that ends the process
-        return parse(value)
-
-    monkeypatch.setattr("netspec.data.readers.lmdb_datums.parse_datum", cut)
+    data.read(np.arange(64))
+    with (tmp_path / "set" / "data.mdb").open("r+b") as file:
+        file.truncate(file.seek(0, io.SEEK_END) // 2)
     with pytest.raises(InputError, match="changed while it is read"):
         data.read(np.arange(64))
+    # As if it were cut off between that look and the reading: the process that touches it is another one.
+    monkeypatch.setattr(Watched, "check", lambda self: None)
+    for _ in range(2):
+        with pytest.raises(InputError, match="is damaged, or changed while it was read") as error:
+            data.read(np.arange(64))
+        assert error.value.problems[0].got == "the process that reads it ended (SIGBUS)"
+
+
+def test_several_threads_read_one_lmdb(tmp_path):
+    write(tmp_path / "set", {b"%04d" % number: datum(noise(3, 8, 8, seed=number), number) for number in range(64)})
+    data = opened(tmp_path)
+    parts = [np.arange(first, 64, 7) for first in range(7)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(data.read, parts * 5))
+    for part, read in zip(parts * 5, found, strict=True):
+        np.testing.assert_array_equal(read["label"], part)
+
+
+def test_the_process_that_reads_ends_with_the_set(tmp_path):
+    write(tmp_path / "set", {b"a": datum(noise(1, 2, 2), 1)})
+    data = opened(tmp_path)
+    assert isinstance(data, DatumDataset)
+    process = data._values._process
+    assert process.poll() is None
+    del data
+    assert process.poll() == 0

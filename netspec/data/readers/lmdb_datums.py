@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Literal
 
-import lmdb
 import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType
-from netspec.data.files import Watched, fingerprint
+from netspec.data.files import fingerprint
 from netspec.data.readers.datum import Datum, parse_datum
 from netspec.data.readers.decode import Decoder, upright_size
+from netspec.data.readers.lmdb_values import LmdbValues
 from netspec.data.readers.records import file_fingerprint
 from netspec.data.wire import NoMessage
 from netspec.errors import InputError, Problem, kind_of_file, near_path
@@ -40,7 +38,7 @@ class DatumDataset(Dataset):
         self, path: Path, *, size: tuple[int, int] | Literal["varied"] | None, channels: int, interpolation: str,
         order: str = "rgb", skip: bool = False,
     ) -> None:  # fmt: skip
-        self._keys = _Keys(_environment(path))
+        self._values = _opened(path)
         self._path = path
         self._reversed = order == "bgr"
         first, shape = self._first(size, channels, skip=skip)
@@ -55,7 +53,7 @@ class DatumDataset(Dataset):
         self._dtype = "uint8" if first.floats is None else "float32"
         self._shape = shape
         self.fields = {"image": FieldType(self._shape, self._dtype), "label": FieldType((), "int32")}
-        self.digest = fingerprint(file_fingerprint(self._keys.environment.data))
+        self.digest = fingerprint(file_fingerprint(self._values.data))
 
     def _first(
         self, size: tuple[int, int] | Literal["varied"] | None, channels: int, *, skip: bool
@@ -64,7 +62,7 @@ class DatumDataset(Dataset):
         problems: list[Problem] = []
         for index in range(min(len(self), LOOKED_AT if skip else 1)):
             try:
-                datum = self._datum(index)
+                datum = self._datum(index, *self._values.values([index]))
                 return datum, self._shape_of(datum, index, size, channels)
             except InputError as error:
                 problems += error.problems
@@ -83,17 +81,17 @@ class DatumDataset(Dataset):
         return self._raw(first, index).shape
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._values)
 
     def read(self, indices: Array) -> dict[str, Samples]:
         """The Datums at `indices`. Raises DamagedSamples with those damaged, or not of the kind of the first."""
         images: list[Array] = []
         labels = np.zeros(len(indices), np.int32)
         damaged: dict[int, Sequence[Problem]] = {}
-        for row, index in enumerate(indices.tolist()):
-            self._keys.environment.watched.check()  # each time: to touch what was cut off ends the process
+        wanted = indices.tolist()
+        for row, (index, value) in enumerate(zip(wanted, self._values.values(wanted), strict=True)):
             try:
-                datum = self._datum(index)
+                datum = self._datum(index, value)
                 images.append(self._pixels(datum, index))
                 labels[row] = datum.label
             except InputError as error:
@@ -102,9 +100,11 @@ class DatumDataset(Dataset):
             raise DamagedSamples(damaged)
         return {"image": images if None in self._shape else np.stack(images), "label": labels}
 
-    def _datum(self, index: int) -> Datum:
+    def _datum(self, index: int, value: bytes | None) -> Datum:
+        if value is None:
+            raise InputError(f"{self._values.data} is damaged", got=f"no value for the key {self._values.key(index)!r}")
         try:
-            return parse_datum(self._keys.value(index))
+            return parse_datum(value)
         except NoMessage as error:
             raise InputError(
                 f"{self.describe(index)} is no Datum of Caffe",
@@ -140,39 +140,10 @@ class DatumDataset(Dataset):
 
     def describe(self, index: int) -> str:
         """The name of the LMDB, and the key."""
-        return f"{self._path.name}, key {self._keys.key(index).decode('utf-8', 'backslashreplace')}"
+        return f"{self._path.name}, key {self._values.key(index).decode('utf-8', 'backslashreplace')}"
 
 
-class _Environment:
-    """An LMDB, opened once a process whoever uses it: the library allows no second time."""
-
-    def __init__(self, folder: Path) -> None:
-        self.data = folder / "data.mdb" if folder.is_dir() else folder
-        try:
-            self.lmdb: Any = lmdb.open(
-                str(folder), readonly=True, lock=False, subdir=folder.is_dir(), readahead=False, max_dbs=0
-            )
-            facts = self.lmdb.info(), self.lmdb.stat()
-        except lmdb.Error as error:
-            raise InputError(
-                f"{folder} is not an LMDB, or is damaged", expected="an LMDB of Caffe's Datums", got=str(error)
-            ) from None
-        needed, size = (facts[0]["last_pgno"] + 1) * facts[1]["psize"], self.data.stat().st_size
-        if size < needed:  # touching what is not there would end the process
-            self.lmdb.close()
-            raise InputError(f"{self.data} is cut short", expected=f"{needed:,} bytes", got=f"{size:,} bytes")
-        self.watched = Watched([self.data])
-
-    def __del__(self) -> None:
-        if hasattr(self, "lmdb"):
-            self.lmdb.close()
-
-
-_opening = threading.Lock()
-_opened: WeakValueDictionary[Path, _Environment] = WeakValueDictionary()
-
-
-def _environment(path: Path) -> _Environment:
+def _opened(path: Path) -> LmdbValues:
     if not path.exists():
         raise InputError(f"there is no LMDB {path}", hint=near_path(path))
     if path.is_dir():
@@ -186,13 +157,7 @@ def _environment(path: Path) -> _Environment:
                 hint="write it anew with Caffe: `convert_imageset -backend lmdb …`" if level else None,
             )
     _check_readable(path / "data.mdb" if path.is_dir() else path)
-    with _opening:
-        found = _opened.get(path.resolve())
-        if found is not None:
-            found.watched.check()
-            return found
-        _opened[path.resolve()] = found = _Environment(path.resolve())
-        return found
+    return LmdbValues(path)
 
 
 def _check_readable(path: Path) -> None:
@@ -203,41 +168,3 @@ def _check_readable(path: Path) -> None:
         raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
     if not head:
         raise InputError(f"{path} is not an LMDB", expected="an LMDB of Caffe's Datums", got=kind_of_file(head))
-
-
-class _Keys:
-    """All keys, one behind the other in one piece of memory, and the values by their number."""
-
-    def __init__(self, environment: _Environment) -> None:
-        self.environment = environment
-        pieces = bytearray()
-        ends: list[int] = []
-        try:
-            with environment.lmdb.begin() as transaction:
-                for key in transaction.cursor().iternext(keys=True, values=False):
-                    pieces += key
-                    ends.append(len(pieces))
-        except lmdb.Error as error:
-            raise InputError(f"{environment.data} is damaged", expected="an intact LMDB", got=str(error)) from None
-        if not ends:
-            raise InputError(f"{environment.data} holds nothing", expected="Datums of Caffe")
-        self._keys = bytes(pieces)
-        self._ends = np.array([0, *ends], np.int64)
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def key(self, index: int) -> bytes:
-        """The key with this number."""
-        return self._keys[self._ends[index] : self._ends[index + 1]]
-
-    def value(self, index: int) -> bytes:
-        """What the key with this number has. Raises InputError where it cannot be read."""
-        try:
-            with self.environment.lmdb.begin() as transaction:
-                value = transaction.get(self.key(index))
-        except lmdb.Error as error:
-            raise InputError(f"{self.environment.data} is damaged", got=str(error)) from None
-        if value is None:
-            raise InputError(f"{self.environment.data} is damaged", got=f"no value for the key {self.key(index)!r}")
-        return bytes(value)
