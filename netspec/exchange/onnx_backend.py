@@ -186,9 +186,9 @@ def _computed(model: Model) -> Arrays:
     """The constants of a model, and what its nodes make of them."""
     found = dict(model.constants)
     for node in model.nodes:
-        if len(node.outputs) == 1 and all(name in found for name in node.inputs if name):
+        if all(name in found for name in node.inputs if name):
             with suppress(Unsupported):
-                found[node.outputs[0]] = fold(node, [found.get(name) for name in node.inputs])
+                found |= zip(node.outputs, fold(node, [found.get(name) for name in node.inputs]), strict=False)
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from netspec.exchange.onnx_import.computing import compute
 from netspec.exchange.onnx_import.model import Node, Unsupported
 
 if TYPE_CHECKING:
@@ -15,19 +16,19 @@ MAX_ELEMENTS = 2**27
 """A constant that grows beyond this while it is computed is taken for malice."""
 
 
-def fold(node: Node, operands: list[NDArray[Any] | None]) -> NDArray[Any]:
-    """The result of a node whose operands are all constant (None: left out). Raises `Unsupported`."""
+def fold(node: Node, operands: list[NDArray[Any] | None]) -> list[NDArray[Any]]:
+    """The results of a node whose operands are all constant (None: left out). Raises `Unsupported`."""
     import numpy as np
 
     function = _FOLDS.get(node.op_type) if not node.domain else None
     if function is None:
-        raise Unsupported("this operator is not computed on constants")
+        return compute(node, operands)
     try:
         with np.errstate(all="ignore"):
             result = np.asarray(function(node, *operands))
     except (ValueError, TypeError, IndexError, KeyError, OverflowError, AttributeError) as error:
         raise Unsupported(f"its constant operands do not fit: {error}") from error
-    return result
+    return [result]
 
 
 def _constant(node: Node) -> Any:
@@ -148,6 +149,7 @@ def _bounded(elements: int) -> None:
         raise ValueError(f"{elements:,} elements are too many")
 
 
+# What nearly every model has; others are computed by the reference of the onnx package, which is slow to load.
 _FOLDS: dict[str, Callable[..., Any]] = {
     "Constant": _constant,
     "Identity": lambda node, x: x,

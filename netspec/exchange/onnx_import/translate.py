@@ -170,7 +170,8 @@ class Translator(Moving):
             end = node.attributes.get("end")
             self.constants[node.outputs[0]] = np.asarray(shape[node.attributes.get("start", 0) : end], "int64")
             return
-        self.constants[node.outputs[0]] = fold(node, [self.constants.get(name) for name in node.inputs])
+        made = fold(node, [self.constants.get(name) for name in node.inputs])
+        self.constants.update(zip(node.outputs, made, strict=False))
 
     def _need_one_result(self, node: Node) -> None:
         for name in node.outputs[1:]:
