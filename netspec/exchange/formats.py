@@ -110,8 +110,11 @@ def _is_onnx(head: bytes, path: Path) -> bool:
     return head.startswith(b"\x08")  # `ir_version`, the field that a model begins with
 
 
-def _unread(head: bytes, path: Path) -> bool:
-    return False
+def _is_keras(head: bytes, path: Path) -> bool:
+    if not head.startswith((b"PK", b"\x89HDF")):
+        return False
+    found: bool = _function("netspec.exchange.keras_import.archive:is_keras")(head, path)
+    return found
 
 
 OWN = "netspec"
@@ -131,11 +134,12 @@ FORMATS: tuple[Format, ...] = (
         preflight="netspec.exchange.onnx_export:preflight_onnx", options=("batch", "opset"),
     ),
     Format(
-        "keras", "a Keras model (.keras)", (".keras",), _unread,
+        "keras", "a Keras model or its weights (.keras, .h5)", (".keras",), _is_keras,
+        read="netspec.exchange.keras_import:import_keras",
         write="netspec.exchange.keras_export:write_keras", preflight="netspec.exchange.keras_export:preflight_keras",
     ),
     Format(
-        "keras_weights", "weights of a Keras model (.weights.h5)", (".weights.h5",), _unread,
+        "keras_weights", "weights of a Keras model (.weights.h5)", (".weights.h5",), _is_keras,
         write="netspec.exchange.keras_export:write_keras_weights",
     ),
     Format(

@@ -87,13 +87,18 @@ class LeakyRelu(ActivationSpec):
 
 @ACTIVATIONS.register
 class HardSigmoid(ActivationSpec):
-    """x/6 + ½, within 0 and 1"""
+    """alpha · x + beta, within 0 and 1: x/6 + ½"""
 
     type: Literal["hard_sigmoid"] = "hard_sigmoid"
+    samples: ClassVar = ({}, {"alpha": 0.2, "beta": 0.4})
+    alpha: float = 1 / 6
+    """slope of the line (in Keras 1 and 2, and as ONNX's default, 0.2)"""
+    beta: float = 0.5
+    """the line at 0"""
 
     def of(self, x: Value) -> Value:
         """A clipped line."""
-        return clipped(x * (1 / 6) + 0.5, 0.0, 1.0)
+        return clipped(x * self.alpha + self.beta, 0.0, 1.0)
 
 
 @ACTIVATIONS.register

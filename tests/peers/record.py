@@ -109,8 +109,8 @@ def make(module: Any, fields: dict[str, Any], **more: Any) -> Any:
 def function(fields: dict[str, Any]) -> Any:
     """Keras's activation function with these fields."""
     given = {key: value for key, value in fields.items() if key != "type"}
-    if fields["type"] == "swish" and given:
-        raise Unlike("Keras's swish has no factor")
+    if fields["type"] in ("swish", "hard_sigmoid") and given:
+        raise Unlike(f"Keras's {fields['type']} has no factor")
     return partial(getattr(keras().activations, fields["type"]), **given)
 
 

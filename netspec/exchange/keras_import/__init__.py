@@ -1,0 +1,55 @@
+"""Files of Keras → net YAML and weights; weights of Keras onto a net.
+
+`archive` opens the file, `config` takes the model apart, `translate` walks the calls of its layers with `rules` and
+`operations`, `axes` knows how axes lie, `fields` what the keys of a configuration are here, `weights` gives the arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError, Problem
+from netspec.exchange.imported import Imported, ImportOptions
+from netspec.exchange.keras_import.archive import open_keras
+from netspec.exchange.keras_import.config import graph_of
+from netspec.exchange.keras_import.fields import Reading
+from netspec.exchange.keras_import.rules import apply
+from netspec.exchange.keras_import.translate import Translator
+from netspec.exchange.keras_import.weights import give, unreadable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["import_keras"]
+
+
+def import_keras(path: str | Path, options: ImportOptions | None = None) -> Imported:
+    """The net and the weights in a file of Keras. Raises `InputError` with all that is wrong or has no counterpart."""
+    options = options or ImportOptions()
+    with open_keras(Path(path)) as file:
+        if file.config is None:
+            raise unreadable(file)
+        reading = Reading(file.major)
+        graph = graph_of(file.config, options.shapes)
+        origin = f"{Path(path).name} (Keras {file.version or 'of unknown version'})"
+        net = Translator(graph, options.shapes, reading, origin)
+        net.run(apply)
+        _raise(net.problems, path)
+        _raise(give(file, net.wanted), "")
+    arrays = net.draft.arrays()
+    return Imported(net.draft.text(), arrays, (*reading.notes, *_wild(arrays)))
+
+
+def _raise(problems: list[Problem], path: str | Path) -> None:
+    if problems:
+        raise InputError(replace(one, message=f"{path}: {one.message}" if path else one.message) for one in problems)
+
+
+def _wild(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+    import numpy as np
+
+    wild = [name for name, array in arrays.items() if not np.isfinite(array).all()]
+    return [f"the weights `{name}` hold values that are not finite" for name in wild]

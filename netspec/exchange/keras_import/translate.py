@@ -1,0 +1,378 @@
+"""Walk the calls of a Keras model and write down layers. What single layers become is said in `rules` and `operations`.
+
+Every layer is built as it is written down (shapes only), so that each rule knows what it reads, and what would not fit
+is found at its layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pydantic import ValidationError
+
+from netspec.errors import NetspecError, Problem, did_you_mean, listing
+from netspec.exchange.drafting import Draft, DraftLayer, clean
+from netspec.exchange.keras_import.axes import (
+    PASSES_ROWS,
+    Held,
+    Order,
+    channels_first,
+    identity,
+    moved,
+    wish_of_call,
+)
+from netspec.exchange.keras_import.config import Call, Graph, KerasLayer, Tensor
+from netspec.exchange.keras_import.fields import Reading, Unsupported
+from netspec.exchange.keras_names import Variable, layer_type, variables
+from netspec.graph.ops.source import Input
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import ShapeMismatch, Value, in_scope
+from netspec.layers.base import Builder, LayerSpec
+from netspec.schema.kinds import LAYERS, LayerFields
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BATCH = 7
+"""Stands for the open batch size."""
+_DTYPES = {
+    "float16": "float32", "bfloat16": "float32", "float64": "float32", "int8": "int32", "int16": "int32",
+    "uint16": "int32", "uint32": "int64", "uint64": "int64",
+}  # fmt: skip
+
+Convert: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
+
+
+@dataclass
+class Wanted:
+    """The states of a layer, to be filled from the file: variables in Keras's order, and what is done to each."""
+
+    layer: KerasLayer
+    draft: DraftLayer
+    variables: list[Variable]
+    shapes: dict[str, tuple[int, ...]]
+    convert: dict[str, Convert] = field(default_factory=dict)
+    """By state: what is done beyond the order of a kernel's axes."""
+    prefix: str = ""
+    """What stands before the names of the variables' states here."""
+    signature: str = ""
+    """Equal where two calls of a layer have its weights in the same order."""
+
+
+class Translator:
+    """The state of one import, and the vocabulary of the rules."""
+
+    def __init__(self, graph: Graph, shapes: Mapping[str, tuple[int, ...]], reading: Reading, origin: str) -> None:
+        self.graph, self.shapes, self.reading = graph, shapes, reading
+        self.draft = Draft(graph.name, origin)
+        self.wanted: list[Wanted] = []
+        self.problems: list[Problem] = []
+        self.held: dict[tuple[Call, int], Held] = {}
+        self._masks: dict[str, Value | None] = {}
+        self._lost: set[Call] = set()
+        self._taken: set[str] = set()
+        self._turned: dict[tuple[str, tuple[int, ...]], Held] = {}
+        self._first: dict[KerasLayer, Wanted] = {}
+        self.calls = _reachable(graph)
+        self.readers: dict[tuple[Call, int], list[Call]] = {}
+        for call in self.calls:
+            for tensor in call.tensors():
+                self.readers.setdefault((tensor.call, tensor.index), []).append(call)
+        self.results = {(one.call, one.index) for one in graph.outputs}
+        self._take_inputs()
+
+    # The inputs.
+
+    def _take_inputs(self) -> None:
+        known = [clean(call.layer.path[-1]) for call in self.graph.inputs]
+        for name in sorted(self.shapes.keys() - set(known)):
+            self.problems.append(
+                Problem(f"a shape is given for `{name}`, which is no input", expected=listing(known),
+                        hint=did_you_mean(name, known))
+            )  # fmt: skip
+        for call in self.graph.inputs:
+            if (call, 0) not in self.readers and (call, 0) not in self.results:
+                self.reading.note(f"the input `{call.layer.name}` is read by nothing and was left out")
+                continue
+            self._input(call)
+
+    def _input(self, call: Call) -> None:
+        config, name = call.layer.config, clean(call.layer.path[-1])
+        declared = config.get("batch_shape") or config.get("batch_input_shape")
+        sizes: Any = list(declared[1:]) if isinstance(declared, (list, tuple)) and declared else None
+        if name in self.shapes:
+            sizes = list(self.shapes[name])
+        dtype = config.get("dtype") or "float32"
+        dtype = dtype if isinstance(dtype, str) else "float32"
+        dtype = _DTYPES.get(dtype, dtype)
+        looked_up = [one for one in self.readers.get((call, 0), []) if not one.kwargs.get("reverse")]
+        if dtype == "float32" and any(layer_type(one.layer.class_name).endswith("Embedding") for one in looked_up):
+            dtype = "int32"
+        if sizes is None or any(type(size) is not int or size < 1 for size in sizes):
+            got = "unknown" if sizes is None else str([size or "?" for size in sizes])
+            self.problems.append(
+                Problem(f"the input `{name}` has no fixed size", expected="sizes that are numbers", got=got,
+                        hint=f"give the sizes for which the net is made, in Keras's order: `--shape {name}=…`")
+            )  # fmt: skip
+            self._lost.add(call)
+            return
+        if dtype not in [one.value for one in DType]:
+            self.problems.append(Problem(f"the input `{name}` holds {dtype[:40]}, which no net takes"))
+            self._lost.add(call)
+            return
+        if isinstance(declared, (list, tuple)) and declared[0] not in (None, -1):
+            self.reading.note(f"the model is for batches of {declared[0]}; the net takes any batch size")
+        rank = len(sizes) + 1
+        order = self._order_of_input(call, rank)
+        shape = [0] * rank
+        for axis, size in zip(order, (BATCH, *sizes), strict=True):
+            shape[axis] = size
+        name = self._unique(name)
+        fields: dict[str, Any] = {"shape": shape[1:]} | ({"dtype": dtype} if dtype != "float32" else {})
+        self.draft.inputs[name] = fields
+        value = Input(name, TensorType(tuple(shape), DType(dtype)))()
+        if order != identity(rank):
+            self.reading.note(f"the input `{name}` is {shape[1:]}, channels first; in Keras it was {sizes}")
+        self.held[call, 0] = Held(name, value, order, is_input=True)
+
+    def _order_of_input(self, call: Call, rank: int) -> Order:
+        """As the layers want it that read it; images are channels-first where none says."""
+        kinds = self._wishes((call, 0), set())
+        if any(kind == "first" for kind, _ in kinds):
+            return channels_first(rank, next(lead for kind, lead in kinds if kind == "first"))
+        return identity(rank) if rank < 4 or any(kind == "plain" for kind, _ in kinds) else channels_first(rank)
+
+    def _wishes(self, tensor: tuple[Call, int], seen: set[tuple[Call, int]]) -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = []
+        waiting = [tensor]
+        while waiting:
+            one = waiting.pop(0)
+            if one in seen:
+                continue
+            seen.add(one)
+            for call in self.readers.get(one, []):
+                wish = wish_of_call(call)
+                if wish.kind == "any":
+                    waiting.append((call, 0))
+                elif wish.kind != "none":
+                    found.append((wish.kind, wish.lead))
+        return found
+
+    def wants_first(self, call: Call) -> int | None:
+        """Whether what reads the call's result wants images channels-first: how many axes stand before."""
+        return next((lead for kind, lead in self._wishes((call, 0), set()) if kind == "first"), None)
+
+    # Walking.
+
+    def run(self, apply: Callable[[Translator, Call], None]) -> None:
+        """Write down every call; what cannot be is collected in `problems`."""
+        for call in self.calls:
+            if any(one.call in self._lost for one in call.tensors()):
+                self._lost.add(call)
+                continue
+            try:
+                apply(self, call)
+            except Unsupported as reason:
+                self._lost.add(call)
+                what = f"the layer `{call.layer.name}` ({call.layer.class_name})"
+                self.problems.append(Problem(f"{what} can't be imported: {reason}"))
+        if not self.problems:
+            self._finish()
+
+    def _finish(self) -> None:
+        for tensor in self.graph.outputs:
+            held = self.held.get((tensor.call, tensor.index))
+            if held is None:
+                self.problems.append(Problem(f"the output of `{tensor.call.layer.name}` is not there"))
+                continue
+            if held.is_input or held.source in self.draft.outputs:
+                (held,) = self.add(tensor.call, "Identity", {}, [held], held.order)
+            if held.order != identity(len(held.order)):
+                have = list(held.value.shape[1:])
+                self.reading.note(f"the output `{held.source}` is {have}, channels first; in Keras it was "
+                                  f"{list(held.shape[1:])}")  # fmt: skip
+            self.draft.outputs.append(held.source)
+
+    # What rules say.
+
+    def get(self, tensor: Tensor) -> Held:
+        """A tensor, as it comes. Raises `Unsupported` where its layer has no such output."""
+        found = self.held.get((tensor.call, tensor.index))
+        if found is None:
+            raise Unsupported(f"`{tensor.call.layer.name}` has no output {tensor.index}")
+        return found
+
+    def plain(self, tensor: Tensor | Held, name: str = "") -> Held:
+        """A tensor with its axes as in Keras."""
+        held = tensor if isinstance(tensor, Held) else self.get(tensor)
+        return self.turned(held, identity(len(held.order)), name)
+
+    def turned(self, held: Held, order: Order, name: str = "") -> Held:
+        """The tensor with its axes in that order: permuted unless it is so already."""
+        if held.order == order:
+            return held
+        if held.rows is not None:
+            raise Unsupported("the features of a flattened image come in another order")
+        permutation = moved(held.order, order)
+        known = self._turned.get((held.source, permutation))
+        if known is None:
+            (known,) = self._write(
+                name or f"{held.source}/permute", "Permute", {"dims": list(permutation[1:])}, [held], [order]
+            )
+            self._turned[held.source, permutation] = known
+        return known
+
+    def put(self, call: Call, *made: Held) -> None:
+        """The results of a call."""
+        for index, held in enumerate(made):
+            self.held[call, index] = held
+
+    def add(
+        self, call: Call, type_: str, fields: Mapping[str, Any], inputs: Sequence[Held], *orders: Order, name: str = "",
+        rows: Any = None,
+    ) -> list[Held]:  # fmt: skip
+        """Write down a layer without weights, and give its outputs; without `orders` they are as in Keras."""
+        return self._write(name or self.name_of(call), type_, fields, inputs, list(orders), rows=rows)
+
+    def name_of(self, call: Call) -> str:
+        """What the layer of a call is called here."""
+        return "/".join(clean(part) for part in call.layer.path)
+
+    def weighted(
+        self, call: Call, type_: str, fields: Mapping[str, Any], inputs: Sequence[Held],
+        orders: Callable[[Sequence[Value]], list[Order]], convert: Callable[[Variable], tuple[str, Convert] | None],
+        rows: Any = None,
+    ) -> list[Held]:  # fmt: skip
+        """Write down a layer that may have weights; `convert` says what is done to one, and a text that tells it apart.
+
+        Of a layer that is called again, the second call shares the weights of the first.
+        """
+        spec, builder, made = self._build(type_, fields, inputs)
+        states = {name.removeprefix("layer/"): info.value.shape for name, info in builder.states.items()}
+        first = self._first.get(call.layer)
+        given = dict(fields)
+        if first is not None and states:
+            given["share"] = first.draft.name
+        if call.layer.frozen and states and "trainable" in type(spec).model_fields:
+            given["trainable"] = False
+        held = self._register(self.name_of(call), type_, given, inputs, spec, builder, made, orders(made), rows)
+        if states:
+            wanted = self._want(call.layer, spec, states, convert)
+            if first is None:
+                self.wanted.append(wanted)
+                self._first[call.layer] = wanted
+            elif first.signature != wanted.signature or first.shapes != wanted.shapes:
+                raise Unsupported("it is called twice, with inputs whose axes lie in different orders")
+        return held
+
+    def _want(
+        self, layer: KerasLayer, spec: LayerSpec, states: dict[str, tuple[int, ...]],
+        convert: Callable[[Variable], tuple[str, Convert] | None],
+    ) -> Wanted:  # fmt: skip
+        inner: Any = spec
+        prefix = ""
+        for _ in range(layer.wrapped):  # the file has the layers of a model within, without what is around each
+            from netspec.layers.wrappers import called
+
+            inner = inner.layer
+            prefix += f"{called(inner)}/"
+        names = [name.removeprefix(prefix) for name in states]
+        listed = variables(inner, names) if isinstance(inner, LayerFields) else []
+        found = Wanted(layer, self.draft.layers[-1], listed, states, prefix=prefix)
+        for one in listed:
+            told = convert(one)
+            if told is not None:
+                found.signature += f"{one.state}: {told[0]}; "
+                found.convert[one.state] = told[1]
+        return found
+
+    def _write(
+        self, name: str, type_: str, fields: Mapping[str, Any], inputs: Sequence[Held], orders: list[Order],
+        rows: Any = None,
+    ) -> list[Held]:  # fmt: skip
+        spec, builder, made = self._build(type_, fields, inputs)
+        return self._register(name, type_, fields, inputs, spec, builder, made, orders, rows)
+
+    def _register(
+        self, name: str, type_: str, fields: Mapping[str, Any], inputs: Sequence[Held], spec: LayerSpec,
+        builder: Builder, made: tuple[Value, ...], orders: list[Order], rows: Any,
+    ) -> list[Held]:  # fmt: skip
+        name = self._unique(name)
+        self.draft.layers.append(DraftLayer(name, type_, dict(fields), tuple(one.source for one in inputs)))
+        outputs = spec.output_names()
+        found = []
+        for index, value in enumerate(made):
+            source = name if index == 0 else f"{name}.{outputs[index]}"
+            order = orders[index] if index < len(orders) else identity(len(value.shape))
+            found.append(Held(source, value, order, rows))
+        masks = spec.mask(builder, *(one.value for one in inputs))
+        for one, mask in zip(found, masks if isinstance(masks, tuple) else (masks,), strict=False):
+            self._masks[one.source] = mask
+        return found
+
+    def mask(self, held: Held) -> Value | None:
+        """Which places of a tensor count, where not all do."""
+        return self._masks.get(held.source)
+
+    def _build(
+        self, type_: str, fields: Mapping[str, Any], inputs: Sequence[Held]
+    ) -> tuple[LayerSpec, Builder, tuple[Value, ...]]:
+        builder = Builder(training=False, dtype=DType.FLOAT32)
+        try:
+            spec = LAYERS[type_].model_validate({"type": type_, **fields})
+            assert isinstance(spec, LayerSpec)
+            with in_scope(builder.enter(spec, "layer", [self.mask(one) for one in inputs])):
+                made = spec.build(builder, *(one.value for one in inputs))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise Unsupported(f"{type_} does not take it: {place}: {first['msg']}"[:300]) from None
+        except ShapeMismatch as error:
+            raise Unsupported(f"{type_} does not fit: {error.message} (got {error.got})"[:300]) from None
+        except NetspecError as error:
+            raise Unsupported(f"{type_} does not fit: {error.summary}"[:300]) from None
+        except TypeError as error:  # more or fewer inputs than it takes
+            raise Unsupported(f"{type_} does not fit: {error}"[:300]) from None
+        return spec, builder, made if isinstance(made, tuple) else (made,)
+
+    def _unique(self, name: str) -> str:
+        found, count = name[:180], 0
+        while found in self._taken:
+            count += 1
+            found = f"{name[:180]}_{count}"
+        self._taken.add(found)
+        return found
+
+    def absorbs_rows(self, call: Call) -> bool:
+        """Whether all that reads the call's result can take its features in another order."""
+        tensor = (call, 0)
+        if tensor in self.results:
+            return False
+        for reader in self.readers.get(tensor, []):
+            layer, type_ = reader.layer, layer_type(reader.layer.class_name)
+            if layer.calls != 1 or layer.wrapped or len(reader.tensors()) != 1:
+                return False
+            if type_ != "Dense" and not (type_ in PASSES_ROWS and _of_elements(layer) and self.absorbs_rows(reader)):
+                return False
+        return True
+
+
+def _of_elements(layer: KerasLayer) -> bool:
+    """Whether a layer of single numbers is one with this configuration, too."""
+    function = layer.config.get("activation")
+    along = ("softmax", "log_softmax", "sparsemax", "glu")
+    return function not in along and not isinstance(function, dict) and not layer.config.get("noise_shape")
+
+
+def _reachable(graph: Graph) -> list[Call]:
+    """The calls that the outputs need, each behind those that it reads."""
+    needed: set[Call] = set()
+    waiting = [one.call for one in graph.outputs]
+    while waiting:
+        call = waiting.pop()
+        if call not in needed:
+            needed.add(call)
+            waiting += [one.call for one in call.tensors()]
+    return [call for call in graph.calls if call in needed]

@@ -1,0 +1,192 @@
+"""The arrays of a file, given to the layers: by place in a `.weights.h5`, by order in the older layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError, Problem
+from netspec.exchange.hdf5_foreign import Hdf5
+from netspec.exchange.keras_import.archive import KerasFile
+from netspec.exchange.keras_import.translate import Wanted
+from netspec.exchange.keras_names import MORE, Variable, flat, from_keras, layer_type
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_RECURRENT = {12: (0, 6, 3, 9), 9: (0, 3, 6)}
+"""Keras 1 has a matrix for each gate: where those stand that are one here, for LSTM and GRU."""
+
+
+def give(file: KerasFile, wanted: Sequence[Wanted]) -> list[Problem]:
+    """Fill the arrays of the layers. What is missing, or of another shape, is told."""
+    if file.weights is None:
+        return [Problem(f"{file.name} holds no weights", expected="a model that was saved with its weights")]
+    if is_tree(file.weights):
+        return _from_tree(file, file.weights, wanted)
+    return _in_order(file, file.weights, wanted)
+
+
+def is_tree(file: Hdf5) -> bool:
+    """Whether the file has the layout of Keras 3's weights."""
+    return file.attribute("", "layer_names") is None and "model_weights" not in file
+
+
+class Tree:
+    """A `.weights.h5`: arrays by the paths that Keras 3.15 has for them, as earlier ones wrote them too."""
+
+    def __init__(self, file: Hdf5) -> None:
+        self.file = file
+        self.paths = {_modern(path): path for path in file.paths()}
+
+    def __contains__(self, path: str) -> bool:
+        return _modern(path) in self.paths
+
+    def array(self, path: str) -> NDArray[Any]:
+        """The array at a path."""
+        return self.file.array(self.paths[_modern(path)])
+
+
+def _modern(path: str) -> str:
+    """Paths of Keras 2.12 to 3.0 in today's form: the list of layers had another name, Windows had its own slash."""
+    parts = path.replace("\\", "/").split("/")
+    return "/".join("layers" if part == "_layer_checkpoint_dependencies" else part.lstrip("_") for part in parts)
+
+
+def _from_tree(file: KerasFile, weights: Hdf5, wanted: Sequence[Wanted]) -> list[Problem]:
+    tree = Tree(weights)
+    problems = []
+    for one in wanted:
+        for variable in one.variables:
+            path = f"{one.layer.group}/{variable.path}"
+            if path not in tree:
+                problems.append(_missing(file, one, variable))
+                continue
+            problems += _put(file, one, variable, tree.array(path))
+    return problems
+
+
+def _missing(file: KerasFile, one: Wanted, variable: Variable) -> Problem:
+    return Problem(f"{file.name}: the weight `{variable.state}` of the layer `{one.layer.name}` is missing",
+                   expected=str(list(one.shapes[one.prefix + variable.state])))  # fmt: skip
+
+
+def _put(file: KerasFile, one: Wanted, variable: Variable, array: NDArray[Any]) -> list[Problem]:
+    """Give a layer an array in the order of axes that it has here."""
+    found = fitted(array, variable, one, flipped=file.backend == "theano")
+    shape = one.shapes[one.prefix + variable.state]
+    if found is None or found.shape != shape:
+        return [
+            Problem(f"{file.name}: the weight `{variable.state}` of the layer `{one.layer.name}` has another shape",
+                    expected=str(list(shape)), got=str(list(array.shape if found is None else found.shape)))
+        ]  # fmt: skip
+    one.draft.arrays[one.prefix + variable.state] = found
+    return []
+
+
+def fitted(array: NDArray[Any], variable: Variable, one: Wanted, *, flipped: bool = False) -> NDArray[Any] | None:
+    """An array as the state that it becomes; None where it cannot be that."""
+    import numpy as np
+
+    shape = one.shapes[one.prefix + variable.state]
+    if array.dtype.kind not in "fiu":
+        return None
+    try:
+        if variable.kind in ("kernel", "depthwise"):
+            array = _of_old(array, variable, shape)
+            if flipped:  # Theano turned kernels around
+                array = array[tuple(slice(None, None, -1) for _ in array.shape[:-2])]
+        array = from_keras(array, variable)
+        convert = one.convert.get(variable.state)
+        array = array if convert is None else convert(array)
+    except (ValueError, IndexError):
+        return None
+    if array.size == int(np.prod(shape, dtype=np.int64)) and array.ndim != len(shape):
+        array = array.reshape(shape)
+    return np.array(array, np.float32, order="C")  # of no axes, too
+
+
+def _of_old(array: NDArray[Any], variable: Variable, shape: tuple[int, ...]) -> NDArray[Any]:
+    """A kernel as Keras 2 has it, of one that Keras 1 may have written in another order of axes."""
+    if array.ndim == len(shape) + 1 and array.shape[1] == 1:  # sequences were images of width 1
+        return array[:, 0]
+    return array
+
+
+def _in_order(file: KerasFile, weights: Hdf5, wanted: Sequence[Wanted]) -> list[Problem]:
+    """Old files: for each layer of the model a list of arrays, those that are trained first."""
+    stored = stored_in_order(weights)
+    problems: list[Problem] = []
+    left = {name: arrays for name, arrays in stored.items() if arrays}
+    for top, group in groupby(wanted, key=lambda one: one.layer.path[0]):
+        ones = list(group)
+        paths = left.get(top)
+        if paths is None:
+            problems.append(Problem(f"{file.name}: the layer `{top}` has no weights", expected=f"a group `{top}`"))
+            continue
+        problems += _one_layer(file, ones, [weights.array(path) for path in paths])
+    return problems
+
+
+def stored_in_order(weights: Hdf5) -> dict[str, list[str]]:
+    """Paths of the arrays of each layer, in the order of the file."""
+    root = "" if weights.attribute("", "layer_names") is not None else "model_weights"
+    names = weights.attribute(root, "layer_names")
+    if not isinstance(names, list):
+        weights.refuse("it does not list its layers")
+    found: dict[str, list[str]] = {}
+    for name in map(str, names):
+        group = f"{root}/{name}".lstrip("/")
+        listed = weights.attribute(group, "weight_names")
+        if group not in weights or not isinstance(listed, list):
+            weights.refuse(f"its layer {name[:100]!r} is missing, or does not list its weights")
+        found[name] = [f"{group}/{one}" for one in map(str, listed)]
+        for path in found[name]:
+            if not weights.holds(path):
+                weights.refuse(f"its weight {path[:100]!r} is missing")
+    return found
+
+
+def flat_order(wanted: Iterable[Wanted]) -> list[tuple[Wanted, Variable | None]]:
+    """The variables of layers as one list of an old file has them; None for one that is nothing here."""
+    trained: list[tuple[Wanted, Variable | None]] = []
+    others: list[tuple[Wanted, Variable | None]] = []
+    for one in wanted:
+        for variable in flat(one.variables, frozen=one.layer.frozen):
+            (trained if variable.trainable and not one.layer.frozen else others).append((one, variable))
+        others += [(one, None)] * len(MORE.get(layer_type(one.layer.class_name), ()))
+    return trained + others
+
+
+def _one_layer(file: KerasFile, ones: Sequence[Wanted], arrays: list[NDArray[Any]]) -> list[Problem]:
+    expected = flat_order(ones)
+    if len(ones) == 1 and len(arrays) in _RECURRENT and len(expected) in (2, 3):
+        arrays = _gates_together(arrays)
+    if len(arrays) == len(expected) - sum(one is None for _, one in expected):
+        expected = [pair for pair in expected if pair[1] is not None]
+    if len(arrays) != len(expected):
+        name = ones[0].layer.path[0]
+        return [Problem(f"{file.name}: the layer `{name}` has another number of weights",
+                        expected=str(len(expected)), got=str(len(arrays)))]  # fmt: skip
+    problems = []
+    for (one, variable), array in zip(expected, arrays, strict=True):
+        if variable is not None:
+            problems += _put(file, one, variable, array)
+    return problems
+
+
+def _gates_together(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    import numpy as np
+
+    first = _RECURRENT[len(arrays)]
+    return [np.concatenate([arrays[place + k] for place in first], axis=-1) for k in range(3)]
+
+
+def unreadable(file: KerasFile) -> InputError:
+    """The error for a file without a model, where one is needed."""
+    return InputError(
+        f"{file.name} holds weights without the model they belong to",
+        expected="a model of Keras with its configuration",
+        hint="lay them onto a net: `netspec import FILE --net net.yaml`",
+    )

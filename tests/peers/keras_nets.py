@@ -1,0 +1,271 @@
+"""Nets of Keras that the importer of its files is tested with: every layer that both have, and ways to join layers.
+
+Each function makes models with Keras, none of netspec is used but the samples of its layers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from netspec.exchange.keras_names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT
+from tests.registry.cases import Case, cases
+
+MOST = 3
+"""Samples of each layer."""
+AXES = {
+    **dict.fromkeys(("GroupNormalization", "BatchNormalization", "Concatenate", "Normalization"), 1),
+}
+"""Layers whose axis here is another than Keras's where nothing is said."""
+
+
+def unlike(case: Case) -> bool:
+    """Whether Keras has no such layer, or not with these fields, or not with these inputs."""
+    fields, sample = case.sample.fields, case.sample
+    text = str(fields)
+    explicit = fields.get("padding") is not None and not isinstance(fields["padding"], str)
+    return bool(
+        (explicit and not case.type.startswith("ZeroPadding"))
+        or {"ceil_mode", "count_include_pad", "zero_output_for_mask", "share"} & fields.keys()
+        or (case.type.endswith("Transpose") and "groups" in fields)
+        or (fields.get("padding") == "causal" and case.type != "Conv1D")
+        or (fields.get("padding") == "same" and case.type.startswith("AveragePooling"))
+        or "lanczos" in text or "bicubic" in text or "sparsemax" in text
+        or (case.type == "Activation" and ("axis" in fields or _strange(fields["activation"])))
+        or (case.type in ("Activation", "Masking", "ReversibleEmbedding") and (len(sample.shapes) > 1 or not fields))
+        or any(sample.masks)
+        or (case.type == "SpectralNormalization" and sample.dtypes[0] != "float32")
+        or (case.type == "Softmax" and len(sample.shapes) > 1)
+        or (case.type in ("LayerNormalization", "RMSNormalization") and fields.get("axis", -1) == 1)
+        or any(dtype not in ("float32", "int32") for dtype in sample.dtypes)
+        or len(set(sample.dtypes)) > 1
+        or (case.type in ("Dropout", "AlphaDropout") and "noise_shape" in fields)
+        or (case.type in ("Add", "Average", "Multiply", "Maximum", "Minimum", "Subtract") and "int32" in sample.dtypes)
+        or (case.type == "GroupQueryAttention" and len({shape[-1] for shape in sample.shapes[:2]}) > 1)
+        or (case.type in ("Identity", "Flatten") and "activity_regularizer" in fields)  # which it cannot write
+        or len(sample.shapes[0]) < 2
+    )  # fmt: skip
+
+
+LAYERS_OF_FUNCTIONS = {"leaky_relu": "LeakyReLU", "elu": "ELU", "relu": "ReLU"}
+"""Functions whose fields Keras has as those of layers, which it takes for functions."""
+
+
+def _strange(function: Any) -> bool:
+    return isinstance(function, dict) and function["type"] not in LAYERS_OF_FUNCTIONS
+
+
+def chosen(keras: Any) -> list[Case]:
+    """Samples of layers that Keras has too, a few of each."""
+    found: list[Case] = []
+    for case in cases("layer"):
+        have = sum(one.type == case.type for one in found)
+        most = 99 if case.type == "Activation" else MOST
+        if hasattr(keras.layers, case.type) and have < most and not unlike(case):
+            found.append(case)
+    return found
+
+
+def made(keras: Any, fields: dict[str, Any], **more: Any) -> Any:
+    """Keras's layer with these fields, images channels-last."""
+    given = {key: value for key, value in fields.items() if key not in ("type", "name", "use_causal_mask", "reverse")}
+    for key, value in given.items():
+        if isinstance(value, dict):
+            if key == "activation":
+                inside = {name: one for name, one in value.items() if name != "type"}
+                given[key] = getattr(keras.layers, LAYERS_OF_FUNCTIONS[value["type"]])(**inside)
+            else:
+                given[key] = made(keras, value) if key in PARTS else of_type(keras.regularizers, value)
+        if key == "cells":
+            given[key] = [made(keras, one) for one in value]
+        if key == "target_shape" and isinstance(value, int):
+            given[key] = (value,)
+        if key == "output_shape" and isinstance(value, int):
+            given[key] = (value,)
+    if fields["type"] in AXES:
+        given.setdefault("axis", AXES[fields["type"]])
+    if fields["type"].startswith("AveragePooling"):
+        given.setdefault("pool_size", 2)
+    return getattr(keras.layers, fields["type"])(**given, **more)
+
+
+PARTS = ("layer", "backward_layer", "cell")
+
+
+def of_type(module: Any, fields: dict[str, Any]) -> Any:
+    """A regularizer."""
+    return getattr(module, fields["type"])(**{key: value for key, value in fields.items() if key != "type"})
+
+
+def lead(fields: dict[str, Any]) -> int | None:
+    """How many axes stand before those of an image that the layer reads, the batch counted; None for other data."""
+    type_ = fields["type"]
+    if type_ in ("TimeDistributed", "SpectralNormalization", "Bidirectional"):
+        inner = lead(fields["layer"])
+        return None if inner is None else inner + int(type_ == "TimeDistributed")
+    if type_ == "Flatten" or not (DATA_FORMAT.fullmatch(type_) or type_ in SPATIAL_WITHOUT_FORMAT):
+        return None
+    return 2 if type_.startswith("ConvLSTM") else 1
+
+
+def channels_last(shape: tuple[int, ...], before: int | None) -> tuple[int, ...]:
+    """The shape of a sample as Keras has it."""
+    if before is None or len(shape) < before + 2:
+        return shape[1:]
+    return (*shape[1:before], *shape[before + 1 :], shape[before])
+
+
+CALLED_WITH_LISTS = re.compile(
+    "Add|Subtract|Multiply|Average|Maximum|Minimum|Concatenate|Dot|Attention|AdditiveAttention"
+)
+
+
+def catalogue(keras: Any, part: int, parts: int) -> Any:
+    """One model with many inputs, each read by one layer, each of which is an output."""
+    inputs, outputs = [], []
+    for case in [one for index, one in enumerate(chosen(keras)) if index % parts == part]:
+        fields = {**case.sample.fields, "type": case.type}
+        name, before = f"{case.type}-{case.number}", lead(fields)
+        given = [
+            keras.Input(
+                channels_last(shape, before if k == 0 or before is None else before - 1),
+                dtype=dtype,
+                name=f"{name}-in{k}",
+            )
+            for k, (shape, dtype) in enumerate(zip(case.sample.shapes, case.sample.dtypes, strict=True))
+        ]
+        layer = made(keras, fields, name=name)
+        more = {key: fields[key] for key in ("use_causal_mask", "reverse") if key in fields}
+        if case.type in ("MultiHeadAttention", "GroupQueryAttention"):
+            named = dict(zip(("query", "value", "key", "attention_mask"), given, strict=False))
+            if len(given) == 1:
+                named["value"] = given[0]
+            made_of = layer(**named, **more)
+        elif CALLED_WITH_LISTS.fullmatch(case.type):
+            made_of = layer(given, **more)
+        elif len(given) > 1:
+            made_of = layer(given[0], initial_state=given[1:], **more)
+        else:
+            made_of = layer(given[0], **more)
+        inputs += given
+        outputs += keras.tree.flatten(made_of)
+    return keras.Model(inputs, outputs, name=f"catalogue_{part}")
+
+
+def images(keras: Any) -> Any:
+    """A small residual net with a squeeze, a flattened head, two outputs and operations between."""
+    L = keras.layers
+    x = image = keras.Input((8, 6, 3), name="image")
+    x = (x - 0.5) * 2.0
+    x = L.Conv2D(6, 3, padding="same", use_bias=False, kernel_constraint=keras.constraints.MaxNorm(3, axis=[0, 1, 2]))(
+        x
+    )
+    x = L.BatchNormalization(name="norm")(x)
+    x = left = L.ReLU(max_value=6.0)(x)
+    x = L.SeparableConv2D(6, 3, padding="same", depthwise_regularizer="l2")(x)
+    x = L.LayerNormalization(axis=[2, 3])(x)
+    x = L.PReLU(shared_axes=[1])(x)
+    gate = keras.ops.mean(x, axis=[1, 2], keepdims=True)
+    gate = L.Conv2D(6, 1, activation="sigmoid")(gate)
+    x = L.Add()([L.Multiply()([x, gate]), left])
+    x = L.Concatenate()([x, L.SpatialDropout2D(0.2)(left)])
+    x = L.MaxPooling2D()(x)
+    masks = L.Conv2D(4, 1, activation="softmax", name="masks")(L.UpSampling2D(interpolation="bilinear")(x))
+    x = L.Flatten()(x)
+    x = L.Dropout(0.3)(L.BatchNormalization()(x))
+    classes = L.Dense(5, activation="softmax", name="classes")(x)
+    return keras.Model(image, [classes, masks], name="images")
+
+
+def decoder(keras: Any) -> Any:
+    """Vectors to images, by Reshape and transposed convolutions; and an image flattened where no Dense follows."""
+    L = keras.layers
+    code = keras.Input((5,), name="code")
+    x = L.Reshape((3, 2, 4))(L.Dense(24)(code))
+    x = L.Conv2DTranspose(3, 3, strides=2, padding="same", activation="tanh")(x)
+    x = L.ZeroPadding2D(((1, 0), (0, 2)))(x)
+    flat = L.Flatten()(x)
+    other = L.Permute((3, 1, 2))(x)
+    one = L.GlobalMaxPooling2D(keepdims=True)(x)
+    one = L.Dense(3)(L.Flatten()(one))
+    return keras.Model(code, [x, L.LayerNormalization()(flat), other, one], name="decoder")
+
+
+def sequences(keras: Any) -> Any:
+    """Words, masks, states handed on, attention, a convolution along a sequence."""
+    L = keras.layers
+    words = keras.Input((7,), dtype="int32", name="words")
+    x = L.Embedding(11, 6, mask_zero=True)(words)
+    encoded, h, c = L.LSTM(4, return_sequences=True, return_state=True)(x)
+    both = L.Bidirectional(L.GRU(3, return_sequences=True))(encoded)
+    decoded = L.LSTM(4, name="last")(both, initial_state=[h, c])
+    attended = L.MultiHeadAttention(2, 3)(both, encoded, use_causal_mask=True)
+    y = L.Conv1D(5, 3, padding="causal", activation="gelu")(L.Embedding(11, 4)(words))
+    y = L.GlobalAveragePooling1D()(L.SpatialDropout1D(0.1)(y))
+    steps = L.LSTM(2)(L.TimeDistributed(L.Dense(2, activation="relu"))(attended))
+    return keras.Model(words, [decoded, steps, y], name="sequences")
+
+
+def nested(keras: Any) -> Any:
+    """Models in models, one of them called twice, shared layers, several inputs and outputs."""
+    L = keras.layers
+    x = keras.Input((5,))
+    shared = L.Dense(4, activation="tanh", name="shared")
+    tower = keras.Model(x, [shared(L.Dense(5)(x)), shared(x)], name="tower")
+    head = keras.Sequential([keras.Input((4,)), L.Dense(3), L.BatchNormalization()], name="head")
+    a, b = keras.Input((5,), name="a"), keras.Input((5,), name="b")
+    a1, a2 = tower(a)
+    b1, _ = tower(b)
+    frozen = L.Dense(2, trainable=False, name="frozen")(a2)
+    return keras.Model([a, b], [head(keras.ops.abs(a1 - b1)), frozen, 1.0 / (head(a2) + 3.0)], name="nested")
+
+
+def films(keras: Any) -> Any:
+    """A model for each image of a film, and ConvLSTM2D over them."""
+    L = keras.layers
+    film = keras.Input((3, 6, 4, 2), name="film")
+    inner = keras.Sequential([keras.Input((6, 4, 2)), L.Conv2D(3, 3, padding="same"), L.BatchNormalization(),
+                              L.MaxPooling2D(), L.Flatten(), L.Dense(4)], name="inner")  # fmt: skip
+    x = L.TimeDistributed(inner, name="each")(film)
+    y = L.ConvLSTM2D(2, 2, padding="same", return_sequences=True)(film)
+    return keras.Model(film, [L.LSTM(3)(x), L.ConvLSTM2D(2, 2)(y)], name="films")
+
+
+def first(keras: Any) -> Any:
+    """Channels-first in Keras too."""
+    L, kind = keras.layers, "channels_first"
+    image = keras.Input((3, 6, 4), name="image")
+    x = L.Conv2D(4, 3, padding="same", data_format=kind)(image)
+    x = L.BatchNormalization(axis=1)(x)
+    x = L.MaxPooling2D(data_format=kind)(x)
+    return keras.Model(image, L.Dense(3)(L.Flatten(data_format=kind)(x)), name="first")
+
+
+def operations(keras: Any) -> Any:
+    """Operations that are no layers."""
+    ops, L = keras.ops, keras.layers
+    x, image = keras.Input((5, 4), name="x"), keras.Input((4, 6, 3), name="image")
+    parts = ops.split(x, 2, axis=-1)
+    found = [
+        2.0 - x, x / 4.0, x**2, ops.exp(x) + ops.sin(x), ops.maximum(x, 0.1), ops.clip(x, -0.5, 0.5),
+        ops.matmul(x, ops.transpose(x, (0, 2, 1))), ops.softmax(x, axis=1), ops.sum(x, axis=1), ops.max(x, axis=-1),
+        parts[0] * parts[1], x[:, 1:3], x[:, 0], x[..., ::2], ops.stack([x, x], axis=2), ops.leaky_relu(x, 0.1),
+        ops.reshape(image, (-1, 24, 3)), ops.normalize(image), ops.mean(image, axis=(1, 2)), ops.gelu(x),
+        ops.concatenate([image, ops.relu(image)], axis=-1), ops.squeeze(ops.expand_dims(x, 1), 1), ops.sqrt(ops.abs(x)),
+        L.Rescaling([1.0, 2.0, 3.0], offset=[0.0, 1.0, -1.0])(image), ops.mean(image, axis=-1, keepdims=True),
+    ]  # fmt: skip
+    return keras.Model([x, image], found, name="operations")
+
+
+NETS: dict[str, Callable[[Any], Any]] = {
+    **{f"catalogue_{part}": partial(catalogue, part=part, parts=3) for part in range(3)},
+    "images": images,
+    "decoder": decoder,
+    "sequences": sequences,
+    "nested": nested,
+    "films": films,
+    "first": first,
+    "operations": operations,
+}  # fmt: skip

@@ -1,0 +1,93 @@
+"""Record files of Keras (on PyTorch), and what its models answer, for the importer of such files.
+
+    KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_keras [--output DIRECTORY] [NET …]
+
+Each net becomes NAME.keras and NAME.npz with its inputs and outputs; some become NAME.h5 and NAME.weights.h5 too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import zipfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from tests.peers.keras_nets import NETS
+
+OUTPUT = Path(__file__).parent / "answers" / "keras"
+BATCH = 3
+LEGACY = ("images", "nested", "sequences")
+"""Nets that are written in the older layouts too."""
+
+
+def keras() -> Any:
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    return import_module("keras")
+
+
+def pack(path: Path) -> None:
+    """Write an archive again, packed, and without the time at which it was made."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, 9)
+
+
+def randomize(model: Any, random: np.random.Generator) -> None:
+    """Other weights than those of which many are 0 or 1; variances are positive."""
+    for weight in model.weights:
+        if "seed" not in weight.path and np.issubdtype(np.dtype(str(weight.dtype)), np.floating):
+            low = 0.2 if "variance" in weight.path else -0.6
+            weight.assign(random.uniform(low, 0.8, tuple(weight.shape)).astype(np.float32))
+    for layer in model._flatten_layers():
+        if hasattr(layer, "finalize_state"):
+            layer.finalize_state()
+
+
+def fed(model: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
+    """A value for each input, by its name."""
+    found = {}
+    for one in model.inputs:
+        shape = (BATCH, *one.shape[1:])
+        if str(one.dtype).startswith("int"):
+            found[one.name] = random.integers(0, 3, shape).astype(str(one.dtype))
+        else:
+            found[one.name] = random.uniform(-1, 1, shape).astype(np.float32)
+    return found
+
+
+def record(name: str, output: Path) -> None:
+    library = keras()
+    library.backend.clear_session()
+    random = np.random.default_rng(crc32(name.encode()))
+    model = NETS[name](library)
+    randomize(model, random)
+    feeds = fed(model, random)
+    made = library.tree.flatten(model(list(feeds.values()) if len(feeds) > 1 else next(iter(feeds.values()))))
+    answers = {f"out_{index}": np.asarray(one.detach().numpy()) for index, one in enumerate(made)}
+    np.savez_compressed(output / f"{name}.npz", **{f"in_{key}": one for key, one in feeds.items()}, **answers)  # type: ignore[arg-type]
+    model.save(output / f"{name}.keras")
+    pack(output / f"{name}.keras")
+    if name in LEGACY:
+        model.save(output / f"{name}.h5")
+        model.save_weights(output / f"{name}.weights.h5")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("nets", nargs="*", help=f"some of {', '.join(NETS)}; default: all")
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    for name in arguments.nets or NETS:
+        record(name, arguments.output)
+
+
+if __name__ == "__main__":
+    main()
