@@ -15,6 +15,7 @@ from netspec.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from netspec.exchange.imported import Imported, ImportOptions
+    from netspec.train.model import Model
 
 app = command_app()
 
@@ -27,6 +28,7 @@ app = command_app()
         "netspec import runs/lenet_mnist/best.h5 --output my_net",
         "netspec import runs/lenet_mnist/checkpoints/step-00001000.h5 --output my_net",
         "netspec import other.h5 --net net.yaml --output my_net",
+        "netspec import deploy.prototxt --weights net.caffemodel --output my_net",
     ),
 )
 def import_file(
@@ -57,6 +59,17 @@ def import_file(
         ),
     ] = None,
     shapes: Shapes = None,
+    phase: Annotated[
+        str,
+        typer.Option(
+            "--phase", metavar="train|test", help="Of a net of Caffe's only this form; default: both, as one net."
+        ),
+    ] = "",
+    stages: Annotated[
+        list[str] | None,
+        typer.Option("--stage", metavar="NAME", help="A stage that layers of Caffe's ask for; may be given again."),
+    ] = None,
+    level: Annotated[int, typer.Option("--level", metavar="N", help="The level that layers of Caffe's ask for.")] = 0,
 ) -> None:
     """Read a net and its weights from a file of any format known.
 
@@ -66,19 +79,22 @@ def import_file(
     given, rules = shapes_of(shapes), _names(names or [])
     from netspec.cli.folders import new_folder
     from netspec.exchange.imported import ImportOptions
-    from netspec.train.model import load
 
     source, target = Path(file), Path(output)
-    options = ImportOptions(shapes=given, weights=Path(weights) if weights else None)
+    if phase not in ("", "train", "test"):
+        raise InputError(f"there is no phase `{phase}`", expected="--phase train, or --phase test")
+    options = ImportOptions(given, Path(weights) if weights else None, phase, level, tuple(stages or ()))
     with new_folder(target) as staged:
         found = _read(source, net, rules, options)
-        _write(staged, found, source.stem)
-        model = load(staged / "net.yaml", staged / "weights.h5")  # it must be what netspec itself reads
+        model = _write(staged, found, source.stem)
     for note in found.notes:
         print(f"note: {note}")
     parameters = sum(model.parameters[name].size for name in model.compiler.names("parameter"))
     print(f"{target}: {count(len(model.spec.layers))} layers, {count(parameters)} parameters")
-    again = [target / "net.yaml", "--weights", target / "weights.h5"]
+    weighed = ["--weights", target / "weights.h5"] if (target / "weights.h5").exists() else []
+    if not weighed:
+        print("no weights were given: the net is there alone")
+    again = [target / "net.yaml", *weighed]
     print(f"\nnext:\n  {command_line(*program(), 'plan', target / 'net.yaml')}")
     print(f"  {command_line(*program(), 'export', *again, '--output', target / 'model.onnx')}")
     if found.train:
@@ -104,16 +120,22 @@ def _read(source: Path, net: str | None, rules: dict[str, str | None], options: 
     return Imported(canonical_yaml(model.spec), match_weights(target.states, arrays, source=str(source)).arrays)
 
 
-def _write(folder: Path, found: Imported, name: str) -> None:
+def _write(folder: Path, found: Imported, name: str) -> Model:
+    """Write what was found, and read it as netspec itself does. Weights that no file had are not written."""
     from netspec.exchange.hdf5 import write_weights
+    from netspec.train.model import load
 
     (folder / "net.yaml").write_text(found.net, encoding="utf-8")
-    write_weights(folder / "weights.h5", found.arrays, net=found.net, name=name, **found.meta)
+    model = load(folder / "net.yaml")
+    if found.arrays or not model.parameters:
+        write_weights(folder / "weights.h5", found.arrays, net=found.net, name=name, **found.meta)
+        model.load_weights(folder / "weights.h5")
     if found.train:
         from netspec.schema.load import load_spec
 
         (folder / "train.yaml").write_text(found.train, encoding="utf-8")
         load_spec(folder / "train.yaml")  # it must be what netspec itself reads
+    return model
 
 
 def _names(given: list[str]) -> dict[str, str | None]:

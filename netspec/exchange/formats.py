@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.exchange.caffe.recognizing import is_hdf5_weights, is_net, is_weights
 from netspec.exchange.files import HEAD_BYTES, reading, sniff
 from netspec.exchange.hdf5_format import MAGIC
 from netspec.exchange.npz import is_npz
@@ -141,6 +142,18 @@ FORMATS: tuple[Format, ...] = (
     Format(
         "keras_weights", "weights of a Keras model (.weights.h5)", (".weights.h5",), _is_keras,
         write="netspec.exchange.keras_export:write_keras_weights",
+    ),
+    Format(
+        "caffe", "a net of Caffe's (.prototxt)", (".prototxt",), is_net,
+        read="netspec.exchange.caffe.reading:read_prototxt",
+    ),
+    Format(
+        "caffemodel", "weights of Caffe's with their net (.caffemodel)", (".caffemodel",), is_weights,
+        read="netspec.exchange.caffe.reading:read_caffemodel",
+    ),
+    Format(
+        "caffemodel.h5", "weights of Caffe's (.caffemodel.h5)", (".caffemodel.h5",), is_hdf5_weights,
+        read="netspec.exchange.caffe.reading:read_caffemodel",
     ),
     Format(
         "npz", "NumPy arrays (.npz)", (".npz",), is_npz,

@@ -22,6 +22,11 @@ class ImportOptions:
     """Sizes of inputs that the file leaves open."""
     weights: Path | None = None
     """The file of the weights, for formats that keep them apart from the net."""
+    phase: str = ""
+    """`train` or `test`, where a file has several forms of a net and one of them is wanted."""
+    level: int = 0
+    stages: tuple[str, ...] = ()
+    """What else a file may make layers depend on."""
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,7 @@ def test_all_wrong_values_are_told_at_once():
         (b"\x0f", "of an unknown kind (7)"),
         (b"\x02\x00", "a field has the number 0"),
         (b"\x1d\x00\x00\x00\x00", "`input` of NetParameter is written as four bytes"),
-        (b"\xa2\x06\x00" * (MAX_FIELDS + 1), "more than 500,000 fields"),
+        (b"\xa2\x06\x00" * (MAX_FIELDS + 1), "more than 200,000 fields"),
         (b"\xc2\x3e\x00" * 20_000, "more than 10,000 fields that Caffe does not know"),
         (b"\x32\x00" * 20_000, "gives messages again more than 10,000 times"),
         (b"\x22\x80\x89\x7a" + b"\x01" * 2_000_000, "holds 2,000,000 bytes of numbers"),

@@ -93,6 +93,11 @@ class Message:
         self.field(name)
         return name in self._values
 
+    def get(self, name: str, default: Any) -> Any:
+        """The field's value, or `default` where it is not set."""
+        self.field(name)
+        return self._values.get(name, default)
+
     def __iter__(self) -> Iterator[str]:
         """The names of the fields that are set, in the order in which they were."""
         return iter(self._values)
@@ -112,6 +117,11 @@ class Message:
             self._values[name] = value
         self._places.setdefault(name, []).append(place)
 
+    def put(self, name: str, value: Any) -> None:
+        """Set a field that stands where it stood before."""
+        self.field(name)
+        self._values[name] = value
+
     def edit(self, name: str) -> Message:
         """The message in a field, set if it was not."""
         if name not in self._values:
@@ -125,6 +135,15 @@ class Message:
 
         kind = {"float": np.float32, "double": np.float64}.get(self.field(name).type, np.int64)
         return np.asarray(self[name], kind)
+
+    def hand_over(self, name: str, to: Message, called: str) -> None:
+        """Give another message what this one has in a field, with its places, in a field that may be called otherwise.
+
+        A single value becomes the first of a repeated field; a repeated one is added to what is there.
+        """
+        values, places = self[name], self._places.get(name, [])
+        for index, value in enumerate(values if self.field(name).repeated else [values]):
+            to.add(called, value, places[index] if index < len(places) else self.place)
 
     def copy(self) -> Message:
         """The same message, whose fields can be set without changing this one; messages in it are copied too."""

@@ -17,7 +17,7 @@ from netspec.exchange.files import reading, sniff
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MAX_FIELDS = 500_000
+MAX_FIELDS = 200_000
 """Fields of one file; those of weights count as one a blob. The largest nets have some ten thousand."""
 MAX_UNKNOWN = 10_000
 MAX_MERGED = 10_000

@@ -1,0 +1,42 @@
+"""Caffe's files as `netspec import` meets them: nets in text, weights with their net or without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from netspec.errors import InputError
+from netspec.exchange.caffe.blobs import WEIGHTS, read_weights
+from netspec.exchange.caffe.nets import NetDraft, draft_net
+from netspec.exchange.caffe.proto.text import read_text
+from netspec.exchange.imported import Imported, ImportOptions
+
+if TYPE_CHECKING:
+    pass
+
+NET = "a net of Caffe's (.prototxt)"
+
+
+def read_prototxt(path: Path, options: ImportOptions) -> Imported:
+    """A net in text, with the weights that the options name."""
+    net = read_text(path, "NetParameter", NET)
+    weights = read_weights(options.weights)[0] if options.weights is not None else None
+    return imported(draft_net(net, options, weights=weights, weights_file=str(options.weights), folder=path.parent))
+
+
+def read_caffemodel(path: Path, options: ImportOptions) -> Imported:
+    """Weights with the net that they were trained in."""
+    if options.weights is not None:
+        raise InputError(f"{path} holds weights itself", expected=NET, got=f"--weights {options.weights} beside it")
+    weights, net = read_weights(path)
+    if net is None:
+        raise InputError(
+            f"{path} holds weights without their net", expected=NET, got=WEIGHTS,
+            hint=f"name both: `netspec import deploy.prototxt --weights {path}`",
+        )  # fmt: skip
+    return imported(draft_net(net, options, weights=weights, weights_file=str(path), folder=path.parent))
+
+
+def imported(found: NetDraft) -> Imported:
+    """A draft as importers give it."""
+    return Imported(found.draft.text(), found.draft.arrays(), tuple(found.notes))

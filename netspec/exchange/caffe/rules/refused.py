@@ -1,0 +1,28 @@
+"""Layers of Caffe that netspec has nothing for, and why."""
+
+from __future__ import annotations
+
+from netspec.exchange.caffe.translate import Translator, Unsupported, rule
+from netspec.exchange.caffe.wiring import Node
+
+_WHY = {
+    "Python": "it runs code that lies beside the file, which netspec never does",
+    "Filter": "how many samples it gives on depends on their numbers: a batch has one size here",
+    "Im2col": "convolutions take patches themselves; patches alone are no layer",
+    "Parameter": "a parameter that no layer computes with; Scale and Bias have their own",
+    "LSTMUnit": "one step of an LSTM, which is a layer with all of its steps",
+    "RNNUnit": "one step of an RNN, which is a layer with all of its steps",
+    "Recurrent": "it is the base of LSTM and RNN",
+}
+
+
+@rule(*_WHY)
+def refused(net: Translator, node: Node) -> None:
+    """None of these can be."""
+    raise Unsupported(_WHY[node.type])
+
+
+@rule("HDF5Output")
+def output(net: Translator, node: Node) -> None:
+    """What is written to a file is what `netspec predict` writes."""
+    net.note(f"`{node.name}` is left out: `netspec predict` writes the outputs of a net")

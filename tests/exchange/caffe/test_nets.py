@@ -1,0 +1,547 @@
+"""Whole nets of Caffe's: phases, versions, inputs, losses, weights, and what is said of what cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from netspec.errors import InputError
+from netspec.exchange.caffe.blobs import array_blob, read_mean, read_weights
+from netspec.exchange.caffe.proto.encoding import encode
+from netspec.exchange.caffe.proto.message import Message
+from netspec.exchange.caffe.proto.text import parse
+from netspec.exchange.caffe.reading import read_caffemodel, read_prototxt
+from netspec.exchange.caffe.upgrade import upgraded
+from netspec.exchange.formats import format_of
+from netspec.exchange.imported import ImportOptions
+from netspec.schema.flow import flow
+from tests.exchange.caffe.prototxt import answers, drafted, lines, spec_of, with_input
+
+PRODUCT = "inner_product_param { num_output: 3 }"
+LABELLED = (
+    'layer { name: "data" type: "Data" top: "x" top: "label" transform_param { crop_size: 2 force_gray: true } }\n'
+)
+LOSS = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "y" bottom: "label" top: "loss" }\n'
+
+
+def dense(name: str, bottom: str, more: str = "") -> str:
+    return f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" {more} {PRODUCT} }}\n'
+
+
+def failure(text: str, **options) -> str:
+    with pytest.raises(InputError) as caught:
+        drafted(text, **options)
+    return caught.value.render()
+
+
+# Losses and metrics
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        ('"SoftmaxWithLoss"', "{type: SparseCategoricalCrossentropy, from: [y, label], from_logits: true}"),
+        ('"SoftmaxWithLoss" loss_weight: 0.3 loss_param { ignore_label: 255 normalization: FULL }',
+         ("{type: SparseCategoricalCrossentropy, from: [y, label], from_logits: true, ignore_class: 255, "
+         "reduction: full, weight: 0.3}")),
+        ('"SoftmaxWithLoss" loss_param { normalize: false }',
+         "{type: SparseCategoricalCrossentropy, from: [y, label], from_logits: true, reduction: batch_size}"),
+        ('"MultinomialLogisticLoss"', "{type: MultinomialLogistic, from: [y, label]}"),
+        ('"HingeLoss" hinge_loss_param { norm: L2 }', "{type: OneVsRestHinge, from: [y, label], norm: L2}"),
+    ],
+)  # fmt: skip
+def test_losses_of_classes(layer, said):
+    text = LABELLED + dense("y", "x") + f'layer {{ name: "loss" bottom: "y" bottom: "label" type: {layer} }}'
+    found = drafted(text)
+    assert [flow(loss) for loss in found.draft.losses] == [said]
+    assert found.draft.inputs == {"x": {"shape": [1, 2, 2]}, "label": {"shape": [], "dtype": "int32"}}
+    spec_of(found)
+
+
+@pytest.mark.parametrize(
+    ("type_", "said"),
+    [
+        ("EuclideanLoss", "{type: Euclidean, from: [y, label]}"),
+        # Caffe adds up all numbers of a sample, where ours is their mean along the last axis.
+        ("SigmoidCrossEntropyLoss",
+         "{type: BinaryCrossentropy, from: [y, label], from_logits: true, reduction: batch_size, weight: 3.0}"),
+    ],
+)  # fmt: skip
+def test_losses_of_numbers(type_, said):
+    data = 'layer { name: "d" type: "HDF5Data" top: "x" top: "label" }\n'
+    text = data + dense("y", "x") + f'layer {{ name: "loss" bottom: "y" bottom: "label" type: "{type_}" }}'
+    found = drafted(text, shapes={"x": (5,)})
+    assert [flow(loss) for loss in found.draft.losses] == [said]
+    assert found.draft.inputs["label"] == {"shape": [3]}  # that of what it is compared with
+
+
+def test_the_loss_of_sigmoids_is_caffes():
+    data = 'layer { name: "d" type: "HDF5Data" top: "x" top: "t" }\n'
+    found = drafted(
+        data + 'layer { name: "y" type: "Power" bottom: "x" top: "y" }\n'
+        'layer { name: "loss" bottom: "y" bottom: "t" type: "SigmoidCrossEntropyLoss" }',
+        shapes={"x": (2, 5)},
+    )
+    from netspec.train.model import load
+
+    rng = np.random.default_rng(0)
+    x, t = rng.normal(size=(4, 2, 5)).astype(np.float32), rng.random((4, 2, 5)).astype(np.float32)
+    losses, _ = load(spec_of(found)).loss_and_gradients({"x": x, "t": t})
+    wanted = (np.log1p(np.exp(x.astype(np.float64))) - x * t).sum() / 4
+    assert sum(losses.values()) == pytest.approx(wanted, rel=1e-5)  # float32 sums of 40 numbers
+
+
+def test_several_losses_have_names_and_watched_ones_are_told():
+    one, other, watched = (
+        LOSS.replace("loss", name).replace("type", f"loss_weight: {weight} type")
+        for name, weight in (("a/loss", 1), ("b", 2), ("c", 0))
+    )
+    found = drafted(LABELLED + dense("y", "x") + one + other + watched)
+    assert [(loss["name"], loss.get("weight", 1)) for loss in found.draft.losses] == [("a/loss", 1), ("b", 2)]
+    assert found.notes == ["`c` is left out: its loss_weight is 0, so that it is only watched"]
+    accuracy = LOSS.replace('"loss"', '"loss/acc"').replace("SoftmaxWithLoss", "Accuracy")
+    found = drafted(LABELLED + dense("y", "x") + LOSS + accuracy.replace(" }", " accuracy_param { top_k: 2 } }"))
+    assert found.draft.metrics == [
+        {"name": "loss_acc", "type": "SparseTopKCategoricalAccuracy", "from": ["y", "label"], "k": 2}
+    ]
+
+
+def test_pairs_share_their_weights():
+    slices = 'layer { name: "s" type: "Slice" bottom: "x" top: "a" top: "b" }\n'
+    shared = 'param { name: "w" lr_mult: 1 } param { name: "v" lr_mult: 2 }'
+    data = 'layer { name: "data" type: "Data" top: "x" top: "sim" }\n'
+    text = data + slices + dense("f", "a", shared) + dense("g", "b", shared)
+    text += 'layer { name: "loss" type: "ContrastiveLoss" bottom: "f" bottom: "g" bottom: "sim" }'
+    found = drafted(text, shapes={"x": (2, 4)})
+    assert [line for line in lines(found) if line.startswith("{name: f,")] == [
+        "{name: f, type: Dense, learning_rate_multiplier: {bias: 2}, units: 3}"
+    ]
+    assert lines(found)[-1] == "{name: g, type: Dense, share: f, units: 3}"
+    assert found.draft.losses == [{"type": "Contrastive", "from": ["f", "g", "sim"]}]
+    assert found.draft.outputs == ["f", "g"]
+
+
+def test_multipliers():
+    text = LABELLED + dense("a", "x", "param { lr_mult: 0 } param { lr_mult: 0 }")
+    text += dense("b", "a", "param { lr_mult: 2 decay_mult: 0 } param { lr_mult: 2 decay_mult: 0.5 }")
+    text += dense("y", "b", "param { decay_mult: 0 }")
+    rows = lines(drafted(text + LOSS))
+    assert rows[1] == "{name: a, type: Dense, trainable: false, units: 3}"
+    assert rows[2] == (
+        "{name: b, type: Dense, learning_rate_multiplier: 2, weight_decay_multiplier: {kernel: 0, bias: 0.5}, units: 3}"
+    )
+    assert rows[3] == "{name: y, type: Dense, weight_decay_multiplier: {kernel: 0}, units: 3}"
+    assert "multiplier" not in drafted(text).draft.text()  # nothing is trained
+
+
+# Phases
+
+
+def test_one_net_for_training_and_testing():
+    train = LABELLED.replace("top:", "include { phase: TRAIN } top:", 1)
+    test = LABELLED.replace("top:", "include { phase: TEST } top:", 1)
+    drop = 'layer { name: "drop" type: "Dropout" bottom: "a" top: "a" include { phase: TRAIN } }\n'
+    prob = 'layer { name: "prob" type: "Softmax" bottom: "y" top: "prob" include { phase: TEST } }\n'
+    found = drafted(train + test + dense("a", "x") + drop + dense("y", "a") + LOSS + prob)
+    assert [layer.name for layer in found.draft.layers] == ["a_flatten", "a", "drop", "y", "prob"]
+    assert found.draft.outputs == []  # the last layer's
+    assert [sorted(node.phases) for node in found.data] == [["TRAIN"], ["TEST"]]
+    only = drafted(train + test + dense("a", "x") + drop + dense("y", "a") + LOSS + prob, phase="test")
+    assert [layer.name for layer in only.draft.layers] == ["a_flatten", "a", "y", "prob"]
+
+
+def test_stages_and_levels():
+    text = with_input("", 2, 4)
+    text += dense("a", "x", 'include { stage: "deploy" not_stage: "val" min_level: 1 }')
+    text += dense("b", "x", 'exclude { stage: "deploy" }') + dense("c", "x", "exclude { max_level: 0 }")
+    assert [one.name for one in drafted(text).draft.layers] == ["b"]
+    assert [one.name for one in drafted(text, stages=("deploy",), level=1).draft.layers] == ["a", "c"]
+    assert [one.name for one in drafted(text, stages=("deploy", "val"), level=2).draft.layers] == ["c"]
+    assert [one.name for one in drafted(text + 'state { stage: "deploy" level: 1 }').draft.layers] == ["a", "c"]
+    assert "no layer speaks of the stage `vall`" in failure(text, stages=("vall",))
+
+
+def test_statistics_that_only_training_moves():
+    both = "".join(
+        f'layer {{ name: "bn" type: "BatchNorm" bottom: "x" top: "y" include {{ phase: {phase} }} '
+        f"batch_norm_param {{ use_global_stats: {frozen} }} }}\n"
+        for phase, frozen in (("TRAIN", "false"), ("TEST", "true"))
+    )
+    found = drafted(LABELLED + both + dense("z", "y") + LOSS.replace('"y"', '"z"'))
+    assert lines(found)[0] == (
+        "{name: bn, type: BatchNormalization, epsilon: 1e-05, center: false, scale: false, momentum: 0.999}"
+    )
+    fixed = LABELLED + both.splitlines()[0].replace("include { phase: TRAIN }", "").replace("false", "true")
+    fixed += '\nlayer { name: "s" type: "Scale" bottom: "y" top: "y" }\n' + dense("z", "y")
+    assert lines(drafted(fixed + LOSS.replace('"y"', '"z"')))[:2] == [
+        "{name: bn, type: BatchNormalization, trainable: false, epsilon: 1e-05, center: false, scale: false}",
+        "{name: s, type: Scale}",
+    ]
+
+
+def test_forms_that_differ_are_told():
+    text = with_input("", 2, 4) + dense("a", "x", "include { phase: TRAIN }").replace('top: "a"', 'top: "x"')
+    told = failure(text + dense("y", "x"))
+    assert "the layer `y` reads something else in testing than in training" in told
+    assert "--phase train" in told
+    other = dense("a", "x", "include { phase: TRAIN }") + dense("a", "x", "include { phase: TEST }").replace("3", "4")
+    assert "the layer `a` is another one in testing" in failure(with_input(other, 2, 4))
+    mixed = dense("a", "x", "include { phase: TRAIN } exclude { phase: TEST }")
+    assert "rules to include it and rules to exclude it" in failure(with_input(mixed, 2, 4))
+
+
+# Versions
+
+
+V0 = """
+name: "old" input: "x" input_dim: 2 input_dim: 1 input_dim: 8 input_dim: 8
+layers { layer { name: "pad1" type: "padding" pad: 2 } bottom: "x" top: "pad1" }
+layers { layer { name: "conv1" type: "conv" num_output: 4 kernelsize: 5 biasterm: false group: 1 stride: 2
+  weight_filler { type: "gaussian" std: 0.01 } blobs_lr: 1 weight_decay: 0 } bottom: "pad1" top: "conv1" }
+layers { layer { name: "relu1" type: "relu" } bottom: "conv1" top: "conv1" }
+layers { layer { name: "pool1" type: "pool" pool: AVE kernelsize: 2 stride: 2 } bottom: "conv1" top: "pool1" }
+layers { layer { name: "norm1" type: "lrn" local_size: 3 alpha: 0.5 } bottom: "pool1" top: "norm1" }
+layers { layer { name: "fc" type: "innerproduct" num_output: 2 } bottom: "norm1" top: "fc" }
+layers { layer { name: "drop" type: "dropout" dropout_ratio: 0.3 } bottom: "fc" top: "fc" }
+layers { layer { name: "prob" type: "softmax" } bottom: "fc" top: "prob" }
+"""
+
+
+def test_the_first_version():
+    assert lines(drafted(V0)) == [
+        (
+            "{name: conv1, type: Conv2D, filters: 4, kernel_size: 5, strides: 2, padding: 2, activation: relu, "
+            "use_bias: false, kernel_initializer: {type: RandomNormal, stddev: 0.01}}"
+        ),
+        "{name: pool1, type: AveragePooling2D, ceil_mode: true}",
+        "{name: norm1, type: LocalResponseNormalization, size: 3, alpha: 0.5}",
+        "{name: fc_flatten, type: Flatten}",
+        "{name: fc, type: Dense, units: 2}",
+        "{name: drop, type: Dropout, rate: 0.3}",
+        "{name: prob, type: Softmax}",
+    ]
+    told = failure(V0.replace("local_size: 3", "kernelsize: 3").replace('"softmax"', '"sofmax"'))
+    assert "net.prototxt:8:44: error: a layer of type `lrn` has no `kernelsize`" in told
+    assert "`sofmax` was no type of layers" in told
+
+
+def test_the_second_version():
+    text = """
+    layers { name: "d" type: IMAGE_DATA top: "x" top: "label"
+      image_data_param { new_height: 4 new_width: 5 mirror: true } }
+    layers { name: "y" type: INNER_PRODUCT bottom: "x" top: "y" blobs_lr: 1 blobs_lr: 2 weight_decay: 1 weight_decay: 0
+      param: "w" param: "b" blob_share_mode: STRICT inner_product_param { num_output: 3 } include { phase: TRAIN } }
+    layers { name: "loss" type: SOFTMAX_LOSS bottom: "y" bottom: "label" loss_weight: 2 }
+    """
+    net = upgraded(parse(text, "NetParameter", "net.prototxt"))
+    data, dense_, _ = net["layer"]
+    assert data["transform_param"]["mirror"] is True
+    assert [one["name"] for one in dense_["param"]] == ["w", "b"]
+    assert [one["decay_mult"] for one in dense_["param"]] == [1, 0]
+    assert [one["share_mode"] for one in dense_["param"]] == ["STRICT", "STRICT"]
+    assert str(dense_.location("type")) == "net.prototxt:4:24"
+    found = drafted(text, phase="train")
+    assert found.draft.inputs["x"] == {"shape": [3, 4, 5]}
+    assert found.draft.losses[0]["weight"] == 2
+    assert "layers of two versions" in failure(text + dense("z", "y"))
+    assert "has no type" in failure('layers { name: "a" type: NONE bottom: "x" }')
+
+
+def test_inputs_of_old_nets():
+    text = 'input: "a" input_shape { dim: 1 dim: 3 } input: "b" input_shape { dim: 1 dim: 4 dim: 2 dim: 2 }\n'
+    found = drafted(text + dense("c", "a") + dense("d", "b"))
+    assert found.draft.inputs == {"a": {"shape": [3]}, "b": {"shape": [4, 2, 2]}}
+    assert "the input `b` has no shape" in failure('input: "a" input: "b" input_dim: [1, 2, 3, 4]' + dense("c", "a"))
+    told = failure('input: "a"' + dense("c", "a"))
+    assert "the shape of the input `a` is not in the file" in told
+    assert "--shape a=" in told
+
+
+# What the layers of data say
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        ('"MemoryData" memory_data_param { channels: 2 height: 3 width: 4 }', [2, 3, 4]),
+        ('"DummyData" dummy_data_param { shape { dim: 8 dim: 5 } }', [5]),
+        ('"DummyData" dummy_data_param { num: 8 channels: 5 height: 1 width: 2 }', [5, 1, 2]),
+        ('"WindowData" transform_param { crop_size: 7 }', [3, 7, 7]),
+        ('"ImageData" image_data_param { new_height: 3 new_width: 4 is_color: false }', [1, 3, 4]),
+        ('"Data" transform_param { crop_size: 7 mean_value: [1, 2, 3] }', [3, 7, 7]),
+    ],
+)  # fmt: skip
+def test_shapes_of_data(layer, shape):
+    found = drafted(f'layer {{ name: "d" top: "x" type: {layer} }}' + dense("y", "x"))
+    assert found.draft.inputs == {"x": {"shape": shape}}
+    assert not found.notes
+
+
+def test_a_mean_image_says_the_shape(tmp_path):
+    mean = array_blob(np.zeros((1, 2, 5, 6), np.float32))
+    (tmp_path / "mean.binaryproto").write_bytes(encode(mean))
+    text = 'layer { name: "d" type: "Data" top: "x" transform_param { mean_file: "some/where/mean.binaryproto" } }'
+    assert drafted(text + dense("y", "x"), folder=tmp_path).draft.inputs["x"] == {"shape": [2, 5, 6]}
+    assert "the shape of the input `x`" in failure(text + dense("y", "x"))
+    guessed = drafted('layer { name: "d" type: "Data" top: "x" transform_param { crop_size: 4 } }' + dense("y", "x"))
+    assert guessed.notes == ["`x` is taken for colour images, since the file does not say it: see --shape"]
+
+
+def test_whole_numbers_go_by_their_readers():
+    data = 'layer { name: "d" type: "HDF5Data" top: "words" top: "both" top: "label" }\n'
+    text = (
+        data + 'layer { name: "y" type: "Embed" bottom: "words" top: "y" embed_param { input_dim: 5 num_output: 3 } }\n'
+    )
+    text += 'layer { name: "s" type: "Slice" bottom: "both" top: "p" top: "q" }\n'
+    text += dense("f", "y") + "".join(
+        f'layer {{ name: "l{part}" type: "SoftmaxWithLoss" bottom: "f" bottom: "{part}" }}\n' for part in "pq"
+    )
+    found = drafted(text, shapes={"words": (4,), "both": (2,)})
+    assert found.draft.inputs == {
+        "words": {"shape": [4], "dtype": "int32"},
+        "both": {"shape": [2], "dtype": "int32"},
+    }
+
+
+# Weights
+
+
+def image_of(rng: Any, *shape: int) -> Any:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def test_weights_as_caffe_computes_with_them():
+    rng = np.random.default_rng(0)
+    text = with_input(
+        'layer { name: "bn" type: "BatchNorm" bottom: "x" top: "x" }\n'
+        'layer { name: "s" type: "Scale" bottom: "x" top: "x" scale_param { bias_term: true } }\n'
+        'layer { name: "t" type: "InnerProduct" bottom: "x" top: "t" '
+        "inner_product_param { num_output: 4 transpose: true } }\n"
+        'layer { name: "p" type: "PReLU" bottom: "t" top: "t" }\n' + dense("y", "t"),
+        2, 3, 2, 2,
+    )  # fmt: skip
+    mean, variance, gamma, beta = image_of(rng, 3), rng.random(3).astype(np.float32), image_of(rng, 3), image_of(rng, 3)
+    turned, bias, slope = image_of(rng, 12, 4), image_of(rng, 4), image_of(rng, 4)
+    kernel, last = image_of(rng, 3, 4), image_of(rng, 3)
+    factor = np.array([4.0], np.float32)
+    found = drafted(text, {
+        "bn": [mean * 4, variance * 4, factor], "s": [gamma, beta], "t": [turned, bias.reshape(1, 1, 1, 4)],
+        "p": [slope], "y": [kernel.reshape(1, 1, 3, 4), last.reshape(1, 1, 1, 3)],
+    })  # fmt: skip
+    x = image_of(rng, 5, 3, 2, 2)
+    (given,) = answers(found, x)
+    spread = (1, 3, 1, 1)
+    h = (x - mean.reshape(spread)) / np.sqrt(variance.reshape(spread) + 1e-5)
+    h = (h * gamma.reshape(spread) + beta.reshape(spread)).reshape(5, 12) @ turned + bias
+    h = np.where(h > 0, h, h * slope) @ kernel.T + last
+    np.testing.assert_allclose(given, h, rtol=1e-4, atol=1e-5)  # float32 products of 12 terms
+    assert [(one.layer, one.index, one.state) for one in found.learned] == [
+        ("bn", 0, ""), ("bn", 1, ""), ("bn", 2, ""), ("s", 0, "bn/gamma"), ("s", 1, "bn/beta"), ("t", 0, "t/kernel"),
+        ("t", 1, "t/bias"), ("p", 0, "p/alpha"), ("y", 0, "y/kernel"), ("y", 1, "y/bias"),
+    ]  # fmt: skip
+
+
+def test_embeddings_and_transposed_kernels():
+    rng = np.random.default_rng(1)
+    table, bias = image_of(rng, 5, 3), image_of(rng, 3)
+    words = 'layer { name: "e" type: "Embed" bottom: "x" top: "e" embed_param { input_dim: 5 num_output: 3 } }\n'
+    found = drafted(with_input(words, 2, 4), {"e": [table, bias]})
+    numbers = rng.integers(0, 5, (3, 4)).astype(np.int32)
+    np.testing.assert_allclose(answers(found, numbers)[0], table[numbers] + bias, rtol=1e-6)
+    up = 'layer { name: "u" type: "Deconvolution" bottom: "x" top: "u" '
+    up += "convolution_param { bias_term: false num_output: 2 kernel_size: 2 stride: 2 } }\n"
+    kernel = image_of(rng, 3, 2, 2)
+    found = drafted(with_input(up, 2, 3, 2), {"u": [kernel]})
+    x = image_of(rng, 2, 3, 2)
+    wanted = np.einsum("ncl,cok->nolk", x, kernel).reshape(2, 2, 4)
+    np.testing.assert_allclose(answers(found, x)[0], wanted, rtol=1e-4, atol=1e-6)  # float32 sums of 3 products
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ({"z": [np.zeros((3, 4))]}, "w.caffemodel has no weights for it"),
+        ({"y": [np.zeros((3, 4), np.float32)]}, "has 1 arrays for it, and not 2"),
+        ({"y": [np.zeros((4, 3)), np.zeros(3)]}, "its weights have another shape: [3, 4], not [4, 3] (blob 0 of `y`)"),
+        ({"y": [np.zeros((3, 5)), np.zeros(3)]}, "its weights have another shape: [5, 3], not [4, 3]"),
+        ({"y": [np.zeros(11), np.zeros(3)]}, "its weights have 11 numbers for 3 outputs"),
+        ({"y": [np.zeros((3, 4)), np.zeros(4)]}, "its weights have another shape: [4], not [3] (blob 1"),
+    ],
+)  # fmt: skip
+def test_weights_that_do_not_fit(weights, said):
+    with pytest.raises(InputError) as caught:
+        drafted(with_input(dense("y", "x"), 2, 4), weights)
+    assert said in caught.value.render()
+
+
+def test_weights_with_their_net(tmp_path):
+    net = parse(with_input(dense("a/b", "x"), 2, 4), "NetParameter")
+    net["name"] = "small"
+    kernel, bias = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones(3)
+    net["layer"][1]["blobs"] = [array_blob(kernel), array_blob(bias)]
+    path = tmp_path / "small.caffemodel"
+    path.write_bytes(encode(net) + b"\xc2\x3e\x01a")
+    assert format_of(path).name == "caffemodel"
+    found = read_caffemodel(path, ImportOptions())
+    np.testing.assert_array_equal(found.arrays["a/b/kernel"], kernel.T)
+    assert found.arrays["a/b/bias"].dtype == np.float32  # Caffe's doubles too
+    with pytest.raises(InputError, match="holds weights itself"):
+        read_caffemodel(path, ImportOptions(weights=path))
+    with h5py.File(tmp_path / "small.h5", "w") as file:
+        file["data/a/b/0"], file["data/a/b/1"] = kernel, bias.astype(np.float32)
+        file.create_group("data/in")
+    assert format_of(tmp_path / "small.h5").name == "caffemodel.h5"
+    (tmp_path / "net.prototxt").write_text(with_input(dense("a/b", "x"), 2, 4))
+    other = read_prototxt(tmp_path / "net.prototxt", ImportOptions(weights=tmp_path / "small.h5"))
+    np.testing.assert_array_equal(other.arrays["a/b/kernel"], kernel.T)
+    with pytest.raises(InputError, match="weights without their net"):
+        read_caffemodel(tmp_path / "small.h5", ImportOptions())
+
+
+def test_a_net_without_weights_is_there_alone(tmp_path):
+    (tmp_path / "net.prototxt").write_text(with_input(dense("y", "x"), 2, 4))
+    found = read_prototxt(tmp_path / "net.prototxt", ImportOptions())
+    assert not found.arrays
+
+
+# What cannot be
+
+
+def test_everything_is_told_at_once_with_its_place():
+    text = with_input(
+        'layer { name: "p" type: "Python" bottom: "x" top: "p" python_param { module: "os" layer: "system" } }\n'
+        'layer { name: "n" type: "Normalise" bottom: "x" top: "n" norm_param { eps: 1 } }\n'
+        'layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_outputs: 3 } }\n'
+        'layer { name: "f" type: "Filter" bottom: "x" bottom: "x" top: "f" }\n'
+        'layer { name: "r" type: "Relu" bottom: "q" top: "r" }\n'
+        'layer { name: "k" type: "Concat" bottom: "x" bottom: "x" top: "k" concat_param { axis: 0 } }\n'
+        'layer { name: "after" type: "AbsVal" bottom: "p" top: "after" }\n'
+        'nmae: "x"\n',
+        2, 4,
+    )  # fmt: skip
+    told = failure(text)
+    for part in (
+        "net.prototxt:2:19: error: layer `p` (Python): it runs code that lies beside the file",
+        "net.prototxt:3:19: error: layer `n` (Normalise) is of no type that Caffe has",
+        "net.prototxt:4:80: error: ConvolutionParameter of Caffe has no `num_outputs`",
+        "hint: did you mean `num_output`?",
+        "net.prototxt:5:19: error: layer `f` (Filter): how many samples",
+        "net.prototxt:6:32: error: no layer before this one writes the blob `q`",
+        "net.prototxt:6:19: error: layer `r` (Relu) is of no type that Caffe has",
+        "hint: did you mean `ReLU`?",
+        "net.prototxt:7:82: error: layer `k` (Concat): it works along axis 0",
+        "net.prototxt:9:1: error: NetParameter of Caffe has no `nmae`",
+    ):
+        assert part in told
+    assert "after" not in told  # it reads what has been told of
+    assert told.endswith("8 errors")
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        ("Convolution|convolution_param { kernel_size: 1 }", "it has no `num_output`"),
+        ("Convolution|convolution_param { num_output: 2 }", "it has no `kernel_size`"),
+        ("Convolution|convolution_param { num_output: 2 kernel_size: 9 }", "y"),
+        ("Convolution|convolution_param { num_output: 2 kernel_size: [1, 1, 1] }", "3 numbers for 2 spatial axes"),
+        ("Convolution|convolution_param { num_output: 2 kernel_size: 1 kernel_h: 1 kernel_w: 1 }", "are given"),
+        ("Convolution|convolution_param { num_output: 2 kernel_h: 1 }", "`kernel_h` and `kernel_w` go together"),
+        ("Convolution|convolution_param { num_output: 2 kernel_size: 1 stride: 0 }", "`stride` is 0"),
+        ("Convolution|convolution_param { num_output: 2 kernel_size: 1 axis: 2 }", "channels are not axis 1"),
+        ("Convolution|convolution_param { num_output: 2 kernel_size: 1 group: 2 }", "3 input channels cannot be split"),
+        ("Convolution|convolution_param { num_output: 4000000000 kernel_size: 4000000000 }", "y"),
+        ("Pooling", "it has no `kernel_size`"),
+        ("Pooling|pooling_param { kernel_size: 2 kernel_h: 1 }", "are given"),
+        ("InnerProduct|inner_product_param { num_output: 2 axis: 0 }", "where the samples of a batch are"),
+        ("InnerProduct|inner_product_param { num_output: 2 axis: 7 }", "there is no axis 7"),
+        ("Eltwise", "it has one input"),
+        ("Slice|slice_param { slice_point: [2, 1] }", "1 places to cut at|2 places to cut at"),
+        ("Reshape|reshape_param { shape { dim: -1 dim: 7 } }", "it changes axis 0"),
+        ("Reshape|reshape_param { shape { dim: 0 dim: -2 } }", "is no shape"),
+        ("Reduction", "where the samples of a batch are"),
+        ("LRN|lrn_param { local_size: 4 }", "there is no middle among an even number"),
+        ("Scale|scale_param { num_axes: 0 }", "one number for all"),
+        ("Dropout|dropout_param { dropout_ratio: 1.5 }", "y"),
+        ("InnerProduct|inner_product_param { num_output: 2 weight_filler { type: 'xavierr' } }", "no filler `xavierr`"),
+        ("Tile|tile_param { tiles: 0 }", "y"),
+        ("Embed|embed_param { num_output: 2 }", "it has no `input_dim`"),
+    ],
+)  # fmt: skip
+def test_impossible_layers_are_told(layer, said):
+    type_, _, inside = layer.partition("|")
+    text = f'layer {{ name: "y" type: "{type_}" bottom: "x" top: "y" {inside} }}'
+    told = failure(with_input(text, 2, 3, 4, 4))
+    assert "net.prototxt:2:" in told
+    assert any(part in told for part in said.split("|"))
+
+
+def test_nets_that_are_wired_wrong():
+    twice = dense("a", "x") + dense("b", "x").replace('top: "b"', 'top: "a"')
+    assert "the blob `a` is written by two layers" in failure(with_input(twice, 2, 4))
+    assert "net.prototxt has no layers" in failure("name: 'a'")
+    same = dense("x", "x") + dense("x", "x", "").replace('top: "x"', 'top: "z"')
+    found = drafted(with_input(same, 2, 4))
+    assert [layer.name for layer in found.draft.layers] == ["x_2", "x_3"]
+    spec_of(found)
+
+
+def test_a_deep_net_is_read_in_time():
+    layers = "".join(dense(f"l{k + 1}", f"l{k}" if k else "x") for k in range(1000))
+    assert len(drafted(with_input(layers, 2, 3)).draft.layers) == 1000
+
+
+# Hostile files of weights
+
+
+def blob_file(tmp_path: Path, *blobs: Message) -> Path:
+    net = Message("NetParameter", layer=[Message("LayerParameter", name="a", type="InnerProduct", blobs=list(blobs))])
+    path = tmp_path / "bad.caffemodel"
+    path.write_bytes(encode(net))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("dims", "count"), [([2**62, 4], 1), ([3], 2), ([-1, -1], 1), ([0], 1), ([1] * 40, 1), ([10**6] * 3, 0)]
+)
+def test_shapes_that_lie(tmp_path, dims, count):
+    blob = Message("BlobProto", shape=Message("BlobShape", dim=dims), data=np.zeros(count, np.float32))
+    with pytest.raises(InputError, match=r"blob 0 of the layer `a`: it is said to be"):
+        read_weights(blob_file(tmp_path, blob))
+    path = tmp_path / "mean.binaryproto"
+    path.write_bytes(encode(blob))
+    with pytest.raises(InputError, match="is not a mean image"):
+        read_mean(path)
+
+
+def test_hdf5_that_lies(tmp_path):
+    def told(fill: Callable[[Any], object]) -> str:
+        path = tmp_path / "bad.caffemodel.h5"
+        with h5py.File(path, "w") as file:
+            fill(file)
+        with pytest.raises(InputError) as caught:
+            read_weights(path)
+        path.unlink()
+        return caught.value.summary
+
+    (tmp_path / "other.h5").write_bytes(b"")
+    assert "holds no weights" in told(lambda file: file.create_group("other"))
+    assert "is not stored as Caffe" in told(lambda file: file.create_dataset("data/a/0", (4,), "f4", chunks=(2,)))
+    assert "is not stored as Caffe" in told(lambda file: file.create_dataset("data/a/0", data="text"))
+    assert "declares more than it stores" in told(lambda file: file.create_dataset("data/a/0", (10**9,), "f4"))
+    assert "are missing" in told(lambda file: file.create_dataset("data/a/1", data=np.zeros(2, "f4")))
+
+    def link(file):
+        file.create_group("data/a")["0"] = h5py.ExternalLink("other.h5", "x")
+
+    assert "is a link to somewhere else" in told(link)
+
+    def loop(file):
+        group = file.create_group("data/a")
+        group["a"] = group
+
+    assert "more groups than any net has layers" in told(loop)
