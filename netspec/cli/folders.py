@@ -35,7 +35,8 @@ def new_folder(target: Path) -> Iterator[Path]:
             target.rmdir()
         staged.rename(target)
     except NetspecError as error:
-        raise type(error)([_renamed(problem, str(staged), str(target)) for problem in error.problems]) from error
+        kind = InputError if isinstance(error, InputError) else RunError  # others take more than problems
+        raise kind(_renamed(problem, str(staged), str(target)) for problem in error.problems) from error
     except OSError as error:
         raise _unwritten(target, error) from error
     finally:

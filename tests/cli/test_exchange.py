@@ -111,6 +111,16 @@ def test_what_is_imported_computes_the_same(netspec, exported, file):
     assert netspec("check", "new/net/net.yaml").status == 0
 
 
+def test_what_no_layer_is_for_is_told(netspec, exported):
+    model = onnx.load("model.onnx")
+    model.graph.node[0].op_type = "NoSuchOperator"
+    onnx.save(model, "other.onnx")
+    found = netspec("import", "other.onnx", "--output", "new")
+    assert found.status == 2
+    assert "NoSuchOperator" in found.err
+    assert "internal error" not in found.err
+
+
 def test_nothing_is_left_of_an_import_that_fails(netspec, exported):
     (exported / "torn.onnx").write_bytes((exported / "model.onnx").read_bytes()[:100])
     before = sorted(path.name for path in exported.iterdir())
