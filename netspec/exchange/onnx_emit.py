@@ -42,6 +42,8 @@ class OnnxGraph:
     """For each state, the name of its tensor and its type."""
     constants: dict[str, NDArray[Any]] = field(default_factory=dict)
     nodes: list[OnnxNode] = field(default_factory=list)
+    types: dict[str, TensorType] = field(default_factory=dict)
+    """Of the tensors that are values of the net; nodes of an expansion have others between them."""
     tensors: dict[str, str] = field(default_factory=dict)
     """For each output of a layer that is computed, by its name in the spec: the name of its tensor."""
 
@@ -127,7 +129,8 @@ class _Writer:
         self._scope = node.scope
         if isinstance(node.op, (Input, State)):
             label = node.op.label
-            self._tensors[node.outputs[0]] = label if isinstance(node.op, Input) else self.made.states[label][0]
+            name = label if isinstance(node.op, Input) else self.made.states[label][0]
+            self._tensors[node.outputs[0]], self.made.types[name] = name, node.outputs[0].type
             return
         operands = [self._tensors[value] for value in node.inputs]
         start = len(self.made.nodes)
@@ -137,6 +140,7 @@ class _Writer:
             if wanted is not None and self._rename(name, wanted, start):
                 name = wanted
             self._tensors[value] = name
+            self.made.types[name] = value.type
             if value in self._called:
                 self.made.tensors[self._called[value]] = name
 

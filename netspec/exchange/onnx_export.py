@@ -13,6 +13,7 @@ from netspec.exchange.files import write_atomically
 from netspec.exchange.formats import Exportable, ExportOptions
 from netspec.exchange.onnx_emit import OnnxGraph, differences, emit
 from netspec.exchange.onnx_model import LOWEST_OPSET, Dims
+from netspec.exchange.onnx_older import older
 from netspec.exchange.onnx_tidy import tidy
 from netspec.exchange.onnx_verify import TOLERANCE, Arrays, Comparison, Predict, Verifier, random_inputs
 from netspec.graph.graph import Graph
@@ -206,7 +207,7 @@ def _emitted(
     graphs, problems = [], dict[Problem, None]()
     for size in PROBES if batch is None else (batch,):
         made, found = emit(graph_for(size))
-        graphs.append(tidy(made))
+        graphs.append(older(tidy(made), opset))
         problems.update(dict.fromkeys(found))
     first, last = graphs[0], graphs[-1]
     for layer, (node, what) in differences(first, last).items():

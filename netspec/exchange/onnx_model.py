@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 2**31 - 2**20
 """A protobuf message ends at 2 GiB; the margin is for everything that is not a weight."""
-LOWEST_OPSET = 13
+LOWEST_OPSET = 11
+"""Before it operators take no negative axes, and neither pads nor bounds as operands: files would be other nets."""
 Dims = tuple[int | str | None, ...]
 """Sizes of a tensor: a number, a symbol, or unknown."""
 
@@ -67,6 +68,8 @@ def check_opset(graph: OnnxGraph, opset: int) -> list[Problem]:
                 why = f"its {node.op_type} has no attribute {', '.join(unknown)}"
             elif not schema.min_input <= len(node.inputs) <= schema.max_input:
                 why = f"its {node.op_type} takes other operands"
+            else:
+                why = _untaken(graph, node, schema)
         if why:
             layer = node.scope.layer
             told = Problem(
@@ -75,6 +78,22 @@ def check_opset(graph: OnnxGraph, opset: int) -> list[Problem]:
             )  # fmt: skip
             problems[told] = None
     return list(problems)
+
+
+def _untaken(graph: OnnxGraph, node: OnnxNode, schema: onnx.defs.OpSchema) -> str | None:
+    """The element type of an operand that the operator does not take, if there is one."""
+    from onnx import TensorProto, helper
+
+    for place, name in enumerate(node.inputs):
+        kind = graph.types.get(name)
+        if kind is not None:
+            import numpy as np
+
+            element = helper.np_dtype_to_tensor_dtype(np.dtype(str(kind.dtype)))
+            formal = schema.inputs[min(place, len(schema.inputs) - 1)]
+            if f"tensor({TensorProto.DataType.Name(element).lower()})" not in formal.types:
+                return f"its {node.op_type} takes no {kind.dtype}"
+    return None
 
 
 def make_model(

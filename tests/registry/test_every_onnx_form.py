@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from netspec.errors import InputError
 from netspec.exchange.onnx_export import to_onnx
-from netspec.exchange.onnx_model import open_session
+from netspec.exchange.onnx_model import LOWEST_OPSET, open_session
 from netspec.graph.graph import Graph
 from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.types import DType
@@ -53,6 +54,24 @@ def test_layer_computes_the_same_for_any_batch(case: Case) -> None:
         assert [put.name for put in session.get_outputs()] == list(outputs)
         for got, expected in zip(results, evaluate(list(outputs.values()), {**states, **fed}), strict=True):
             agree(got, expected)
+
+
+@pytest.mark.parametrize("case", cases("layer"), ids=lambda case: case.id)
+def test_layer_computes_the_same_in_the_oldest_opset(case: Case) -> None:
+    one = built(case, False, DType.FLOAT32)
+    states = {label: one.feeds[label] for label in one.builder.states}
+    try:
+        model = to_onnx(lambda size: inference(case, size), states, opset=LOWEST_OPSET)
+    except InputError as refused:
+        assert "can't be written in ONNX opset" in str(refused)  # noqa: PT017  # one of two outcomes
+        return
+    session = open_session(model.model.SerializeToString())
+    read = {put.name for put in session.get_inputs()}
+    size = case.sample.shapes[0][0]
+    outputs = list(inference(case, size).outputs.values())
+    results = session.run(None, {label: array for label, array in one.feeds.items() if label in read})
+    for got, expected in zip(results, evaluate(outputs, one.feeds), strict=True):
+        agree(got, expected)
 
 
 @pytest.mark.parametrize("call", WRITTEN, ids=name)
