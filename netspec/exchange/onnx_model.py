@@ -82,13 +82,12 @@ def check_opset(graph: OnnxGraph, opset: int) -> list[Problem]:
 
 def _untaken(graph: OnnxGraph, node: OnnxNode, schema: onnx.defs.OpSchema) -> str | None:
     """The element type of an operand that the operator does not take, if there is one."""
+    import numpy as np
     from onnx import TensorProto, helper
 
     for place, name in enumerate(node.inputs):
         kind = graph.types.get(name)
         if kind is not None:
-            import numpy as np
-
             element = helper.np_dtype_to_tensor_dtype(np.dtype(str(kind.dtype)))
             formal = schema.inputs[min(place, len(schema.inputs) - 1)]
             if f"tensor({TensorProto.DataType.Name(element).lower()})" not in formal.types:
