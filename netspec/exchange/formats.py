@@ -136,7 +136,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "keras", "a Keras model or its weights (.keras, .h5)", (".keras",), _is_keras,
-        read="netspec.exchange.keras_import:import_keras",
+        read="netspec.exchange.keras_import:import_keras", weights="netspec.exchange.keras_import.onto:weights_of",
         write="netspec.exchange.keras_export:write_keras", preflight="netspec.exchange.keras_export:preflight_keras",
     ),
     Format(

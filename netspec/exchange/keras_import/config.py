@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any
 
 from netspec.errors import InputError
@@ -267,15 +268,17 @@ class _Model:
             missing[key] = len(needs)
             for need in needs:
                 readers.setdefault(need, []).append(key)
-        ready = [key for key in waiting if not missing[key]]
-        for key in ready:  # grows while it is gone through
-            if key in found:
-                continue
-            found[key] = self._outputs(key[0], self._filled(found, waiting[key]), "new" in waiting[key])
-            for reader in readers.get(key, ()):
-                missing[reader] -= 1
-                if not missing[reader]:
-                    ready.append(reader)
+        turn = {key: place for place, key in enumerate(waiting)}
+        ready = [place for key, place in turn.items() if not missing[key]]
+        keys = list(waiting)
+        while ready:  # in the order of the configuration, as far as what is read is there
+            key = keys[heappop(ready)]
+            if key not in found:
+                found[key] = self._outputs(key[0], self._filled(found, waiting[key]), "new" in waiting[key])
+                for reader in readers.get(key, ()):
+                    missing[reader] -= 1
+                    if not missing[reader]:
+                        heappush(ready, turn[reader])
         stuck = sorted({name for name, node in waiting if (name, node) not in found})
         if stuck:
             raise damaged(f"layers read each other in a circle, or what is not there: {', '.join(stuck[:6])}")

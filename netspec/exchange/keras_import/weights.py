@@ -38,10 +38,15 @@ class Tree:
 
     def __init__(self, file: Hdf5) -> None:
         self.file = file
-        self.paths = {_modern(path): path for path in file.paths()}
+        self.paths = {_modern(path): path for path in file.paths() if "/seed_generator/" not in path}
 
     def __contains__(self, path: str) -> bool:
         return _modern(path) in self.paths
+
+    def name(self, place: str) -> str:
+        """What the file says that the layer at a place is called; empty where it does not say it."""
+        found = self.file.attribute(f"{place}/vars", "name")
+        return found if isinstance(found, str) else ""
 
     def array(self, path: str) -> NDArray[Any]:
         """The array at a path."""
@@ -63,7 +68,7 @@ def _from_tree(file: KerasFile, weights: Hdf5, wanted: Sequence[Wanted]) -> list
             if path not in tree:
                 problems.append(_missing(file, one, variable))
                 continue
-            problems += _put(file, one, variable, tree.array(path))
+            problems += put(file, one, variable, tree.array(path))
     return problems
 
 
@@ -72,7 +77,7 @@ def _missing(file: KerasFile, one: Wanted, variable: Variable) -> Problem:
                    expected=str(list(one.shapes[one.prefix + variable.state])))  # fmt: skip
 
 
-def _put(file: KerasFile, one: Wanted, variable: Variable, array: NDArray[Any]) -> list[Problem]:
+def put(file: KerasFile, one: Wanted, variable: Variable, array: NDArray[Any]) -> list[Problem]:
     """Give a layer an array in the order of axes that it has here."""
     found = fitted(array, variable, one, flipped=file.backend == "theano")
     shape = one.shapes[one.prefix + variable.state]
@@ -172,7 +177,7 @@ def _one_layer(file: KerasFile, ones: Sequence[Wanted], arrays: list[NDArray[Any
     problems = []
     for (one, variable), array in zip(expected, arrays, strict=True):
         if variable is not None:
-            problems += _put(file, one, variable, array)
+            problems += put(file, one, variable, array)
     return problems
 
 
