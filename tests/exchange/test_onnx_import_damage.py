@@ -55,7 +55,7 @@ def broken(change: str) -> bytes:
         ("circle", "run in a circle"),
         ("dangling", "reads `nowhere`, which nothing makes"),
         ("twice", "makes `y`, which exists already"),
-        ("external", "lie in another file"),
+        ("external", "which is not below the model's folder"),
         ("short", "the weights `w` are damaged"),
         ("negative", "have the shape [-4, 2, 3, 3]"),
         ("huge", "the weights `w` are damaged"),

@@ -45,7 +45,8 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "chosen samples": (model([node("Gather", "x i", axis=0)], i=ints(0, 1)), "is taken to have the size 1"),
     "a table of places": (model([node("Gather", "x i", axis=1)], i=np.zeros((1, 1), "int64")), "places of 2 axes"),
     "second result": (
-        model([helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2]), node("Cast", "i", "z", to=1)]),
+        model([helper.make_node("MaxPool", ["x"], ["p", "i"], kernel_shape=[2, 2]), node("Cast", "i", "z", to=1),
+               node("Add", "p z")]),
         "its second result, `i`, is used",
     ),
     "even window": (model([node("LRN", "x", size=4)]), "there is no middle among an even number"),

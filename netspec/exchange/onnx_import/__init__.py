@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, Problem
 from netspec.exchange.drafting import clean
 from netspec.exchange.imported import Imported, ImportOptions
+from netspec.exchange.onnx_import.inputs import OPEN_BATCH, OTHER_BATCH
 from netspec.exchange.onnx_import.joining import join
-from netspec.exchange.onnx_import.model import Model
+from netspec.exchange.onnx_import.model import Model, needed
 from netspec.exchange.onnx_import.naming import name_layers, notes, output_names, tensor_names
 from netspec.exchange.onnx_import.patterns import find_patterns
 from netspec.exchange.onnx_import.reading import read_model
@@ -80,7 +82,7 @@ def import_onnx(path: str | Path, options: ImportOptions | None = None) -> Impor
 
 def translate(model: Model, options: ImportOptions, origin: str) -> Translation:
     """A model that was read, as a net; messages call it `origin`. Raises `Untranslatable`."""
-    model = find_patterns(model)
+    model = find_patterns(replace(model, nodes=needed(model.nodes, model.outputs)))
     translator = _translated(model, options)
     problems = [*translator.missing, *translator.problems, *translator.mixed]
     if problems:
@@ -107,6 +109,10 @@ def _translated(model: Model, options: ImportOptions) -> Translator:
     """
     in_batches = Translator(model, options.shapes)
     in_batches.run()
+    if in_batches.counts_batch and not in_batches.stopped and in_batches.size_of_batch == OPEN_BATCH:
+        other = Translator(model, options.shapes, open_batch=OTHER_BATCH)
+        other.run()
+        in_batches.mixed += _depending_on_batch(in_batches, other)
     if not in_batches.mixed:
         return in_batches
     as_whole = Translator(model, options.shapes, as_whole=True)
@@ -120,6 +126,16 @@ def _translated(model: Model, options: ImportOptions) -> Translator:
     else:
         as_whole.remarks.insert(0, _why_whole(in_batches))
     return as_whole
+
+
+def _depending_on_batch(first: Translator, second: Translator) -> list[Problem]:
+    """Layers that are not the same for two sizes of the batch: what they compute with is a number that it became."""
+    pairs = zip_longest(first.layers, second.layers)
+    return [
+        Problem(f"{(one or other).node.describe()}: what it computes depends on the size of the batch")
+        for one, other in pairs
+        if one is None or other is None or not one.same_as(other)
+    ]
 
 
 def _why_whole(in_batches: Translator) -> str:

@@ -9,6 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.nodes import as_proto
 
 if TYPE_CHECKING:
     import onnx
@@ -16,13 +17,21 @@ if TYPE_CHECKING:
 
 MAX_ELEMENTS = 2**22
 """Of all operands, and of each result: what is larger is a weight, of which little is computed."""
-DRAWN = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+MAX_UNTOLD = 2**16
+"""Of all operands, where the size of the result depends on them: no more can be made than a few for each."""
 TOLD_ELEMENTS = 2**10
 """Operands up to this size are told to the inference by value: they may be shapes."""
 
 
+class NotComputed(Unsupported):
+    """A node is not computed on constants; that it can be read otherwise is not ruled out."""
+
+
 def compute(node: Node, operands: list[NDArray[Any] | None]) -> list[NDArray[Any]]:
-    """The results of a node for constant operands (None: left out). Raises `Unsupported`."""
+    """The results of a node for constant operands (None: left out).
+
+    Raises `NotComputed`, or `Unsupported` where the operands are nonsense, or too much.
+    """
     import warnings
 
     import numpy as np
@@ -33,17 +42,21 @@ def compute(node: Node, operands: list[NDArray[Any] | None]) -> list[NDArray[Any
     if sum(array.size for array in given.values()) > MAX_ELEMENTS:
         raise Unsupported(f"its constant operands have more than {MAX_ELEMENTS:,} elements")
     if not defs.has(node.op_type, node.domain):
-        raise Unsupported("this operator is not computed on constants")
-    if node.op_type in DRAWN:
-        raise Unsupported("it draws numbers, which are not constants")
+        raise NotComputed("this operator is not computed on constants")
+    schema: Any = defs.get_schema(node.op_type, node.domain)
+    if schema.non_deterministic:
+        raise NotComputed("it draws numbers, or has graphs within it")
     try:
         model = _model(node, given)
         _check_sizes(model)
+    except Exception as error:  # the onnx package raises what it likes
+        raise Unsupported(f"it cannot be computed on its constant operands: {_first_line(error)}") from error
+    try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             made = ReferenceEvaluator(model).run(None, given)
     except Exception as error:  # of any class: the reference implementations check nothing
-        raise Unsupported(f"it cannot be computed on its constant operands: {error}".split("\n")[0]) from error
+        raise NotComputed(f"it cannot be computed on its constant operands: {_first_line(error)}") from error
     arrays = [np.asarray(one) for one in made]
     if any(array.dtype.kind not in "fiub" for array in arrays):
         raise Unsupported("its result holds something else than numbers")
@@ -54,11 +67,7 @@ def _model(node: Node, given: dict[str, NDArray[Any]]) -> onnx.ModelProto:
     """The node alone, as a model. Raises what the onnx package raises."""
     from onnx import ValueInfoProto, helper, numpy_helper
 
-    attributes = {
-        name: numpy_helper.from_array(value) if hasattr(value, "dtype") else value
-        for name, value in node.attributes.items()
-    }
-    proto = helper.make_node(node.op_type, node.inputs, node.outputs, domain=node.domain, **attributes)
+    proto = as_proto(node)
     kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in given.items()}
     graph = helper.make_graph(
         [proto], "constants",
@@ -70,10 +79,20 @@ def _model(node: Node, given: dict[str, NDArray[Any]]) -> onnx.ModelProto:
 
 
 def _check_sizes(model: onnx.ModelProto) -> None:
-    """Raise `ValueError` where a result would be too large. What is not inferred is no larger than the operands."""
+    """Raise `ValueError` where a result would be too large, or where that cannot be told of more than a few numbers."""
     from onnx import shape_inference
 
-    for info in shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph.output:
-        size = prod(one.dim_value for one in info.type.tensor_type.shape.dim)
+    told = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
+    given = sum(prod(size.dim_value for size in info.type.tensor_type.shape.dim) for info in told.input)
+    for info in told.output:
+        kind = info.type.tensor_type
+        known = kind.HasField("shape") and all(size.HasField("dim_value") for size in kind.shape.dim)
+        size = prod(one.dim_value for one in kind.shape.dim) if known else 0
         if size > MAX_ELEMENTS:
             raise ValueError(f"{size:,} elements are too many")
+        if not known and given > MAX_UNTOLD:
+            raise ValueError(f"how large its result is cannot be told of {given:,} elements")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

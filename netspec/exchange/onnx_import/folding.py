@@ -7,107 +7,35 @@ computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from netspec.exchange.onnx_import.computing import compute
 from netspec.exchange.onnx_import.model import Node, Unsupported
 
 if TYPE_CHECKING:
-    import onnx
     from numpy.typing import NDArray
 
 MAX_ELEMENTS = 2**27
 """A constant that grows beyond this while it is computed is taken for malice."""
-MAX_COMPUTED = 2**22
-"""Numbers that the reference implementation is given or makes: of some operators it loops over them in Python."""
-MAX_KNOWN = 2**12
-"""Numbers of an operand that are looked at to tell the shape of the result: shapes, ranges, axes."""
 
 
-def fold(node: Node, operands: Sequence[NDArray[Any] | None]) -> tuple[NDArray[Any], ...]:
-    """The results of a node whose operands are all constant (None: left out). Raises `Unsupported`."""
+def fold(node: Node, operands: list[NDArray[Any] | None]) -> list[NDArray[Any]]:
+    """The results of a node whose operands are all constant (None: left out).
+
+    Raises `Unsupported`, or `NotComputed`.
+    """
     import numpy as np
 
+    function = _FOLDS.get(node.op_type) if not node.domain else None
+    if function is None:
+        return compute(node, operands)
     try:
         with np.errstate(all="ignore"):
-            function = _FOLDS.get(node.op_type) if not node.domain else None
-            if function is not None:
-                return (np.asarray(function(node, *operands)),)
-            return _computed(node, operands)
+            return [np.asarray(function(node, *operands))]
     except (ValueError, TypeError, IndexError, KeyError, OverflowError, AttributeError) as error:
         raise Unsupported(f"its constant operands do not fit: {error}") from error
-
-
-def _computed(node: Node, operands: Sequence[NDArray[Any] | None]) -> tuple[NDArray[Any], ...]:
-    """By ONNX's reference implementation."""
-    import numpy as np
-    from onnx.reference import ReferenceEvaluator
-
-    model = _model_of(node, operands)
-    large = _inferred(node, model)
-    if large > MAX_COMPUTED:
-        raise ValueError(f"{large:,} elements are too many")
-    given = {name: array for name, array in zip(node.inputs, operands, strict=True) if array is not None}
-    try:
-        found = ReferenceEvaluator(model).run(None, given)
-    except Exception as error:  # whatever an operator's own code meets in operands that it was not made for
-        raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from error
-    arrays = tuple(np.asarray(one) for one in found)
-    if len(arrays) != len([name for name in node.outputs if name]) or any(one.dtype.kind not in "fiub" for one in arrays):
-        raise ValueError("the results are not numbers")
-    filled = iter(arrays)
-    return tuple(next(filled) if name else np.zeros(0) for name in node.outputs)
-
-
-def _model_of(node: Node, operands: Sequence[NDArray[Any] | None]) -> onnx.ModelProto:
-    """A model of the node alone; small operands are initializers as well, so that shapes can follow from them."""
-    import onnx
-    from onnx import helper, numpy_helper
-
-    try:
-        schema = onnx.defs.get_schema(node.op_type, node.opset, node.domain)
-    except onnx.defs.SchemaError:
-        raise Unsupported("this operator is not computed on constants") from None
-    if node.domain or schema.non_deterministic:
-        raise Unsupported("this operator is not computed on constants")
-    attributes = {
-        name: numpy_helper.from_array(value) if hasattr(value, "dtype") else value
-        for name, value in node.attributes.items()
-        if value not in ([], ()) or hasattr(value, "dtype")
-    }
-    made = helper.make_node(node.op_type, node.inputs, node.outputs, **attributes)
-    given = {name: array for name, array in zip(node.inputs, operands, strict=True) if array is not None}
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in given.items()
-    ]
-    known = [numpy_helper.from_array(array, name) for name, array in given.items() if array.size <= MAX_KNOWN]
-    outputs = [onnx.ValueInfoProto(name=name) for name in node.outputs if name]
-    graph = helper.make_graph([made], "node", inputs, outputs, known)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", node.opset)])
-
-
-def _inferred(node: Node, model: onnx.ModelProto) -> int:
-    """How many numbers are read and made. Where that depends on them, no more can be made than a few for each."""
-    import onnx
-
-    try:
-        told = onnx.shape_inference.infer_shapes(model, data_prop=True, strict_mode=True)
-    except onnx.shape_inference.InferenceError as error:
-        raise ValueError(str(error).rpartition("] ")[2].strip()) from error
-    read = [[size.dim_value for size in one.type.tensor_type.shape.dim] for one in told.graph.input]
-    total = sum(map(prod, read))
-    for one in told.graph.output:
-        kind = one.type.tensor_type
-        sizes = kind.shape.dim
-        if one.type.WhichOneof("value") != "tensor_type":
-            raise ValueError("the result is no tensor")
-        if kind.HasField("shape") and all(size.HasField("dim_value") for size in sizes):
-            total += prod(size.dim_value for size in sizes)
-        elif total > MAX_KNOWN:
-            raise ValueError(f"how large its result is cannot be told from {total:,} elements")
-    return total
 
 
 def target_shape(target: list[int], shape: tuple[int, ...], allow_zero: bool = False) -> tuple[int, ...]:

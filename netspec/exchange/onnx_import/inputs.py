@@ -17,6 +17,8 @@ from netspec.schema.net import InputDType
 
 OPEN_BATCH = 7919
 """Stands for the size of an open batch axis: a prime that no other axis is likely to have."""
+OTHER_BATCH = 7907
+"""Another one: what is not the same for both depends on the size of the batch."""
 
 INPUT_TYPES = {one: one for one in get_args(InputDType)} | dict.fromkeys(("float64", "float16", "bfloat16"), "float32")
 """The element type that a net's input has for one of the model's."""
@@ -93,9 +95,9 @@ def sized(
     return found, problems
 
 
-def batched(inputs: Sequence[ModelInput]) -> Feeds:
-    """The inputs with an axis of samples each."""
-    made = Feeds()
+def batched(inputs: Sequence[ModelInput], open_batch: int = OPEN_BATCH) -> Feeds:
+    """The inputs with an axis of samples each, which has the size `open_batch` where the model leaves it open."""
+    made = Feeds(batch=open_batch)
     shared, sizes, labels = _batch_name(inputs), set(), set()
     for one in inputs:
         dims = one.dims
@@ -119,7 +121,7 @@ def batched(inputs: Sequence[ModelInput]) -> Feeds:
         found = sorted(size for size in sizes if size)
         made.mixed.append(Problem(f"the inputs have different batch sizes: {found}"))
     elif sizes:
-        made.batch = sizes.pop() or OPEN_BATCH
+        made.batch = sizes.pop() or open_batch
     if len(labels - {""}) > 1:
         made.remarks.append(f"{listing(sorted(labels - {''}))} are taken for the same: the axis of samples")
     return made

@@ -41,6 +41,21 @@ class Layer:
         name = self.node.name
         return (name.removesuffix(f"/{self.node.op_type}") if name else "") or self.outputs[0][0]
 
+    def same_as(self, other: Layer) -> bool:
+        """Whether another layer computes the same: type, fields, what it reads, and weights."""
+        import numpy as np
+
+        told = (self.type, self.fields, self.inputs) == (other.type, other.fields, other.inputs)
+        return (
+            told
+            and self.arrays.keys() == other.arrays.keys()
+            and all(
+                array is other.arrays[name]
+                or np.array_equal(array, other.arrays[name], equal_nan=array.dtype.kind == "f")
+                for name, array in self.arrays.items()
+            )
+        )
+
     def has(self, name: str) -> bool:
         """Whether layers of this type have the field."""
         return name in LAYERS[self.type].model_fields

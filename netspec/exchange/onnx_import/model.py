@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,27 @@ class Unsupported(Exception):
 
 class Mixed(Unsupported):
     """A node does something with axis 0 that cannot be done to a batch. Where the whole model is a sample, it can."""
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """A graph in an attribute of a node: the branch of an If, the body of a Loop."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, NDArray[Any]]
+    nodes: tuple[Node, ...]
+
+    @property
+    def own(self) -> frozenset[str]:
+        """Names of what is made within it."""
+        return frozenset((*self.inputs, *self.constants, *(name for node in self.nodes for name in node.outputs)))
+
+    @property
+    def captured(self) -> frozenset[str]:
+        """Names of what it reads from around it."""
+        read = {name for node in self.nodes for name in (*node.inputs, *node.captured) if name}
+        return frozenset((read | set(self.outputs)) - self.own)
 
 
 @dataclass(frozen=True)
@@ -37,6 +60,12 @@ class Node:
     def label(self) -> str:
         """The node's name, or that of its result where it has none."""
         return self.name or (self.outputs[0] if self.outputs else "")
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """Names of what graphs within it read from around it."""
+        graphs = (value for value in self.attributes.values() if isinstance(value, Subgraph))
+        return tuple(sorted({name for graph in graphs for name in graph.captured}))
 
     def describe(self) -> str:
         """The node as a message names it."""
@@ -66,3 +95,24 @@ class Model:
     outputs: list[str] = field(default_factory=list)
     constants: dict[str, NDArray[Any]] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    """What the user should know of how the file was read."""
+
+    def reads(self) -> Counter[str]:
+        """How often each tensor is read, outputs of the model included."""
+        return reads(self.nodes) + Counter(self.outputs)
+
+
+def reads(nodes: Iterable[Node]) -> Counter[str]:
+    """How often the nodes read each tensor."""
+    return Counter(name for node in nodes for name in (*node.inputs, *node.captured))
+
+
+def needed(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
+    """Those of the nodes, which are in order, that the outputs come from."""
+    wanted, kept = set(outputs), []
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(name for name in node.outputs if name):
+            kept.append(node)
+            wanted.update((*node.inputs, *node.captured))
+    return kept[::-1]

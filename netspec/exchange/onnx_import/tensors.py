@@ -14,7 +14,7 @@ it lies.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 Axes: TypeAlias = tuple[tuple[int, ...], ...]
 """For each axis of a tensor of the model the axes of the net that it is made of: usually one, none for one of size 1
 that the net does not have, several that were made one."""
+
+
+MAX_SIZE = 2**31
+"""Elements of a tensor of one sample at most."""
 
 
 @dataclass(frozen=True)
@@ -157,18 +161,23 @@ class Tensors:
         """The size of the net's batch while it is written down."""
         return next(iter(self._values.values())).shape[0]
 
-    def hide(self, tensor: str) -> str:
-        """A new name for a tensor of the net that stands for one of the model."""
+    def hide(self, tensor: str, reads: int | None = None) -> str:
+        """A new name for a tensor of the net that stands for one of the model; by default it is read as often."""
         of = self.hidden.get(tensor, tensor)
         name = f"{of} (held {len(self.hidden)})"
         self.hidden[name] = of
-        self._reads[name] = self._reads.get(of, 1)
+        self._reads[name] = self._reads.get(of, 1) if reads is None else reads
         return name
 
-    def count_reads(self, more: Mapping[str, int], new: Collection[str]) -> None:
-        """Take notice of how many more nodes read these tensors; of `new` ones, how many do."""
+    def need_room(self, shape: Sequence[int]) -> None:
+        """Raise unless a tensor of this shape, as the model has it, is one that there is room for."""
+        if prod(shape[1 - self.lead :]) > MAX_SIZE:
+            raise Unsupported(f"its result has the shape {list(shape)}, which is too large")
+
+    def count_reads(self, more: Mapping[str, int]) -> None:
+        """Take notice of how many more nodes read these tensors."""
         for name, count in more.items():
-            self._reads[name] = count + (0 if name in new else self._reads.get(name, 0))
+            self._reads[name] = self._reads.get(name, 0) + count
 
     def maker(self, tensor: str) -> Layer | None:
         """The layer that makes this tensor alone."""

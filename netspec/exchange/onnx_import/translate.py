@@ -7,24 +7,31 @@ layer that would not fit is found at its node. What rules say to the translator 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from math import prod
 from pkgutil import iter_modules
 from typing import Any, TypeAlias
 
 from netspec.errors import Problem, listing
+from netspec.exchange.onnx_import.computing import NotComputed
 from netspec.exchange.onnx_import.folding import fold
 from netspec.exchange.onnx_import.inputs import INPUT_TYPES, OPEN_BATCH, Feed, batched, sized, whole
 from netspec.exchange.onnx_import.layer import Layer
-from netspec.exchange.onnx_import.model import Mixed, Model, Node, Unsupported
+from netspec.exchange.onnx_import.model import Mixed, Model, Node, Unsupported, needed, reads
 from netspec.exchange.onnx_import.moved import Moving
+from netspec.exchange.onnx_import.nodes import body
+from netspec.exchange.onnx_import.patterns import find_patterns
 from netspec.exchange.onnx_import.tensors import Axes, View
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
 
 __all__ = ["OPEN_BATCH", "Layer", "Steps", "Translator", "View", "rule", "rules"]
+
+MAX_FOLDED = 2**29
+"""Numbers that are computed of constants in one model at most."""
 
 Rule: TypeAlias = "Callable[[Translator, Node], None]"
 _rules: dict[tuple[str, str], Rule] = {}
@@ -67,10 +74,14 @@ class Output:
 class Translator(Moving):
     """The state of one import, and the vocabulary of the rules."""
 
-    def __init__(self, model: Model, shapes: Mapping[str, tuple[int, ...]], as_whole: bool = False) -> None:
-        reads = Counter(name for node in model.nodes for name in node.inputs)
-        reads.update(model.outputs)
-        super().__init__(model, as_whole, reads)
+    def __init__(
+        self,
+        model: Model,
+        shapes: Mapping[str, tuple[int, ...]],
+        as_whole: bool = False,
+        open_batch: int = OPEN_BATCH,
+    ) -> None:
+        super().__init__(model, as_whole, model.reads())
         self.problems: list[Problem] = []
         self.mixed: list[Problem] = []
         """What cannot be done to a batch, but perhaps where the whole model is one sample."""
@@ -79,11 +90,14 @@ class Translator(Moving):
         self.inputs: dict[str, Feed] = {}
         """By the tensor of the net that each is."""
         self.outputs: dict[str, Output] = {}
+        self.counts_batch = False
+        """Whether the size of the batch has become a number that something is computed with."""
+        self._folded = 0
         self._lost: set[str] = set()
         self._unknown: dict[tuple[str, str, int], list[str]] = {}
-        self._take_inputs(shapes)
+        self._take_inputs(shapes, open_batch)
 
-    def _take_inputs(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def _take_inputs(self, shapes: Mapping[str, tuple[int, ...]], open_batch: int) -> None:
         read = [one for one in self.model.inputs if self._reads.get(one.name)]
         for one in self.model.inputs:
             if one not in read:
@@ -96,10 +110,10 @@ class Translator(Moving):
         known, wrong = sized(self.model.inputs, shapes)
         self.problems += wrong
         taken = [one for one in known if self._reads.get(one.name) and one.dtype in INPUT_TYPES]
-        found = whole(taken) if self.whole else batched(taken)
+        found = whole(taken) if self.whole else batched(taken, open_batch)
         self.size_of_batch = found.batch
         self.mixed, self.missing = found.mixed, found.missing
-        self.remarks += found.remarks + found.assumed
+        self.remarks += [*self.model.remarks, *found.remarks, *found.assumed]
         self.assumed = found.assumed
         for feed in found.feeds:
             self._lost.discard(feed.name)
@@ -129,49 +143,101 @@ class Translator(Moving):
         return bool(self.problems or self.mixed or self.missing)
 
     def translate(self, node: Node) -> None:
-        """Write down one node."""
-        found = rules().get((node.domain, node.op_type))
-        inputs = [name for name in node.inputs if name]
-        constant = all(name in self.constants for name in inputs)
+        """Write down one node; what keeps it from that is noted."""
+        if not self._lost.isdisjoint((*node.inputs, *node.captured)):
+            self._lose(node)
+            return
         try:
-            if constant or node.op_type == "Shape":
-                self._fold(node)
-            elif found is None:
-                self._unknown.setdefault((node.domain, node.op_type, node.opset), []).append(node.label)
-                self._lost.update(node.outputs)
-            elif self._lost.isdisjoint(inputs):
-                self.write(node)
-            else:
-                self._lost.update(node.outputs)
+            self.write(node)
         except Unsupported as reason:
             text = str(reason).replace(str(OPEN_BATCH), "N")
             where = self.mixed if isinstance(reason, Mixed) else self.problems
             where.append(Problem(f"{node.describe()} can't be imported: {text}"))
-            self._lost.update(node.outputs)
+            self._lose(node)
+
+    def _lose(self, node: Node) -> None:
+        """What the node makes will not be there, nor what is made of that."""
+        if (node.domain, node.op_type) not in rules() and not self._made_of(node):
+            self._say_unknown(node)
+        self._lost.update(node.outputs)
+
+    def _say_unknown(self, node: Node) -> None:
+        self._unknown.setdefault((node.domain, node.op_type, node.opset), []).append(node.label)
 
     def write(self, node: Node) -> None:
-        """Write down a node whose operands are there. Raises `Unsupported`."""
-        if all(name in self.constants for name in node.inputs if name):
-            self._fold(node)
-            return
-        found = rules()[node.domain, node.op_type]
-        if found not in _of_several:
-            self._need_one_result(node)
-        _apply(found, self, node)
+        """Write down a node whose operands are there, or other nodes that it is made of. Raises `Unsupported`."""
+        found = rules().get((node.domain, node.op_type))
+        inputs = [name for name in (*node.inputs, *node.captured) if name]
+        if node.op_type in ("Shape", "Size") and not node.domain and self.is_computed(node.inputs[0]):
+            self._measure(node)
+        elif all(name in self.constants for name in inputs) and self._fold(node, found is not None):
+            pass
+        elif found is not None:
+            if found not in _of_several:
+                self._need_one_result(node)
+            _apply(found, self, node)
+        else:
+            made_of = self._made_of(node)
+            if made_of:
+                self.instead(node, made_of)
+            else:
+                self._lose(node)
 
-    def _fold(self, node: Node) -> None:
-        if node.op_type == "Shape" and node.inputs[0] not in self.constants:
-            if node.inputs[0] in self._lost:
-                self._lost.update(node.outputs)
-                return
-            import numpy as np
+    def instead(self, node: Node, nodes: Sequence[Node]) -> None:
+        """Write down nodes that say what one node does."""
+        kept = [name for name in node.outputs if self._reads.get(name)]
+        self.count_reads({name: -count for name, count in (reads([node]) + Counter(kept)).items()})
+        self.put(nodes, kept)
 
-            shape = self.shape(node.inputs[0])
-            end = node.attributes.get("end")
-            self.constants[node.outputs[0]] = np.asarray(shape[node.attributes.get("start", 0) : end], "int64")
-            return
-        made = fold(node, [self.constants.get(name) for name in node.inputs])
-        self.constants.update(zip(node.outputs, made, strict=False))
+    def put(self, nodes: Sequence[Node], kept: Sequence[str]) -> None:
+        """Write down more nodes, as far as `kept` need them: tensors that something else will read."""
+        part = replace(self.model, nodes=needed(nodes, kept), outputs=list(kept), constants=self.constants)
+        self.count_reads(part.reads())
+        for one in find_patterns(part).nodes:
+            self.translate(one)
+
+    def is_lost(self, tensor: str) -> bool:
+        """Whether the tensor is not there because something could not be written down."""
+        return tensor in self._lost
+
+    def _made_of(self, node: Node) -> list[Node]:
+        """The nodes that ONNX says that an operator stands for."""
+        types = [self._type(name) for name in node.inputs]
+        try:
+            return body(node, types) or []
+        except (ValueError, RuntimeError, TypeError):  # ONNX's own code, for a node that is not as it should be
+            return []
+
+    def _type(self, tensor: str) -> TensorType | None:
+        if not tensor or tensor in self._lost:
+            return None
+        if tensor in self.constants:
+            name = INPUT_TYPES.get(str(self.constants[tensor].dtype))
+            return None if name is None else TensorType(self.shape(tensor), DType(name))
+        return TensorType(self.shape(tensor), self.dtype(tensor))
+
+    def _measure(self, node: Node) -> None:
+        """The shape of a computed tensor, which is known."""
+        import numpy as np
+
+        shape = self.shape(node.inputs[0])
+        part = shape[node.attributes.get("start", 0) : node.attributes.get("end")]
+        self.counts_batch |= not self.whole and (node.op_type == "Size" or self.batch in part)
+        self.constants[node.outputs[0]] = np.asarray(part if node.op_type == "Shape" else prod(shape), "int64")
+
+    def _fold(self, node: Node, otherwise: bool) -> bool:
+        """Whether the node was computed. Raises `Unsupported` where it was not, unless there is another way."""
+        try:
+            results = fold(node, [self.constants.get(name) for name in node.inputs])
+            self._folded += sum(one.size for one in results if any(one.strides))
+            if self._folded > MAX_FOLDED:
+                raise Unsupported(f"more than {MAX_FOLDED:,} elements are computed of constants")
+        except NotComputed:
+            if otherwise or self._made_of(node):
+                return False
+            raise
+        self.constants.update(zip(filter(None, node.outputs), results, strict=False))
+        return True
 
     def _need_one_result(self, node: Node) -> None:
         for name in node.outputs[1:]:
@@ -224,24 +290,20 @@ class Steps:
 
     def of(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         """The result of one more node of this operator, as the newest opset with attributes has it."""
-        made = self.net.hide(self.node.outputs[0])
+        made = self.net.hide(self.node.outputs[0], reads=0)
         self.nodes.append(Node(op_type, self.node.name, inputs, (made,), attributes, self.node.opset))
         return made
 
     def constant(self, value: Any) -> str:
         """A constant operand."""
-        made = self.net.hide(self.node.outputs[0])
+        made = self.net.hide(self.node.outputs[0], reads=0)
         self.net.constants[made] = value
         return made
 
     def run(self) -> None:
         """Write them down."""
         self.nodes[-1] = replace(self.nodes[-1], outputs=self.node.outputs)
-        reads = Counter(name for node in self.nodes for name in node.inputs)
-        made = {name for node in self.nodes for name in node.outputs}
-        self.net.count_reads({name: count - (0 if name in made else 1) for name, count in reads.items()}, made)
-        for node in self.nodes:
-            self.net.write(node)
+        self.net.instead(self.node, self.nodes)
 
 
 def _apply(found: Rule, net: Translator, node: Node) -> None:

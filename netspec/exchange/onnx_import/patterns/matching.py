@@ -88,8 +88,7 @@ class Search:
             if node.op_type == "Constant" and not node.domain and hasattr(node.attributes.get("value"), "shape")
         }
         self.constants: dict[str, NDArray[Any]] = {**constants, **model.constants}
-        self.reads = Counter(name for node in model.nodes for name in node.inputs)
-        self.reads.update(model.outputs)
+        self.reads = model.reads()
         self._steps = 0
 
     def find(self, term: Term, tensor: str) -> Match | None:

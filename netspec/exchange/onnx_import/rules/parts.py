@@ -100,6 +100,7 @@ def _embedding(net: Translator, node: Node) -> None:
 def tile(net: Translator, node: Node) -> None:
     """Repeated along its axes → Tile, one for each axis."""
     repeats = net.constant(node.inputs[1], "repeats").tolist()
+    net.need_room([size * count for size, count in zip(net.shape(node.inputs[0]), repeats, strict=True)])
     axes = {axis: net.axis(node.inputs[0], axis, "it repeats the batch") for axis, n in enumerate(repeats) if n != 1}
     layers = [
         ("Tile", {"tiles": repeats[axis], **({} if held == 1 else {"axis": held})}) for axis, held in axes.items()

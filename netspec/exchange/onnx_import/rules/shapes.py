@@ -70,6 +70,7 @@ def expand(net: Translator, node: Node) -> None:
     target = broadcast_shapes(shape, wanted)
     if target is None:
         raise Unsupported(f"{list(shape)} does not broadcast to {list(wanted)}")
+    net.need_room(target)
     longer = (*(1,) * (len(target) - len(shape)), *shape)
     held = net.hide(node.outputs[0])
     net.reshape(node, source, longer, held)

@@ -1,0 +1,111 @@
+"""Tensors of an ONNX file as arrays: those in the model, those in files beside it, and sparse ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import kind_of_path
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+MAX_SPREAD = 2**27
+"""Elements of a tensor that is given by those that are not 0."""
+
+
+@dataclass
+class Arrays:
+    """Reads tensors; `folder` is where the model's other files may lie, None where it came without any."""
+
+    folder: Path | None = None
+    remarks: list[str] = field(default_factory=list)
+
+    def named(self, tensor: onnx.TensorProto) -> tuple[str, NDArray[Any]]:
+        """A tensor's name and numbers. Raises `ValueError`."""
+        return text(tensor.name), self.numbers(tensor)
+
+    def numbers(self, tensor: onnx.TensorProto) -> NDArray[Any]:
+        """The numbers of a tensor. Raises `ValueError` where it is damaged, or holds something else."""
+        import numpy as np
+        import onnx
+
+        name = text(tensor.name)
+        if any(size < 0 for size in tensor.dims):
+            raise ValueError(f"the weights `{name}` have the shape {list(tensor.dims)}")
+        try:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                array = self._beside(tensor)
+            else:
+                array = np.asarray(onnx.numpy_helper.to_array(tensor))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError) as error:
+            raise ValueError(f"the weights `{name}` are damaged: {error}") from error
+        if str(array.dtype) == "bfloat16":
+            self.remarks.append("weights of bfloat16 became float32")
+            array = array.astype("float32")
+        if array.dtype.kind not in "fiub":
+            raise ValueError(f"the weights `{name}` hold {array.dtype}, not numbers")
+        return array
+
+    def sparse(self, tensor: onnx.SparseTensorProto) -> tuple[str, NDArray[Any]]:
+        """The name and numbers of a tensor given by those that are not 0. Raises `ValueError`."""
+        import numpy as np
+
+        name, values = self.named(tensor.values)
+        places, shape = self.numbers(tensor.indices), tuple(tensor.dims)
+        if any(size < 1 for size in shape) or prod(shape) > MAX_SPREAD:
+            raise ValueError(f"the sparse weights `{name}` have the shape {list(shape)}")
+        if places.dtype.kind != "i" or places.shape not in ((values.size,), (values.size, len(shape))):
+            raise ValueError(f"the sparse weights `{name}` have {values.size} values at {list(places.shape)} places")
+        limits = np.array(shape if places.ndim == 2 else [prod(shape)])
+        if values.ndim != 1 or (places < 0).any() or (places >= limits).any():
+            raise ValueError(f"the sparse weights `{name}` have values outside of their shape {list(shape)}")
+        made = np.zeros(shape, values.dtype)
+        made.reshape(-1)[np.ravel_multi_index(tuple(places.T), shape) if places.ndim == 2 else places] = values
+        return name, made
+
+    def _beside(self, tensor: onnx.TensorProto) -> NDArray[Any]:
+        """Numbers in another file, which must lie below the model's folder and hold as many bytes as they take."""
+        import numpy as np
+        import onnx
+
+        told = {entry.key: entry.value for entry in tensor.external_data}
+        path = self._path(told.get("location", ""))
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        packed = 2 if tensor.data_type in (onnx.TensorProto.INT4, onnx.TensorProto.UINT4) else 1
+        size, there = -(-prod(tensor.dims) * dtype.itemsize // packed), path.stat().st_size
+        offset = int(told.get("offset", "0"))
+        length = int(told.get("length", size))
+        if length != size:
+            raise ValueError(f"{length:,} bytes are given for {list(tensor.dims)} of {dtype}, which takes {size:,}")
+        if not 0 <= offset <= there - size:
+            raise ValueError(f"{told['location']} has {there:,} bytes, not {size:,} from {offset:,} on")
+        if size == 0:
+            return np.zeros(tuple(tensor.dims), dtype)
+        if packed == 1 and dtype.isbuiltin == 1:
+            return np.memmap(path, dtype.newbyteorder("<"), "r", offset, tuple(tensor.dims))
+        held = onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims)
+        with path.open("rb") as file:
+            file.seek(offset)
+            held.raw_data = file.read(size)
+        return np.asarray(onnx.numpy_helper.to_array(held))
+
+    def _path(self, location: str) -> Path:
+        if self.folder is None:
+            raise ValueError("they lie in another file, and the model came without one")
+        folder = self.folder.resolve()
+        path = (folder / location).resolve()
+        if not location or Path(location).is_absolute() or ".." in Path(location).parts or folder not in path.parents:
+            raise ValueError(f"they would lie in {location!r}, which is not below the model's folder")
+        there = kind_of_path(path)
+        if there is not None or not path.exists():
+            raise ValueError(f"they lie in {location!r}, which is {there or 'not there'}")
+        return path
+
+
+def text(name: str | bytes) -> str:
+    """A name; protobuf gives bytes for one that is not UTF-8."""
+    return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")

@@ -1,0 +1,139 @@
+"""Branches and loops whose course is known while importing: If, Loop and Scan become the nodes within them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from netspec.exchange.onnx_import.model import Node, Subgraph, Unsupported
+from netspec.exchange.onnx_import.nodes import MAX_NODES, inlined
+from netspec.exchange.onnx_import.translate import Translator, rule
+
+MAX_TURNS = 4096
+"""Of one loop."""
+
+
+@rule("If", several=True)
+def branch(net: Translator, node: Node) -> None:
+    """The nodes of the branch that a constant condition chooses."""
+    condition = bool(net.constant(node.inputs[0], "condition").reshape(()))
+    graph = _graph(node, "then_branch" if condition else "else_branch")
+    if len(graph.outputs) < len(node.outputs):
+        raise Unsupported(f"its branch has {len(graph.outputs)} results, it has {len(node.outputs)}")
+    constants, nodes, outputs = inlined(graph, (), node.outputs[0])
+    net.constants.update(constants)
+    net.instead(node, [*nodes, *_named(node, outputs)])
+
+
+@rule("Loop", several=True)
+def loop(net: Translator, node: Node) -> None:
+    """The nodes within it, once for each turn: as many as a constant says, until a constant says stop."""
+    import numpy as np
+
+    graph = _graph(node, "body")
+    states = list(node.inputs[2:])
+    turns = int(net.constant(node.inputs[0], "number of turns").reshape(())) if node.inputs[0] else MAX_TURNS + 1
+    going = not node.operand(1) or bool(net.constant(node.inputs[1], "condition").reshape(()))
+    if len(graph.inputs) != len(states) + 2 or len(graph.outputs) < len(states) + 1:
+        raise Unsupported(f"its body takes {len(graph.inputs)} tensors and gives {len(graph.outputs)}")
+    made: list[list[str]] = [[] for _ in graph.outputs[len(states) + 1 :]]
+    turn = 0
+    while going and turn < turns:
+        count, condition = f"{node.outputs[0]} turn {turn}", f"{node.outputs[0]} going {turn}"
+        net.constants[count], net.constants[condition] = np.asarray(turn, "int64"), np.asarray(True)
+        outputs = _turn(net, node, graph, (count, condition, *states), turn)
+        going = bool(net.constant(outputs[0], "condition after a turn").reshape(()))
+        states = list(outputs[1 : len(states) + 1])
+        for tensors, one in zip(made, outputs[len(states) + 1 :], strict=True):
+            tensors.append(one)
+        turn += 1
+    if made and not turn:
+        raise Unsupported("it makes no turn, so that a result has no element")
+    stacked = [_stack(node, place, tensors, 0) for place, tensors in enumerate(made)]
+    nodes = [one for several in stacked for one in several]
+    net.instead(node, [*nodes, *_named(node, [*states, *(several[-1].outputs[0] for several in stacked)])])
+
+
+@rule("Scan", several=True)
+def scan(net: Translator, node: Node) -> None:
+    """The nodes within it, once for each element along an axis of what it runs over."""
+    if node.opset < 9:
+        raise Unsupported("before opset 9 it runs over batches of sequences")
+    import numpy as np
+
+    graph, count = _graph(node, "body"), int(node.attributes["num_scan_inputs"])
+    states, over = list(node.inputs[: len(node.inputs) - count]), node.inputs[len(node.inputs) - count :]
+    results = len(graph.outputs) - len(states)
+    axes = [axis % net.rank(name) for axis, name in zip(_each(node, "scan_input_axes", count), over, strict=True)]
+    lengths = {net.shape(name)[axis] for name, axis in zip(over, axes, strict=True)}
+    if len(lengths) != 1 or len(graph.inputs) != len(node.inputs):
+        raise Unsupported(f"it runs over axes of {sorted(lengths)} elements")
+    (turns,) = lengths
+    back = _each(node, "scan_input_directions", count)
+    made: list[list[str]] = [[] for _ in range(results)]
+    for turn in range(turns):
+        parts = []
+        for name, axis, backwards in zip(over, axes, back, strict=True):
+            place, part = f"{name} place {turn} of {node.outputs[0]}", f"{name} at {turn} of {node.outputs[0]}"
+            net.constants[place] = np.asarray(turns - 1 - turn if backwards else turn, "int64")
+            parts.append(Node("Gather", node.name, (name, place), (part,), {"axis": axis}, node.opset))
+        net.put(parts, [one.outputs[0] for one in parts])
+        outputs = _turn(net, node, graph, (*states, *(one.outputs[0] for one in parts)), turn)
+        states = list(outputs[: len(states)])
+        for tensors, one in zip(made, outputs[len(states) :], strict=True):
+            tensors.append(one)
+    directions, axes = _each(node, "scan_output_directions", results), _each(node, "scan_output_axes", results)
+    stacked = [
+        _stack(node, place, tensors[::-1] if directions[place] else tensors, axes[place])
+        for place, tensors in enumerate(made)
+    ]
+    nodes = [one for several in stacked for one in several]
+    net.instead(node, [*nodes, *_named(node, [*states, *(several[-1].outputs[0] for several in stacked)])])
+
+
+def _graph(node: Node, name: str) -> Subgraph:
+    graph = node.attributes.get(name)
+    if not isinstance(graph, Subgraph):
+        raise Unsupported(f"it has no {name}")
+    return graph
+
+
+def _each(node: Node, name: str, count: int) -> list[int]:
+    """An attribute that has a number for each of several; 0 where it is left out."""
+    given: Any = node.attributes.get(name) or [0] * count
+    if len(given) != count:
+        raise Unsupported(f"`{name}` has {len(given)} numbers for {count}")
+    return list(given)
+
+
+def _turn(net: Translator, node: Node, graph: Subgraph, inputs: Sequence[str], turn: int) -> Sequence[str]:
+    """Write down the nodes of one turn; what they make."""
+    if turn >= MAX_TURNS or turn * len(graph.nodes) > MAX_NODES:
+        raise Unsupported(f"it takes more than {turn} turns")
+    constants, nodes, outputs = inlined(graph, inputs, f"{node.outputs[0]}/{turn}")
+    net.constants.update(constants)
+    net.put(nodes, outputs)
+    lost = [name for name in outputs if net.is_lost(name)]
+    if lost:
+        raise Unsupported(f"turn {turn} of it cannot be: see there")
+    return outputs
+
+
+def _named(node: Node, outputs: Sequence[str]) -> list[Node]:
+    """Nodes that give tensors the names of the node's results."""
+    return [
+        Node("Identity", "", (found,), (name,), {}, node.opset)
+        for found, name in zip(outputs, node.outputs, strict=False)
+        if name
+    ]
+
+
+def _stack(node: Node, place: int, tensors: Sequence[str], axis: int) -> list[Node]:
+    """Nodes that put tensors one after another along a new axis."""
+    made = [f"{name} as row {row} of {place} of {node.outputs[0]}" for row, name in enumerate(tensors)]
+    rows = [
+        Node("Unsqueeze", node.name, (name,), (row,), {"axes": [axis]}, node.opset)
+        for name, row in zip(tensors, made, strict=True)
+    ]
+    whole = f"rows of {place} of {node.outputs[0]}"
+    return [*rows, Node("Concat", node.name, tuple(made), (whole,), {"axis": axis}, node.opset)]

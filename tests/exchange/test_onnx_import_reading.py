@@ -1,0 +1,311 @@
+"""What models of others hold besides nodes in order: functions, graphs within nodes, weights in other files."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from netspec.errors import InputError
+from netspec.exchange.onnx_import import import_onnx
+from netspec.exchange.onnx_model import open_session
+from tests.exchange.foreign import floats, imported, ints, layers_of, model, node, random
+
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+
+
+def agrees(made: onnx.ModelProto, folder: Path, **options: Any) -> str:
+    """The net's YAML; it computes what onnxruntime computes."""
+    net, text = imported(made, folder, **options)
+    sizes = [size.dim_value for size in made.graph.input[0].type.tensor_type.shape.dim]
+    whole = net.spec.inputs["x"].shape == tuple(sizes)
+    x = random.normal(size=[size or 3 for size in sizes]).astype("float32")
+    expected = open_session(made.SerializeToString()).run(None, {"x": x})
+    found = net.predict({"x": x[np.newaxis] if whole else x})
+    for one, y in zip(expected, found.values(), strict=True):
+        np.testing.assert_allclose(y[0] if whole else y, one, rtol=1e-5, atol=1e-5)
+    return text
+
+
+def with_functions(nodes: list[onnx.NodeProto], *functions: onnx.FunctionProto) -> onnx.ModelProto:
+    made = model(nodes, ("N", 3), opset=17)
+    made.opset_import.append(OPSETS[1])
+    made.functions.extend(functions)
+    return made
+
+
+def function(name: str, nodes: list[onnx.NodeProto], **more: Any) -> onnx.FunctionProto:
+    return helper.make_function("mine", name, ["a", "b"], ["c"], nodes, OPSETS, **more)
+
+
+def inner(op_type: str, inputs: str, output: str, **refs: str) -> onnx.NodeProto:
+    """A node of a function whose attributes are those of the function."""
+    made = node(op_type, inputs, output)
+    for name, ref in refs.items():
+        made.attribute.add(name=name, ref_attr_name=ref, type=onnx.AttributeProto.FLOAT)
+    return made
+
+
+def test_functions_of_the_model_become_their_nodes(tmp_path: Path) -> None:
+    leaky = function(
+        "Leaky", [inner("LeakyRelu", "a", "t", alpha="slope"), node("Add", "t b", "c")], attributes=["slope"]
+    )
+    twice = function("Twice", [node("Leaky", "a b", "t", domain="mine", slope=0.25), node("Mul", "t t", "c")])
+    made = with_functions(
+        [node("Relu", "x", "t"), node("Twice", "t x", "u", domain="mine"), node("Twice", "u t", domain="mine")],
+        leaky,
+        twice,
+    )
+    text = agrees(made, tmp_path)
+    assert text.count("negative_slope: 0.25") == 2
+
+
+def test_a_function_that_calls_itself_is_refused(tmp_path: Path) -> None:
+    first = function("First", [node("Second", "a b", "c", domain="mine")])
+    second = function("Second", [node("First", "a b", "c", domain="mine")])
+    with pytest.raises(InputError, match="the function First calls itself"):
+        imported(with_functions([node("First", "x x", domain="mine")], first, second), tmp_path)
+
+
+def test_functions_that_grow_without_bounds_are_refused(tmp_path: Path) -> None:
+    nest = [function("F0", [node("Add", "a b", "c")])]
+    for depth in range(1, 20):
+        calls = [
+            node(f"F{depth - 1}", "a b", "t0", domain="mine"), node(f"F{depth - 1}", "t0 b", "t1", domain="mine"),
+            node(f"F{depth - 1}", "t1 b", "c", domain="mine"),
+        ]  # fmt: skip
+        nest.append(function(f"F{depth}", calls))
+    start = time.perf_counter()
+    with pytest.raises(InputError, match="more than 100,000 nodes"):
+        imported(with_functions([node("F19", "x x", domain="mine")], *nest), tmp_path)
+    assert time.perf_counter() - start < 60
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        model([node("MeanVarianceNormalization", "x", axes=[2, 3])]),
+        model([node("ReduceLogSumExp", "x a", keepdims=1)], opset=18, a=ints(1)),
+        model([node("CenterCropPad", "x s", axes=[2, 3])], opset=18, s=ints(4, 3)),
+    ],
+    ids=lambda made: made.graph.node[0].op_type,
+)
+def test_operators_become_what_onnx_says_that_they_are_made_of(made: onnx.ModelProto, tmp_path: Path) -> None:
+    agrees(made, tmp_path)
+
+
+def graph(nodes: list[onnx.NodeProto], inputs: list[Any], outputs: str, **weights: Any) -> onnx.GraphProto:
+    told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs.split()]
+    return helper.make_graph(
+        nodes, "inner", inputs, told, [numpy_helper.from_array(np.asarray(one), name) for name, one in weights.items()]
+    )
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_the_branch_of_a_constant_condition_is_taken(condition: bool, tmp_path: Path) -> None:
+    yes = graph([node("MatMul", "t w", "m"), node("Add", "m b", "yes")], [], "yes", b=floats(2))
+    no = graph([node("Neg", "t", "no")], [], "no")
+    nodes = [
+        node("Relu", "x", "t"),
+        helper.make_node("If", ["c"], ["z"], then_branch=yes, else_branch=no),
+        node("Tanh", "z"),
+    ]  # fmt: skip
+    text = agrees(model(nodes, ("N", 3), c=np.array(condition), w=floats(3, 2)), tmp_path)
+    assert ("Dense" in text) == condition
+
+
+def state(name: str = "s") -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+
+
+COUNTERS = [
+    helper.make_tensor_value_info("i", TensorProto.INT64, []),
+    helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+]  # fmt: skip
+
+
+def turns(*nodes: onnx.NodeProto, outputs: str, **weights: Any) -> onnx.NodeProto:
+    """A loop of `m` turns over a state `s`, which begins as x."""
+    inside = graph([*nodes, node("Identity", "go", "on")], [*COUNTERS, state()], f"on {outputs}", **weights)
+    inside.output[0].type.tensor_type.elem_type = TensorProto.BOOL
+    return helper.make_node("Loop", ["m", "", "x"], ["y", "all"][: len(outputs.split())], body=inside)
+
+
+def test_loops_are_unrolled(tmp_path: Path) -> None:
+    loop = turns(
+        node("MatMul", "s w", "a"), node("Add", "a b", "c"), node("Relu", "c", "d"), node("Identity", "d", "e"),
+        outputs="d e", w=floats(3, 3), b=floats(3),
+    )  # fmt: skip
+    made = model([loop], ("N", 3), m=np.array(3))
+    made.graph.output.add().CopyFrom(helper.make_tensor_value_info("all", TensorProto.FLOAT, None))
+    text = agrees(model([loop], ("N", 3), m=np.array(3)), tmp_path)
+    assert text.count("type: Dense") == 3
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
+    agrees(made, tmp_path)  # a new axis in front, of turns: the whole model is a sample
+
+
+def test_loops_end_where_a_constant_says_so(tmp_path: Path) -> None:
+    inside = graph([node("Less", "i two", "on"), node("Sin", "s", "t")], [*COUNTERS, state()], "on t", two=np.array(2))
+    inside.output[0].type.tensor_type.elem_type = TensorProto.BOOL
+    made = model([helper.make_node("Loop", ["", "c", "x"], ["y"], body=inside)], ("N", 3), c=np.array(True))
+    assert agrees(made, tmp_path).count("sin(x)") == 3
+
+
+def test_endless_loops_are_refused(tmp_path: Path) -> None:
+    loop = turns(node("Sin", "s", "t"), outputs="t")
+    start = time.perf_counter()
+    with pytest.raises(InputError, match="it takes more than 4096 turns"):
+        imported(model([loop], ("N", 3), m=np.array(2**40)), tmp_path)
+    assert time.perf_counter() - start < 60
+
+
+def test_scans_are_unrolled(tmp_path: Path) -> None:
+    told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "sp"]
+    inside = graph(
+        [node("Mul", "s k", "a"), node("Add", "a p", "t"), node("Identity", "t", "u")], told, "t u", k=floats(4)
+    )
+    scan = helper.make_node(
+        "Scan", ["z", "x"], ["y", "all"], body=inside, num_scan_inputs=1, scan_input_axes=[1],
+        scan_input_directions=[1],
+        scan_output_axes=[1],
+    )  # fmt: skip
+    made = model([node("ReduceMax", "x", "z", axes=[1], keepdims=0), scan], ("N", 3, 4))
+    made.graph.output.add().CopyFrom(helper.make_tensor_value_info("all", TensorProto.FLOAT, None))
+    agrees(made, tmp_path)
+
+
+def test_nodes_in_no_order_are_sorted(tmp_path: Path) -> None:
+    agrees_but_for_the_order = model([node("Tanh", "b"), node("Relu", "x", "a"), node("Neg", "a", "b")], ("N", 3))
+    net, _ = imported(agrees_but_for_the_order, tmp_path)
+    np.testing.assert_allclose(net.predict({"x": np.ones((1, 3), "float32")})["y"], np.tanh(-1), rtol=1e-6)
+
+
+def beside(folder: Path, **told: str) -> onnx.ModelProto:
+    """A model whose weights lie in `weights.bin`, behind 8 other bytes."""
+    w = floats(3, 2)
+    (folder / "weights.bin").write_bytes(b"8 others" + w.tobytes())
+    made = model([node("MatMul", "x w")], ("N", 3), w=w)
+    tensor = made.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in ({"location": "weights.bin", "offset": "8", "length": "24"} | told).items():
+        tensor.external_data.add(key=key, value=value)
+    return made
+
+
+def test_weights_in_other_files_are_read(tmp_path: Path) -> None:
+    made = beside(tmp_path)
+    net, _ = imported(made, tmp_path)
+    expected = np.frombuffer((tmp_path / "weights.bin").read_bytes()[8:], "float32").reshape(3, 2)
+    np.testing.assert_array_equal(net.states["y/kernel"], expected)
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"location": "/etc/passwd"}, "not below the model's folder"), ({"location": "a/../../b"}, "not below"),
+        ({"location": "link"}, "not below"), ({"location": "."}, "not below"), ({"location": ""}, "not below"),
+        ({"location": "gone.bin"}, "not there"), ({"length": "25"}, "25 bytes are given"),
+        ({"offset": "12"}, "has 32 bytes, not 24 from 12 on"), ({"offset": "-1"}, "has 32 bytes"),
+        ({"offset": "x"}, "are damaged"),
+    ],
+)  # fmt: skip
+def test_weights_that_lie_elsewhere_or_are_too_short_are_refused(
+    told: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    with pytest.raises(InputError, match=says):
+        imported(beside(tmp_path, **told), tmp_path)
+
+
+def sparse(values: np.ndarray, places: np.ndarray, shape: list[int]) -> onnx.ModelProto:
+    made = model([node("MatMul", "x w")], ("N", 3))
+    one = made.graph.sparse_initializer.add(dims=shape)
+    one.values.CopyFrom(numpy_helper.from_array(values, "w"))
+    one.indices.CopyFrom(numpy_helper.from_array(places))
+    return made
+
+
+@pytest.mark.parametrize("places", [ints(1, 4), np.array([[0, 1], [2, 0]])])
+def test_sparse_weights_are_spread(places: np.ndarray, tmp_path: Path) -> None:
+    net, _ = imported(sparse(np.array([7, 9], "float32"), places, [3, 2]), tmp_path)
+    np.testing.assert_array_equal(net.states["y/kernel"], [[0, 7], [0, 0], [9, 0]])
+
+
+@pytest.mark.parametrize(
+    ("places", "shape", "says"),
+    [
+        (ints(1, 6), [3, 2], "outside"), (ints(1), [3, 2], r"2 values at \[1\] places"),
+        (ints(0, 1), [2**30, 9], "shape"),
+        (ints(-1, 2), [3, 2], "outside"),
+    ],
+)  # fmt: skip
+def test_sparse_weights_without_sense_are_refused(
+    places: np.ndarray, shape: list[int], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=says):
+        imported(sparse(np.array([7, 9], "float32"), places, shape), tmp_path)
+
+
+def test_arithmetic_with_shapes_is_folded_away(tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", "x", "s"), node("Slice", "s one four", "d"), node("ReduceProd", "d", "p", keepdims=1),
+        node("Div", "p two", "h"), node("Concat", "minus h", "t", axis=0), node("Reshape", "x t", "r"),
+        node("Range", "zero eight one0", "k"), node("NonZero", "k", "n"), node("Cast", "n", "f", to=1),
+        node("ReduceMax", "f", "g", keepdims=0), node("Mul", "r g"),
+    ]  # fmt: skip
+    constants: dict[str, Any] = {
+        "one": ints(1),
+        "four": ints(4),
+        "two": ints(2),
+        "minus": ints(-1),
+        "zero": np.array(0),
+    }
+    made = model(nodes, (2, 2, 6, 5), eight=np.array(8), one0=np.array(1), **constants)
+    text = agrees(made, tmp_path)
+    assert [line.partition("type: ")[2].partition(",")[0] for line in layers_of(text)][-1] == "Power"
+
+
+def test_what_is_computed_of_the_size_of_a_batch_makes_the_model_a_sample(tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", "x", "s"), node("Gather", "s zero", "n"), node("Cast", "n", "f", to=1), node("Div", "x f"),
+    ]  # fmt: skip
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model(nodes, ("N", 3), zero=np.array(0)).SerializeToString())
+    first, *_ = import_onnx(path).notes
+    assert first.endswith("(Div, opset 13): what it computes depends on the size of the batch")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "says"),
+    [
+        ([node("Tile", "k r", "t"), node("Add", "x t")], "elements are too many"),
+        (
+            [node("Range", "zero r0 one", "t"), node("Cast", "t", "c", to=1), node("Add", "x c")],
+            "elements are too many",
+        ),
+        ([node("Split", "k", "a, b", axis=0), node("Add", "x a")], "not evenly splittable"),
+        ([node("RandomNormal", "", "t", shape=[3]), node("Add", "x t")], "RandomNormal"),
+        ([node("Tile", "x r2", "t"), node("Relu", "t")], "too large"),
+        ([node("Einsum", "k k", "t", equation="a,b,"), node("Add", "x t")], "cannot be computed"),
+    ],
+    ids=["tiles", "range", "split", "random", "computed tiles", "nonsense"],
+)
+def test_constants_that_cannot_be_computed_are_told(nodes: list[onnx.NodeProto], says: str, tmp_path: Path) -> None:
+    start = time.perf_counter()
+    constants: dict[str, Any] = {
+        "k": floats(3),
+        "r": ints(2**40),
+        "r0": np.array(2**40),
+        "zero": np.array(0),
+        "one": np.array(1),
+        "r2": ints(1, 2**40),
+    }
+    with pytest.raises(InputError, match=says):
+        imported(model(nodes, ("N", 3), **constants), tmp_path)
+    assert time.perf_counter() - start < 10
