@@ -41,8 +41,8 @@ class Net:
             return dict(self.weights)
         random = np.random.default_rng(7)
         return {
-            name: random.uniform(0.1 if "variance" in name else -0.6, 0.6, info.value.shape).astype("float32")
-            for name, info in self.form.builder.states.items()
+            name: random.uniform(0.1 if "variance" in name else -0.6, 0.6, value.shape).astype(str(value.dtype))
+            for name, value in ((name, info.value) for name, info in self.form.builder.states.items())
         }
 
     def graph(self, size: int) -> Graph:
