@@ -125,9 +125,8 @@ def _read_back(model: Model, chosen: Format, path: Path, tolerance: float) -> tu
     """The largest difference between the net and what the file says, or why that can't be known."""
     if not chosen.read:
         return None, f"{chosen.name} files do not say the net"
-    others = [one for one in path.parent.iterdir() if one != path]
-    options = ImportOptions(weights=others[0] if len(others) == 1 else None)
-    found, why_not = compare_models(model, open_any(path, options=options).model)
+    source, weights = chosen.parts_of(path)
+    found, why_not = compare_models(model, open_any(source, options=ImportOptions(weights=weights)).model)
     if found is None:
         return None, why_not
     worst = max(found.scaled.values(), default=0.0)

@@ -51,7 +51,7 @@ class Draft:
 
     def text(self) -> str:
         """The net's YAML."""
-        lines = [f"# Imported from {_comment(self.origin)}"] if self.origin else []
+        lines = [f"# Imported from {comment(self.origin)}"] if self.origin else []
         lines += ["netspec: 1", f"name: {plain(spec_name(self.name))}", "inputs:"]
         lines += [f"  {plain(name)}: {flow(fields)}" for name, fields in self.inputs.items()]
         lines.append("layers:")
@@ -102,5 +102,6 @@ def spec_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.\-]+", "_", text).strip("_.-") or "imported"
 
 
-def _comment(text: str) -> str:
+def comment(text: str) -> str:
+    """A text as it may stand in a comment."""
     return re.sub(r"[^ -~]", "?", text)[:200]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, Problem, did_you_mean, listing
-from netspec.exchange.caffe.recognizing import is_hdf5_weights, is_net, is_weights
+from netspec.exchange.caffe.recognizing import is_hdf5_weights, is_net, is_solver, is_solver_state, is_weights
 from netspec.exchange.files import HEAD_BYTES, reading, sniff
 from netspec.exchange.hdf5_format import MAGIC
 from netspec.exchange.npz import is_npz
@@ -76,6 +76,9 @@ class Format:
     options: tuple[str, ...] = ()
     """The fields of `ExportOptions` that it knows."""
 
+    parts: str = ""
+    """`(path) -> (path, path)`: the net and the weights of what was written as `path`, where they are two files."""
+
     def reads(self, path: Path, options: ImportOptions) -> Imported:
         """The net and the weights in a file."""
         found: Imported = _function(self.read)(path, options)
@@ -89,6 +92,11 @@ class Format:
     def writes(self, path: Path, made: Exportable) -> tuple[str, ...]:
         """Write a file, whole or not at all; what the user should know of it."""
         found: tuple[str, ...] = _function(self.write)(path, made)
+        return found
+
+    def parts_of(self, path: Path) -> tuple[Path, Path | None]:
+        """The file that says the net that was written as `path`, and that of its weights, if it is another."""
+        found: tuple[Path, Path | None] = _function(self.parts)(path) if self.parts else (path, None)
         return found
 
     def checks(self, net: NetSpec, graph_for: Callable[[int], Graph], options: ExportOptions) -> list[Problem]:
@@ -122,12 +130,19 @@ OWN = "netspec"
 """The name of netspec's own format."""
 ONNX = "onnx"
 """The name of the format whose files are compared in another program before they are written."""
+_CAFFE = "netspec.exchange.caffe.writing.files:write_caffe"
+_CAFFE_PREFLIGHT = "netspec.exchange.caffe.writing.files:preflight_caffe"
+_CAFFE_PARTS = "netspec.exchange.caffe.writing.files:parts_of"
 
 FORMATS: tuple[Format, ...] = (
     Format(
         OWN, "weights or a checkpoint that netspec wrote (.h5)", (".h5",), _is_netspec,
         read="netspec.exchange.hdf5_import:import_hdf5", weights="netspec.exchange.hdf5_import:weights_of",
         write="netspec.exchange.hdf5_import:export_hdf5",
+    ),
+    Format(  # before ONNX, whose models begin alike
+        "solverstate", "the state of a Caffe solver (.solverstate)", (".solverstate", ".solverstate.h5"),
+        is_solver_state, read="netspec.exchange.caffe.solving.reading:refuse_state",
     ),
     Format(
         ONNX, "an ONNX model (.onnx)", (".onnx",), _is_onnx,
@@ -144,16 +159,23 @@ FORMATS: tuple[Format, ...] = (
         write="netspec.exchange.keras_export:write_keras_weights",
     ),
     Format(
+        "caffe_solver", "a solver of Caffe's (.prototxt)", (), is_solver,
+        read="netspec.exchange.caffe.solving.reading:read_solver",
+    ),
+    Format(
         "caffe", "a net of Caffe's (.prototxt)", (".prototxt",), is_net,
-        read="netspec.exchange.caffe.reading:read_prototxt",
+        read="netspec.exchange.caffe.reading:read_prototxt", write=_CAFFE, preflight=_CAFFE_PREFLIGHT,
+        parts=_CAFFE_PARTS,
     ),
     Format(
         "caffemodel", "weights of Caffe's with their net (.caffemodel)", (".caffemodel",), is_weights,
-        read="netspec.exchange.caffe.reading:read_caffemodel",
+        read="netspec.exchange.caffe.reading:read_caffemodel", write=_CAFFE, preflight=_CAFFE_PREFLIGHT,
+        parts=_CAFFE_PARTS,
     ),
     Format(
         "caffemodel.h5", "weights of Caffe's (.caffemodel.h5)", (".caffemodel.h5",), is_hdf5_weights,
-        read="netspec.exchange.caffe.reading:read_caffemodel",
+        read="netspec.exchange.caffe.reading:read_caffemodel", write=_CAFFE, preflight=_CAFFE_PREFLIGHT,
+        parts=_CAFFE_PARTS,
     ),
     Format(
         "npz", "NumPy arrays (.npz)", (".npz",), is_npz,

@@ -93,7 +93,7 @@ class TransposedConvolution(Convolving, Filtered):
             channels % self.groups == 0, f"{channels} input channels cannot be split into {self.groups} groups",
             expected=f"a multiple of {self.groups} channels", got=x.type,
         )  # fmt: skip
-        axes = [self._axis(axis, size) for axis, size in enumerate(places)]
+        axes = [self.axis_of(axis, size) for axis, size in enumerate(places)]
         need(
             all(size > 0 for _, size in axes), "the padding takes away all of the output",
             expected="less padding, or a larger input", got=x.type,
@@ -106,7 +106,7 @@ class TransposedConvolution(Convolving, Filtered):
         )
         return self.finished(net, ConvTranspose(Conv(window, self.groups), made)(x, kernel))
 
-    def _axis(self, axis: int, size: int) -> tuple[tuple[int, int], int]:
+    def axis_of(self, axis: int, size: int) -> tuple[tuple[int, int], int]:
         """How much of the full result is cut off before and after along an axis, and what remains of it."""
         stride, extra = self.strides[axis], None if self.output_padding is None else self.output_padding[axis]
         reach = (self.kernel_size[axis] - 1) * self.dilation_rate[axis] + 1

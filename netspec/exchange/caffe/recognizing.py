@@ -12,6 +12,11 @@ _FIRST = re.compile(r"\ufeff?(?:[\s,;]++|#[^\n]*+(?:\n|\Z))*+(?:([A-Za-z_]\w*)\s
 _LAYERS = {b"\xa2\x06": 100, b"\x12": 2}
 """Tags of `layer` and `layers`, as a net with its weights may begin."""
 
+_ITERATION, _LEARNED, _HISTORY = b"\x08", b"\x12", b"\x1a"
+"""Tags of the fields of the state of a solver."""
+_LONGEST = 300
+"""Bytes that the name of the weights may take there."""
+
 
 def is_net(head: bytes, path: Path) -> bool:
     """Whether a text begins with a field of a net."""
@@ -39,6 +44,25 @@ def is_hdf5_weights(head: bytes, path: Path) -> bool:
     try:
         with h5py.File(path, "r") as file:
             return "data" in file and file.get("data", getclass=True) is h5py.Group and not file.attrs.keys()
+    except (OSError, KeyError, RuntimeError, ValueError):
+        return False
+
+
+def is_solver_state(head: bytes, path: Path) -> bool:
+    """Whether a file is the state of a solver: it begins with the iteration, or is HDF5 with a history."""
+    if not head.startswith(HDF5):
+        place = 1
+        while place < len(head) and head[place] & 0x80:
+            place += 1
+        rest = head[place + 1 :]
+        learned = rest.startswith(_LEARNED) and b".caffemodel" in rest[:_LONGEST]
+        return head.startswith(_ITERATION) and (learned or rest.startswith(_HISTORY))
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            kinds_of = {"iter": h5py.Dataset, "history": h5py.Group}
+            return all(file.get(name, getclass=True) is kind for name, kind in kinds_of.items())
     except (OSError, KeyError, RuntimeError, ValueError):
         return False
 

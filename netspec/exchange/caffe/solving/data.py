@@ -10,6 +10,7 @@ from netspec.exchange.caffe.proto.message import Message
 from netspec.exchange.caffe.solving.places import Finder
 from netspec.exchange.caffe.solving.remarks import Remarks
 from netspec.exchange.caffe.solving.transforms import image_transforms
+from netspec.exchange.drafting import clean
 
 WRITTEN_BY_CAFFE = "write it anew: `convert_imageset -backend lmdb …`"
 
@@ -21,7 +22,7 @@ class Feeding:
     phase: str
     """TRAIN or TEST."""
     inputs: Mapping[str, Mapping[str, Any]]
-    """The net's inputs as its file declares them."""
+    """What the net's file declares, by the names of the blobs that are its inputs."""
     finder: Finder
     remarks: Remarks
 
@@ -39,7 +40,7 @@ class Feeding:
     def renamed(self, layer: Message, *fields: str) -> dict[str, str]:
         """Which input of the net takes which field of the source, where their names differ."""
         pairs = zip(layer["top"], fields, strict=False)
-        return {top: name for top, name in pairs if top in self.inputs and top != name}
+        return {clean(top): name for top, name in pairs if top in self.inputs and clean(top) != name}
 
 
 def split(layers: Sequence[Message], feeding: Feeding, batches: int | None = None) -> dict[str, Any] | None:
@@ -115,7 +116,7 @@ def _hdf5_data(layer: Message, feeding: Feeding) -> dict[str, Any]:
         made["shapes"] = single
     if param["shuffle"]:
         made["shuffle"] = True
-    return made
+    return _with(made, feeding.renamed(layer, *layer["top"]), [])
 
 
 SOURCES: dict[str, Callable[[Message, Feeding], dict[str, Any]]] = {
@@ -128,7 +129,7 @@ SOURCES: dict[str, Callable[[Message, Feeding], dict[str, Any]]] = {
 def _program(layers: Sequence[Message], feeding: Feeding) -> dict[str, Any]:
     """Samples that a Python program gives: of layers that no source stands for, or of several at once."""
     sizes = [size for layer in layers if (size := batch_size(layer))]
-    names = [name for layer in layers for name in feeding.fed(layer)]
+    names = [clean(name) for layer in layers for name in feeding.fed(layer)]
     kinds = ", ".join(dict.fromkeys(layer["type"] for layer in layers))
     feeding.remarks.note(
         f"{feeding.phase}: {kinds} has no source here: give {', '.join(names)} to the training by "

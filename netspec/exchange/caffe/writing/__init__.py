@@ -1,0 +1,1 @@
+"""Nets → Caffe's files: prototxt for deployment and training, weights, solver."""

@@ -1,0 +1,123 @@
+"""`netspec export --output NAME.prototxt`, `.caffemodel` or `.caffemodel.h5`: a net in text beside its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from netspec import __version__
+from netspec.errors import InputError, Problem
+from netspec.exchange.caffe.proto.encoding import encode
+from netspec.exchange.caffe.proto.message import Message
+from netspec.exchange.caffe.proto.printing import to_text
+from netspec.exchange.caffe.writing.model import CaffeNet, deployed
+from netspec.exchange.caffe.writing.training import solver_of, trained
+from netspec.exchange.caffe.writing.writer import NoForm
+from netspec.exchange.files import check_writable, write_atomically
+from netspec.exchange.formats import Exportable, ExportOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from netspec.graph.graph import Graph
+    from netspec.schema.net import NetSpec
+
+TEXT, BINARY, HDF5 = ".prototxt", ".caffemodel", ".caffemodel.h5"
+TRAINED, SOLVER = "_train_val.prototxt", "_solver.prototxt"
+
+
+def write_caffe(path: Path, made: Exportable) -> tuple[str, ...]:
+    """Write a net and its weights, in the file named and one beside it; of a training also that net and the solver.
+
+    What the user should know of it. Raises `InputError` with every layer that has no form in Caffe.
+    """
+    net, stem, weights = deployed(made), _stem(path.name), parts_of(path)[1].name
+    files: dict[str, bytes | memoryview] = {
+        stem + TEXT: _text(net.message, made),
+        weights: hdf5_of(net) if weights.endswith(HDF5) else encode(net.with_arrays()),
+    }
+    notes = list(net.notes)
+    if made.train is not None:
+        files |= _training(made, stem, notes)
+    targets = {path.with_name(name): content for name, content in files.items()}
+    for target in targets:
+        check_writable(target)
+    for target, content in targets.items():
+        write_atomically(target, _writing(content))
+    beside = [name for name in files if name != path.name]
+    return f"beside it: {', '.join(beside)}", *dict.fromkeys(notes)
+
+
+def parts_of(path: Path) -> tuple[Path, Path]:
+    """The files of the net and of its weights, of which `path` is one."""
+    stem = _stem(path.name)
+    return path.with_name(stem + TEXT), path if path.name != stem + TEXT else path.with_name(stem + BINARY)
+
+
+def preflight_caffe(net: NetSpec, graph_for: Callable[[int], Graph], options: ExportOptions) -> list[Problem]:
+    """Every layer that has no form in Caffe, whatever the weights."""
+    import numpy as np
+
+    states = graph_for(1).states()
+    arrays = {name: np.zeros(value.shape, np.float32) for name, value in states.items()}
+    try:
+        deployed(Exportable(net, arrays, graph_for))
+    except InputError as error:
+        return list(error.problems)
+    return []
+
+
+def _text(message: Message, made: Exportable) -> bytes:
+    return f"# {made.net.name}, written by netspec {__version__}\n{to_text(message)}".encode()
+
+
+def _training(made: Exportable, stem: str, notes: list[str]) -> dict[str, bytes]:
+    """The net for training and the solver; where one has no form, a note of it."""
+    files: dict[str, bytes] = {}
+    try:
+        net = trained(made)
+    except InputError as error:
+        notes.append(f"{stem}{TRAINED} was not written: {error.summary}")
+        return files
+    files[stem + TRAINED] = _text(net.message, made)
+    notes += net.notes
+    try:
+        files[stem + SOLVER] = _text(solver_of(made, stem + TRAINED, stem, notes), made)
+    except NoForm as reason:
+        notes.append(f"{stem}{SOLVER} was not written: {reason}")
+    return files
+
+
+def _writing(content: bytes | memoryview) -> Callable[[Path], None]:
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(content)
+
+    return write
+
+
+def _stem(name: str) -> str:
+    """The name without its end."""
+    for suffix in (HDF5, BINARY, TEXT):
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name
+
+
+def hdf5_of(net: CaffeNet) -> memoryview:
+    """`/data/<layer>/0, 1, …` of all layers, those without arrays too; shared arrays where they first are."""
+    from io import BytesIO
+
+    import h5py
+    import numpy as np
+
+    buffer, owned = BytesIO(), set()
+    with h5py.File(buffer, "w", libver=("earliest", "v110")) as file:
+        data = file.create_group("data")
+        for made in net.layers:
+            group = data.require_group(made.message["name"])
+            for index, blob in enumerate(made.blobs):
+                if blob.state and blob.state in owned:
+                    continue
+                owned.add(blob.state)
+                group.create_dataset(str(index), data=np.asarray(blob.values, np.float32), track_times=False)
+    return buffer.getbuffer()

@@ -1,0 +1,94 @@
+"""A net → Caffe's net, layer by layer: the form that is deployed, and the one that is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError, by_place
+from netspec.exchange.caffe.proto.message import Message
+from netspec.exchange.caffe.writing.writer import Layer, Made, Writer
+from netspec.exchange.formats import Exportable
+from netspec.schema.links import Links, resolve_names
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass
+class CaffeNet:
+    """A net with its arrays, and what the user should know of it."""
+
+    message: Message
+    layers: list[Made] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def with_arrays(self) -> Message:
+        """The net with the arrays of its layers in them, as `.caffemodel` files have it."""
+        from netspec.exchange.caffe.blobs import array_blob
+
+        net = Message("NetParameter", name=self.message["name"])
+        for made in self.layers:
+            layer = made.message.copy()
+            for blob in made.blobs:
+                layer.add("blobs", array_blob(_plain(blob.values)))
+            net.add("layer", layer)
+        return net
+
+
+def deployed(made: Exportable) -> CaffeNet:
+    """The net for inference. Raises `InputError` with every layer that has no form in Caffe, and why."""
+    links = resolve_names(made.net)
+    writer = writer_for(made, links, set(links.outputs))
+    for name in needed_inputs(made, links, links.outputs):
+        shape = Message("BlobShape", dim=list(writer.shape(name)))
+        writer.layer(name, "Input", [], [name], params={"input_param": {"shape": [shape]}})
+    return finished(made, writer, needed(links, links.outputs))
+
+
+def writer_for(made: Exportable, links: Links, ends: Iterable[str], *, training: bool = False) -> Writer:
+    """A writer that knows the shapes of all values that are computed."""
+    types = {name: value.type for name, value in made.graph_for(1).named.items()}
+    readers: dict[str, list[str]] = {name: ["output"] for name in ends}
+    for link in links.layers:
+        for source in link.sources:
+            readers.setdefault(source, []).append(str(getattr(link.fields, "type", "")))
+    sharing = frozenset(link.fields.share for link in links.layers if link.fields.share)
+    return Writer(types, made.arrays, readers, training=training, sharing=sharing)
+
+
+def finished(made: Exportable, writer: Writer, links: Iterable[Layer]) -> CaffeNet:
+    """The net with these layers added. Raises `InputError` with all that have no form."""
+    for link in links:
+        writer.write(link)
+    if writer.problems:
+        raise InputError(sorted(writer.problems, key=by_place))
+    net = Message("NetParameter", name=made.net.name)
+    for one in writer.layers:
+        net.add("layer", one.message)
+    return CaffeNet(net, writer.layers, writer.notes)
+
+
+def needed(links: Links, ends: Iterable[str]) -> list[Layer]:
+    """The layers that these values are computed by, in order."""
+    wanted, found = set(ends), []
+    for link in reversed(links.layers):
+        if wanted & {link.name, *link.outputs}:
+            found.append(Layer(link.name, link.fields, link.sources, link.outputs))
+            wanted |= set(link.sources)
+    return found[::-1]
+
+
+def needed_inputs(made: Exportable, links: Links, ends: Iterable[str]) -> list[str]:
+    """The inputs that these values are computed from, as the net declares them."""
+    ends = set(ends)
+    wanted = {source for link in needed(links, ends) for source in link.sources} | ends
+    return [name for name in made.net.inputs if name in wanted]
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    """Numbers as Caffe keeps them, float32."""
+    import numpy as np
+
+    return np.asarray(values, np.float32, order="C")

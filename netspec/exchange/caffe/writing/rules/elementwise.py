@@ -1,0 +1,166 @@
+"""Functions of each element, and arithmetic of several inputs of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from netspec.exchange.caffe.writing import functions
+from netspec.exchange.caffe.writing.functions import Step, run
+from netspec.exchange.caffe.writing.writer import Blob, Layer, NoForm, Writer, writes
+
+
+def _chain(w: Writer, link: Layer, chain: list[Step]) -> None:
+    run(w, link.name, link.name, w.bottoms(link)[0], chain or [("Split", {})])
+
+
+@writes("Activation")
+def activation(w: Writer, link: Layer) -> None:
+    """The function's layers."""
+    _chain(w, link, functions.steps(link.fields.activation, len(w.shape(link.name)), link.fields.axis))
+
+
+@writes("ReLU")
+def relu(w: Writer, link: Layer) -> None:
+    """ReLU, or Clip where there is a limit."""
+    _chain(w, link, functions.rectified(link.fields))
+
+
+@writes("LeakyReLU")
+def leaky(w: Writer, link: Layer) -> None:
+    """ReLU with a slope."""
+    _chain(w, link, [functions.relu(link.fields.negative_slope)])
+
+
+@writes("ELU")
+def elu(w: Writer, link: Layer) -> None:
+    """ELU."""
+    _chain(w, link, [functions.elu(link.fields.alpha)])
+
+
+@writes("BNLL")
+def bnll(w: Writer, link: Layer) -> None:
+    """log(1 + eˣ)"""
+    _chain(w, link, [("BNLL", {})])
+
+
+@writes("Swish")
+def swish(w: Writer, link: Layer) -> None:
+    """x · sigmoid(beta · x)"""
+    _chain(w, link, [("Swish", {"swish_param": {"beta": link.fields.beta}})])
+
+
+@writes("Softmax")
+def softmax(w: Writer, link: Layer) -> None:
+    """Over one axis."""
+    if len(link.sources) > 1 or len(link.fields.axis) != 1:
+        raise NoForm("Caffe's Softmax runs over one axis, without a mask")
+    _chain(w, link, [("Softmax", {"softmax_param": {"axis": link.fields.axis[0] % len(w.shape(link.name))}})])
+
+
+@writes("Power")
+def power(w: Writer, link: Layer) -> None:
+    """(shift + scale · x) ^ power"""
+    one = link.fields
+    _chain(w, link, [("Power", {"power_param": {"power": one.power, "scale": one.scale, "shift": one.shift}})])
+
+
+@writes("Exp", "Log")
+def exponential(w: Writer, link: Layer) -> None:
+    """By a base, of shift + scale · x."""
+    one = link.fields
+    field = f"{one.type.lower()}_param"
+    _chain(w, link, [(one.type, {field: {"base": one.base, "scale": one.scale, "shift": one.shift}})])
+
+
+@writes("Abs")
+def magnitude(w: Writer, link: Layer) -> None:
+    """|x|"""
+    _chain(w, link, [("AbsVal", {})])
+
+
+@writes("Clip")
+def clip(w: Writer, link: Layer) -> None:
+    """Between two limits; where one is missing, the largest float32."""
+    most = 3.4028234663852886e38
+    one = link.fields
+    _chain(w, link, [functions.clip(-most if one.min is None else one.min, most if one.max is None else one.max)])
+
+
+@writes("Threshold")
+def threshold(w: Writer, link: Layer) -> None:
+    """1 above, else 0."""
+    _chain(w, link, [("Threshold", {"threshold_param": {"threshold": link.fields.threshold}})])
+
+
+@writes("Identity", "ActivityRegularization")
+def identity(w: Writer, link: Layer) -> None:
+    """A copy."""
+    _chain(w, link, [])
+
+
+@writes("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "AlphaDropout", "GaussianDropout", "GaussianNoise")
+def noise(w: Writer, link: Layer) -> None:
+    """What changes nothing in inference."""
+    if w.training:
+        raise NoForm(f"Caffe has no layer for {link.fields.type}")
+    _chain(w, link, [])
+
+
+@writes("Dropout")
+def dropout(w: Writer, link: Layer) -> None:
+    """Each element by itself."""
+    if link.fields.noise_shape is not None and w.training:
+        raise NoForm("Caffe's Dropout draws for each element")
+    _chain(w, link, [("Dropout", {"dropout_param": {"dropout_ratio": link.fields.rate}})] if link.fields.rate else [])
+
+
+@writes("PReLU")
+def prelu(w: Writer, link: Layer) -> None:
+    """Slopes of channels, or a single one."""
+    shape = w.shape(link.name)
+    slopes = w.array(link, "alpha", first=link.fields.alpha_initializer)
+    channels, rest = slopes.values.shape[0], slopes.values.shape[1:]
+    if any(one != 1 for one in rest) or channels not in (1, shape[1]):
+        raise NoForm("Caffe's slopes are those of channels, or a single one")
+    shared = channels == 1 and shape[1] != 1
+    values = slopes.values.reshape(() if shared else (channels,))
+    blob = Blob(values, slopes.state, slopes.initializer)
+    param = {"channel_shared": shared, "filler": w.filler(blob)}
+    w.layer(link.name, "PReLU", w.bottoms(link), [link.name], blob, of=link, params={"prelu_param": param})
+
+
+@writes("Add", "Subtract", "Average", "Multiply", "Maximum", "Minimum", "WeightedSum")
+def merge(w: Writer, link: Layer) -> None:
+    """Eltwise: sums with coefficients, products, maxima; minima are the negated maxima of the negated."""
+    bottoms, count = w.bottoms(link), len(link.sources)
+    if len({w.shape(source) for source in link.sources}) > 1:
+        raise NoForm("Caffe's Eltwise takes inputs of one shape")
+    coefficients: Sequence[float] | None = None
+    match link.fields.type:
+        case "Multiply":
+            operation = "PROD"
+        case "Maximum":
+            operation = "MAX"
+        case "Minimum":
+            _minimum(w, link, bottoms)
+            return
+        case kind:
+            operation = "SUM"
+            coefficients = {
+                "Subtract": [1.0, -1.0], "Average": [1 / count] * count,
+                "WeightedSum": list(getattr(link.fields, "coefficients", ())),
+            }.get(kind)  # fmt: skip
+    if count == 1:  # Caffe's Eltwise needs two
+        run(w, link.name, link.name, bottoms[0], [functions.power(coefficients[0] if coefficients else 1.0)])
+        return
+    param = {"operation": operation, "coeff": coefficients}
+    w.layer(link.name, "Eltwise", bottoms, [link.name], params={"eltwise_param": param})
+
+
+def _minimum(w: Writer, link: Layer, bottoms: list[str]) -> None:
+    negated = [f"{link.name}_negated_{number}" for number in range(len(bottoms))]
+    for bottom, top in zip(bottoms, negated, strict=True):
+        run(w, top, top, bottom, [functions.power(-1.0)])
+    most = f"{link.name}_negated"
+    w.layer(most, "Eltwise", negated, [most], params={"eltwise_param": {"operation": "MAX"}})
+    run(w, link.name, link.name, most, [functions.power(-1.0)])

@@ -1,0 +1,141 @@
+"""Net → Caffe's files → net computes the same, for every layer that has a form in Caffe; the others say why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.errors import InputError
+from netspec.exchange.caffe.reading import read_prototxt
+from netspec.exchange.caffe.writing.files import write_caffe
+from netspec.exchange.imported import ImportOptions
+from netspec.schema.load import load_net
+from tests.exchange.caffe.catalogue import exportable, inputs_of, one_layer
+from tests.exchange.nets import Net, net_data
+from tests.registry.cases import Case, cases
+
+
+def again(net: Net, folder: Path, weights: str = "model.caffemodel") -> tuple[Net, tuple[str, ...]]:
+    """The net after a round trip, and what was told of it."""
+    notes = write_caffe(folder / weights, exportable(net))
+    found = read_prototxt(folder / "model.prototxt", ImportOptions(weights=folder / weights))
+    (folder / "net.yaml").write_text(found.net)
+    return Net(load_net(folder / "net.yaml"), found.arrays), notes
+
+
+def agree(before: Net, after: Net, ranges: Any = ()) -> None:
+    inputs = inputs_of(before, ranges)
+    expected = before.predict(inputs)
+    given = {name: inputs[name].astype(one.dtype) for name, one in after.spec.inputs.items()}
+    got = after.predict(given)
+    assert len(got) == len(expected)
+    for ours, array in zip(got.values(), expected.values(), strict=True):
+        assert ours.shape == array.shape
+        np.testing.assert_allclose(ours, array, rtol=1e-5, atol=1e-5)  # constants are folded, sums reordered
+
+
+@pytest.mark.parametrize("case", cases("layer"), ids=lambda case: case.id)
+def test_every_layer_comes_back_or_says_why_it_has_no_form(case: Case, tmp_path: Path) -> None:
+    before = one_layer(case)
+    try:
+        after, _ = again(before, tmp_path)
+    except InputError as refused:
+        assert "has no form in Caffe: " in str(refused)  # noqa: PT017  # one of two outcomes
+        assert not any(tmp_path.iterdir())
+    else:
+        agree(before, after, case.sample.ranges)
+
+
+NETS: dict[str, list[dict[str, Any]]] = {
+    "functions in place": [
+        {"type": "Conv2D", "filters": 4, "kernel_size": 3, "padding": "same", "activation": function}
+        for function in ("relu", "sigmoid", "softplus", "hard_sigmoid", "selu")
+    ],
+    "a softmax over channels": [{"type": "Conv2D", "filters": 4, "kernel_size": 3, "activation": "softmax"}],
+    "shared weights": [
+        {"name": "a", "type": "Conv2D", "filters": 2, "kernel_size": 3, "padding": "same"},
+        {"name": "b", "type": "Conv2D", "filters": 2, "kernel_size": 3, "padding": "same", "share": "a"},
+    ],
+    "a flattened image that two read": [
+        {"name": "flat", "type": "Flatten"},
+        {"name": "one", "type": "Dense", "units": 3, "from": "flat"},
+        {"name": "two", "type": "Dense", "units": 3, "from": "flat"},
+        {"type": "Add", "from": ["one", "two"]},
+    ],
+    "a flattened image that others read": [
+        {"name": "flat", "type": "Flatten"},
+        {"name": "one", "type": "Dense", "units": 128, "from": "flat"},
+        {"type": "Multiply", "from": ["one", "flat"]},
+    ],
+    "same padding and strides": [
+        {"type": "Conv2D", "filters": 3, "kernel_size": 3, "strides": 2, "padding": "same"},
+        {"type": "DepthwiseConv2D", "kernel_size": 2, "padding": "same"},
+        {"type": "SeparableConv2D", "filters": 4, "kernel_size": 2, "padding": "same", "activation": "relu"},
+        {"type": "MaxPooling2D", "pool_size": 3, "strides": 2},
+    ],
+    "parts": [
+        {"name": "parts", "type": "Split", "sections": 2},
+        {"type": "Concatenate", "from": ["parts.1", "parts.0", "parts.1"], "axis": 1},
+    ],
+}
+
+
+@pytest.mark.parametrize("weights", ["model.caffemodel", "model.caffemodel.h5"])
+@pytest.mark.parametrize("name", NETS)
+def test_nets_come_back(name: str, weights: str, tmp_path: Path) -> None:
+    before = Net.of(net_data(*NETS[name]))
+    after, _ = again(before, tmp_path, weights)
+    agree(before, after)
+
+
+LENET: list[dict[str, Any]] = [
+    {"name": "conv1", "type": "Conv2D", "filters": 4, "kernel_size": 3, "padding": 1},
+    {"name": "bn1", "type": "BatchNormalization", "epsilon": 1e-5, "momentum": 0.999},
+    {"name": "relu1", "type": "ReLU"},
+    {"name": "pool1", "type": "MaxPooling2D", "pool_size": 2, "ceil_mode": True},
+    {"name": "ip1_flatten", "type": "Flatten"},
+    {"name": "ip1", "type": "Dense", "units": 6, "activation": "relu"},
+    {"name": "drop1", "type": "Dropout", "rate": 0.5},
+    {"name": "ip2", "type": "Dense", "units": 3},
+    {"name": "prob", "type": "Softmax"},
+]
+
+
+def test_a_net_of_usual_layers_comes_back_as_it_was(tmp_path: Path) -> None:
+    before = Net.of(net_data(*LENET))
+    after, notes = again(before, tmp_path)
+    agree(before, after)
+    assert notes == ("beside it: model.prototxt",)
+    assert after.states.keys() == before.states.keys()
+    for name, array in before.states.items():
+        np.testing.assert_array_equal(after.states[name], array)
+    kinds = [(layer.name, getattr(layer, "type", "")) for layer in after.spec.layers]
+    assert kinds == [(layer["name"], layer["type"]) for layer in LENET]
+
+
+def test_everything_without_a_form_is_told_at_once(tmp_path: Path) -> None:
+    net = Net.of(
+        net_data(
+            {"name": "turn", "type": "Permute", "dims": [2, 1, 3]},
+            {"name": "g", "type": "Activation", "activation": "gelu"},
+        )
+    )
+    with pytest.raises(InputError) as error:
+        write_caffe(tmp_path / "m.prototxt", exportable(net))
+    assert [one.message for one in error.value.problems] == [
+        "`turn` (Permute) has no form in Caffe: Caffe has no layer for Permute",
+        "`g` (Activation) has no form in Caffe: Caffe has no layer that computes `gelu`",
+    ]
+    assert not any(tmp_path.iterdir())
+
+
+def test_zeros_in_kernels_and_rows_cut_off_are_told_of(tmp_path: Path) -> None:
+    net = Net.of(net_data(*NETS["same padding and strides"]))
+    notes = write_caffe(tmp_path / "m.prototxt", exportable(net))
+    assert [note.split(":")[0] for note in notes] == ["beside it", "conv2d", "depthwise_conv2d", "separable_conv2d"]
+    text = (tmp_path / "m.prototxt").read_text()
+    assert "round_mode" not in text
+    assert 'type: "Silence"' in text
