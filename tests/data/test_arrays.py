@@ -200,6 +200,16 @@ def test_a_damaged_chunk_is_told_with_its_rows(tmp_path):
     assert error.value.problems[0].message.startswith("sample 25 of array `x` of ")
 
 
+def test_a_window_keeps_the_rows_of_a_chunk_together(tmp_path):
+    for name in ("a", "b"):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file.create_dataset("x", data=X, chunks=(10, 3, 4), compression="gzip")
+            file["y"] = np.arange(len(X))
+    assert opened(tmp_path, source="hdf5", path="a.h5").block == 10
+    assert opened(tmp_path, source="hdf5", path=["a.h5", "b.h5"]).block == 10
+    assert opened(tmp_path, source="hdf5", path="a.h5", arrays=["y"]).block == 1
+
+
 @pytest.mark.parametrize("source", ["npy", "hdf5"])
 def test_a_file_that_changes_while_it_is_read(tmp_path, source):
     np.save(tmp_path / "a.npy", X)

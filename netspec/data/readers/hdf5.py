@@ -59,7 +59,9 @@ def _open(path: Path, wanted: Sequence[str] | None) -> Dataset:
     if problems:
         raise InputError(problems)
     digest = fingerprint(file_fingerprint(path), *columns)
-    return ColumnDataset(columns, digest=digest, describe=lambda index: f"{path.name}, sample {index}")
+    dataset = ColumnDataset(columns, digest=digest, describe=lambda index: f"{path.name}, sample {index}")
+    dataset.block = max((one.rows for one in columns.values() if isinstance(one, _Chunked)), default=1)
+    return dataset
 
 
 def _check_kind(path: Path) -> None:
@@ -127,7 +129,7 @@ class _Chunked:
         self._name = name
         self._watched = watched
         self._lock = threading.Lock()
-        self._rows = array.chunks[0] if array.chunks else 1
+        self.rows = min(array.chunks[0], array.shape[0]) if array.chunks else 1
         self.shape: tuple[int, ...] = array.shape[1:]
         self.dtype = array.dtype.newbyteorder("=")
 
@@ -137,7 +139,7 @@ class _Chunked:
     def read(self, rows: Array) -> Array:
         """The arrays at `rows`; each chunk is read once, from the first to the last row that is wanted of it."""
         out = np.empty((len(rows), *self.shape), self.dtype)
-        chunks = rows // self._rows
+        chunks = rows // self.rows
         damaged: dict[int, Sequence[Problem]] = {}
         self._watched.check()
         for chunk in np.unique(chunks):

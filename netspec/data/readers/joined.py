@@ -43,6 +43,7 @@ class _Joined(Dataset):
         self._ends = np.cumsum([len(part) for part in parts])
         self.fields = parts[0].fields
         self.classes = parts[0].classes
+        self.block = max(part.block for part in parts)
         self.digest = fingerprint(*(part.digest for part in parts))
 
     def __len__(self) -> int:
