@@ -238,6 +238,8 @@ class Translator:
 
     def give(self, node: Node, made: Made, index: int = 0) -> None:
         """What a layer writes into its `index`-th top."""
+        if index >= len(node.layer["top"]):
+            raise Unsupported(f"it writes {len(node.layer['top'])} blobs, and makes {index + 1}", "top")
         self.values[Ref(node.key, index, node.layer["top"][index])] = made
 
     def readers(self, ref: Ref) -> list[Node]:

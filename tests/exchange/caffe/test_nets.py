@@ -412,6 +412,11 @@ def test_a_net_without_weights_is_there_alone(tmp_path):
 # What cannot be
 
 
+def test_a_layer_that_writes_nothing():
+    text = with_input('layer { name: "a" type: "AbsVal" bottom: "x" }\n', 2, 4)
+    assert "layer `a` (AbsVal): it writes 0 blobs, and makes 1" in failure(text)
+
+
 def test_everything_is_told_at_once_with_its_place():
     text = with_input(
         'layer { name: "p" type: "Python" bottom: "x" top: "p" python_param { module: "os" layer: "system" } }\n'
