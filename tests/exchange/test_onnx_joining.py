@@ -157,3 +157,21 @@ def test_layers_that_are_one(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", OTHER)
 def test_layers_that_are_not(name: str, tmp_path: Path) -> None:
     assert not any("Attention" in line for line in compare(OTHER[name], tmp_path))
+
+
+def test_a_softmax_of_turned_axes_is_over_the_right_one(tmp_path: Path) -> None:
+    nodes = chain("t = Transpose x", "s = Softmax t", "y = Conv s w", Softmax={"axis": 1}, **UP)
+    made = model(nodes, ("N", 2, 5, 3), w=weights(1, 5, 1, 1))
+    assert [line.split(", ")[1] for line in compare(made, tmp_path)] == [
+        "type: Activation", "type: Permute", "type: Conv2D"
+    ]  # fmt: skip
+
+
+def test_channels_that_are_last_between_layers_are_not_turned(tmp_path: Path) -> None:
+    last, first = {"perm": [0, 2, 3, 1]}, {"perm": [0, 3, 1, 2]}
+    nodes = [
+        *chain("c = Conv x w", "t = Transpose c", "r = Relu t", Transpose=last),
+        *chain("s = Sigmoid t", "m = Mul r s", "u = Transpose m", "y = Conv u v", Transpose=first),
+    ]
+    made = model(nodes, ("N", 2, 5, 3), w=weights(4, 2, 3, 3), v=weights(2, 4, 3, 1))
+    assert not any("Permute" in line for line in compare(made, tmp_path))

@@ -59,7 +59,10 @@ class Moving(Writing):
         if axes == self.in_order(len(axes)):
             self.same(node, view.source)
         else:
-            self.views[node.outputs[0]] = View(view.source, axes, node)
+            output = node.outputs[0]
+            self.views[output] = View(view.source, axes, node)
+            if node.name.startswith(f"{output}/") and self._can_be_turned(self.views[output]):
+                self.value(output)  # as netspec writes a layer Permute
 
     def reshape(self, node: Node, source: str, target: tuple[int, ...], output: str | None = None) -> None:
         """The node's result, or `output`, is `source` in another shape, both as the model has them."""

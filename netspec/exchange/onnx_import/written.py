@@ -83,7 +83,7 @@ class Writing(Tensors):
         computed = all(map(self.is_computed, inputs))
         views = [self.held(tensor) for tensor in inputs] if computed else []
         alike = len({view.axes for view in views}) == 1 and len({self.shape(tensor) for tensor in inputs}) == 1
-        if alike and not self._can_be_turned(views[0]):
+        if alike:
             axes = views[0].axes
             return self.add(node, type_, [view.source for view in views], fields, arrays, laid=lambda rank: axes)
         return self.add(node, type_, self.operands(inputs), fields, arrays)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -10,11 +10,14 @@ from pkgutil import iter_modules
 from typing import Any, TypeAlias
 
 from netspec.exchange.onnx_import.model import Model, Node
-from netspec.exchange.onnx_import.patterns.formula import Term, operators
+from netspec.exchange.onnx_import.patterns.formula import Term, ends_in, operators
 from netspec.exchange.onnx_import.patterns.matching import Match, Search
 
 DOMAIN = "netspec"
 """Domain of the nodes put in place of patterns."""
+
+DEEPEST = 10
+"""How many nodes a formula is deep at most, down to the last operator that is none of arithmetic."""
 
 Attributes: TypeAlias = "Callable[[Match], dict[str, Any] | None]"
 
@@ -50,13 +53,13 @@ def _all() -> tuple[Pattern, ...]:
 def find_patterns(model: Model) -> Model:
     """The model with one node of the domain `netspec` in place of each pattern."""
     model = _without_identities(model)
-    search, there = Search(model), {node.op_type for node in model.nodes}
-    wanted = [pattern for pattern in _all() if operators(pattern.formula) <= there]
+    search, near = Search(model), _near(model)
     replaced: dict[str, Node] = {}
     gone: set[str] = set()
     for node in reversed(model.nodes):
         if node.domain or not node.outputs or node.outputs[0] in gone:
             continue
+        wanted = [one for one in _ending_in(node.op_type) if operators(one.formula) <= near[node.outputs[0]]]
         found = max(_found(search, wanted, node, gone), key=lambda one: len(one[1]), default=None)
         if found is not None:
             replaced[node.outputs[0]], used = found
@@ -67,6 +70,26 @@ def find_patterns(model: Model) -> Model:
         if node.outputs and (node.outputs[0] in replaced or node.outputs[0] not in gone)
     ]
     return replace(model, nodes=nodes)
+
+
+@cache
+def _ending_in(op_type: str) -> tuple[Pattern, ...]:
+    return tuple(pattern for pattern in _all() if op_type in ends_in(pattern.formula))
+
+
+def _near(model: Model) -> Mapping[str, frozenset[str]]:
+    """For each tensor the operators of the last `DEEPEST` nodes that it comes from."""
+    nodes = [node for node in model.nodes if node.outputs]
+    near: dict[str, frozenset[str]] = {}
+    for _ in range(DEEPEST):
+        before = near
+        none: frozenset[str] = frozenset()
+        near = {
+            name: frozenset({node.op_type}).union(*(before.get(read, none) for read in node.inputs))
+            for node in nodes
+            for name in node.outputs
+        }
+    return near
 
 
 def _without_identities(model: Model) -> Model:

@@ -122,6 +122,20 @@ def operators(term: Term) -> frozenset[str]:
     return frozenset()
 
 
+def ends_in(term: Term) -> tuple[str, ...]:
+    """The operators that may come last in what the formula says."""
+    match term:
+        case Sum():
+            return "Add", "Sub"
+        case Product():
+            return "Mul", "Div", "Neg", "Reciprocal", "Sqrt", "Pow"
+        case Limits():
+            return "Clip", "Max", "Min", "Relu"
+        case Call(op_type):
+            return (op_type,)
+    return ()
+
+
 def call(op_type: str, *operands: Term, **told: Any) -> Term:
     """The operator with these operands and attributes."""
     return Call(op_type, operands, told)
