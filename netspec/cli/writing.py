@@ -75,16 +75,17 @@ def write_model(
         raise InputError("--inputs is of the comparison in onnxruntime", expected="a name that ends in .onnx")
     if chosen.name == ONNX:
         report = export_model(model, target, preparation, batch=batch, opset=opset, given=given, tolerance=tolerance)
-        return Written((target,), chosen.name, tuple(notes), report)
+        files = (target,) if report.data is None else (target, report.data)
+        return Written(files, chosen.name, tuple(notes), report)
     made = _exportable(model, spec, preparation, checkpoint)
     staged = Path(mkdtemp(prefix=f".{target.name}-", dir=target.absolute().parent))
     try:
         told = [*notes, *chosen.writes(staged / target.name, made)]
-        files = sorted(staged.iterdir())
+        written = sorted(staged.iterdir())
         difference, why_not = _read_back(
             model, chosen, staged / target.name, TOLERANCE if tolerance is None else tolerance
         )
-        for file in files:
+        for file in written:
             file.replace(target.with_name(file.name))
     except OSError as error:
         raise RunError(f"cannot write {target}", got=error.strerror or str(error)) from error
@@ -92,7 +93,9 @@ def write_model(
         shutil.rmtree(staged, ignore_errors=True)
     if why_not:
         told.append(f"the results were not compared: {why_not}")
-    return Written(tuple(target.with_name(one.name) for one in files), chosen.name, tuple(told), difference=difference)
+    return Written(
+        tuple(target.with_name(one.name) for one in written), chosen.name, tuple(told), difference=difference
+    )
 
 
 def checkpoint_in(path: str | Path | None) -> CheckpointFile | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import netspec.exchange.onnx_external as external
 import netspec.exchange.onnx_model as messages
 from netspec.errors import InputError, Problem
-from netspec.exchange.files import write_atomically
+from netspec.exchange.files import check_writable, write_atomically
 from netspec.exchange.formats import Exportable, ExportOptions
 from netspec.exchange.onnx_emit import OnnxGraph, differences, emit
 from netspec.exchange.onnx_model import LOWEST_OPSET, Dims
@@ -50,6 +53,8 @@ class ExportReport:
     """How far onnxruntime's results are from the net's own; None where they were not compared."""
     on_given: Comparison | None = None
     """The same on the inputs that the user gave; None without."""
+    data: Path | None = None
+    """The file beside it that has the weights, where they are more than one ONNX file holds."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +65,44 @@ class Exported:
     graph: OnnxGraph
     dims: dict[str, Dims]
     opset: int
+    weights: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Those that go into a file of their own, by the names of their tensors."""
+
+    def runnable(self, folder: Path, name: str) -> bytes | Path:
+        """What onnxruntime opens: the model's bytes; or, with weights apart, a file of this name in the folder."""
+        if not self.weights:
+            return bytes(self.model.SerializeToString())
+        self.save(folder / name)
+        return folder / name
 
     def save(
-        self, path: str | Path, comparison: Comparison | None = None, on_given: Comparison | None = None
+        self,
+        path: str | Path,
+        comparison: Comparison | None = None,
+        on_given: Comparison | None = None,
+        staged: Path | None = None,
     ) -> ExportReport:
-        """Write the file, whole or not at all."""
+        """Write the file, whole or not at all; before it that of the weights, or move it from the folder `staged`."""
+        path, apart = Path(path), None
+        if self.weights:
+            location = external.data_name(path.name, self.weights)
+            external.refer(self.model, location, self.weights)
+            apart = path.absolute().with_name(location)
+            if staged is not None:
+                (staged / location).replace(apart)
+            else:
+                external.write_data(apart, self.weights)
         data = self.model.SerializeToString(deterministic=True)
         write_atomically(path, lambda temporary: _write(temporary, data))
+        external.remove_others(path, "" if apart is None else apart.name)
         return ExportReport(
-            path=Path(path),
+            path=path,
             opset=self.opset,
             ir_version=self.model.ir_version,
             nodes=len(self.graph.nodes),
             parameters=sum(kind.size for _, kind in self.graph.states.values()),
-            nbytes=len(data),
+            nbytes=len(data) + (apart.stat().st_size if apart is not None else 0),
+            data=None if apart is None else path.with_name(apart.name),
             inputs={name: self.dims[name] for name in self.graph.inputs},
             outputs={name: self.dims[name] for name in self.graph.outputs},
             comparison=comparison,
@@ -94,21 +123,27 @@ def to_onnx(
     name: str = "net",
     doc: str = "",
     metadata: Mapping[str, str] | None = None,
+    inside: int = messages.MAX_BYTES,
 ) -> Exported:
     """The inference graph as a checked ONNX model.
 
     `graph_for(n)` gives the inference graph for a batch of n, `states` the values of its states. `batch` fixes the
     batch size; None leaves it open as the axis `N`. Raises `InputError` with every layer that has no ONNX form, that
-    the opset can't say, or that needs a fixed batch size.
+    the opset can't say, or that needs a fixed batch size. Weights of more bytes than `inside` go into a file of their
+    own.
     """
     opset = _opset(opset)
     graph, dims, problems = _emitted(graph_for, batch, opset)
     problems += _unfit(graph, states)
     if problems:
         raise InputError(problems)
-    model = messages.make_model(graph, states, opset=opset, dims=dims, name=name, doc=doc, metadata=metadata)
-    messages.check_model(model)
-    return Exported(model, graph, dims, opset)
+    weights = messages.weights_of(graph, states)
+    apart = external.apart(weights) if sum(array.nbytes for array in weights.values()) > inside else {}
+    model = messages.make_model(
+        graph, states, opset=opset, dims=dims, name=name, doc=doc, metadata=metadata, apart=apart
+    )
+    messages.check_model(_bare(graph, dims, opset, name) if apart else model)
+    return Exported(model, graph, dims, opset, apart)
 
 
 def write_onnx(path: Path, made: Exportable) -> tuple[str, ...]:
@@ -124,14 +159,19 @@ def preflight_onnx(net: NetSpec, graph_for: Callable[[int], Graph], options: Exp
     """
     opset = _opset(options.opset)
     graph, dims, problems = _emitted(graph_for, options.batch, opset)
-    if not problems:  # weights that are not there yet are inputs: the checker and onnxruntime look at types alone
-        weights = dict(graph.states.values())
-        bare = replace(graph, inputs={**graph.inputs, **weights}, states={})
-        shapes = {**dims, **{tensor: kind.shape for tensor, kind in weights.items()}}
-        model = messages.make_model(bare, {}, opset=opset, dims=shapes, name=net.name)
+    if not problems:
+        model = _bare(graph, dims, opset, net.name)
         messages.check_model(model)
         messages.open_session(model.SerializeToString())
     return problems
+
+
+def _bare(graph: OnnxGraph, dims: Mapping[str, Dims], opset: int, name: str) -> onnx.ModelProto:
+    """The model without weights, which are inputs: the checker and onnxruntime look at types alone."""
+    weights = dict(graph.states.values())
+    bare = replace(graph, inputs={**graph.inputs, **weights}, states={})
+    shapes = {**dims, **{tensor: kind.shape for tensor, kind in weights.items()}}
+    return messages.make_model(bare, {}, opset=opset, dims=shapes, name=name)
 
 
 def _opset(given: int | None) -> int:
@@ -164,6 +204,7 @@ def export_verified(
     name: str = "net",
     doc: str = "",
     metadata: Mapping[str, str] | None = None,
+    inside: int = messages.MAX_BYTES,
 ) -> ExportReport:
     """Export, compare with `predict` on random inputs (two batch sizes where the batch is open), and only then save.
 
@@ -173,16 +214,28 @@ def export_verified(
     difference found goes into the model's metadata. Raises as `to_onnx`; `RunError` where results differ.
     """
     parts = list(_parts(given, batch)) if given else []
-    made = to_onnx(graph_for, states, batch=batch, opset=opset, name=name, doc=doc, metadata=metadata)
-    differ = Verifier(made.model.SerializeToString(), predict, tolerance, graph=made.graph, all_values=all_values)
-    found: list[Comparison] = []
-    for seed, size in enumerate((1, 3) if batch is None else (batch,)):
-        types = {key: value.type for key, value in graph_for(size).inputs().items()}
-        found.append(differ(random_inputs(types, domains or {}, seed), "random inputs"))
-    on_given = [differ(part, f"the samples given, from sample {start} on") for start, part in parts]
-    worst = Comparison.largest(found + on_given)
-    made.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.worst:.3g}")
-    return made.save(path, Comparison.largest(found), Comparison.largest(on_given) if on_given else None)
+    made = to_onnx(graph_for, states, batch=batch, opset=opset, name=name, doc=doc, metadata=metadata, inside=inside)
+    target = Path(path)
+    check_writable(target)
+    with _beside(target) if made.weights else nullcontext(target) as folder:
+        model = made.runnable(folder, target.name)
+        differ = Verifier(model, predict, tolerance, graph=made.graph, all_values=all_values)
+        found: list[Comparison] = []
+        for seed, size in enumerate((1, 3) if batch is None else (batch,)):
+            types = {key: value.type for key, value in graph_for(size).inputs().items()}
+            found.append(differ(random_inputs(types, domains or {}, seed), "random inputs"))
+        on_given = [differ(part, f"the samples given, from sample {start} on") for start, part in parts]
+        worst = Comparison.largest(found + on_given)
+        made.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.worst:.3g}")
+        told = Comparison.largest(found), Comparison.largest(on_given) if on_given else None
+        return made.save(path, *told, folder if made.weights else None)
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """A folder for as long as a model is not known to be right, on the disk that it is for."""
+    with TemporaryDirectory(prefix=f".{target.name[:100]}-", dir=target.absolute().parent) as folder:
+        yield Path(folder)
 
 
 def _parts(given: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:

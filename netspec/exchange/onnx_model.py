@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netspec.errors import InputError, Problem, RunError
+from netspec.errors import Problem, RunError
 from netspec.exchange.onnx_emit import OnnxGraph, OnnxNode
 from netspec.graph.types import DType, TensorType
 
@@ -39,14 +40,18 @@ def newest_opset() -> int:
     raise RunError("the installed onnx and onnxruntime have no opset in common", hint="upgrade onnxruntime")
 
 
-def open_session(model: bytes) -> Any:
-    """An onnxruntime session on the processor. Raises `RunError` where it does not take the model."""
+def open_session(model: bytes | Path) -> Any:
+    """An onnxruntime session on the processor, of a model's bytes or its file.
+
+    Raises `RunError` where it does not take the model.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        given = str(model) if isinstance(model, Path) else model
+        return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its error classes share no other base
         raise RunError("onnxruntime does not take the exported model", got=str(error)) from error
 
@@ -95,6 +100,16 @@ def _untaken(graph: OnnxGraph, node: OnnxNode, schema: onnx.defs.OpSchema) -> st
     return None
 
 
+def weights_of(graph: OnnxGraph, states: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The values of a graph's states by the names of their tensors."""
+    import numpy as np
+
+    return {
+        tensor: np.ascontiguousarray(states[state], str(kind.dtype)).reshape(kind.shape)
+        for state, (tensor, kind) in graph.states.items()
+    }
+
+
 def make_model(
     graph: OnnxGraph,
     states: Mapping[str, NDArray[Any]],
@@ -104,30 +119,32 @@ def make_model(
     name: str = "net",
     doc: str = "",
     metadata: Mapping[str, str] | None = None,
+    apart: Collection[str] = (),
 ) -> onnx.ModelProto:
-    """The ONNX model of an emitted graph; `dims` are the sizes of its inputs and outputs."""
+    """The ONNX model of an emitted graph; `dims` are the sizes of its inputs and outputs.
+
+    Of the weights called as `apart` says it has types alone.
+    """
     import numpy as np
+    import onnx
     from onnx import helper, numpy_helper
 
     def info(tensor: str, kind: TensorType) -> onnx.ValueInfoProto:
         element = helper.np_dtype_to_tensor_dtype(np.dtype(str(kind.dtype)))
         return helper.make_tensor_value_info(tensor, element, list(dims[tensor]))
 
-    weights = {
-        tensor: np.ascontiguousarray(states[state], str(kind.dtype)).reshape(kind.shape)
-        for state, (tensor, kind) in graph.states.items()
-    }
-    size = sum(array.nbytes for array in weights.values())
-    if size > MAX_BYTES:
-        raise InputError(
-            f"the weights take {size:,} bytes, more than one ONNX file holds", expected=f"at most {MAX_BYTES:,} bytes"
-        )
+    def held(tensor: str, array: NDArray[Any]) -> onnx.TensorProto:
+        if tensor not in apart:
+            return numpy_helper.from_array(array, tensor)
+        element = helper.np_dtype_to_tensor_dtype(array.dtype)
+        return onnx.TensorProto(name=tensor, data_type=element, dims=array.shape)
+
     made = helper.make_graph(
         [_node(node) for node in graph.nodes],
         name,
         [info(tensor, kind) for tensor, kind in graph.inputs.items()],
         [info(tensor, kind) for tensor, kind in graph.outputs.items()],
-        [numpy_helper.from_array(array, tensor) for tensor, array in {**weights, **graph.constants}.items()],
+        [held(tensor, array) for tensor, array in {**weights_of(graph, states), **graph.constants}.items()],
         doc_string=doc,
     )
     opsets = [helper.make_opsetid("", opset)]

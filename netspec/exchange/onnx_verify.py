@@ -67,8 +67,8 @@ class Verifier:
         graph: OnnxGraph | None = None,
         all_values: Predict | None = None,
     ) -> None:
-        self._data = model if isinstance(model, bytes) else Path(model).read_bytes()
-        self._session = open_session(self._data)
+        self._model = model if isinstance(model, bytes) else Path(model)
+        self._session = open_session(self._model)
         self._predict, self._tolerance, self._graph, self._all_values = predict, tolerance, graph, all_values
 
     def __call__(self, inputs: Arrays, what: str = "") -> Comparison:
@@ -83,7 +83,7 @@ class Verifier:
             layer, place = None, None
             if self._graph is not None and self._all_values is not None:
                 ours = self._all_values(inputs)
-                layer, place = _first_diverging(self._data, self._graph, ours, fed, self._tolerance)
+                layer, place = _first_diverging(self._model, self._graph, ours, fed, self._tolerance)
             figures = ", ".join(f"{figure:.3g} in `{name}`" for name, figure in wrong.items())
             raise RunError(
                 "the exported model computes something else in onnxruntime"
@@ -125,17 +125,23 @@ def _run(session: Any, names: list[str], inputs: Arrays) -> list[Any]:
 
 
 def _first_diverging(
-    data: bytes, graph: OnnxGraph, ours: Arrays, inputs: Arrays, tolerance: float
+    given: bytes | Path, graph: OnnxGraph, ours: Arrays, inputs: Arrays, tolerance: float
 ) -> tuple[str | None, Location | None]:
     """The first layer whose output differs: the model is run again with every layer's tensor as an output."""
     import onnx
 
-    model = onnx.load_from_string(data)
+    model = onnx.load_from_string(given) if isinstance(given, bytes) else onnx.load(given, load_external_data=False)
     known = {one.name for one in model.graph.output}
     made = {name: node for node in graph.nodes for name in node.outputs}
     layers = {layer: tensor for layer, tensor in graph.tensors.items() if layer in ours and tensor in made}
     model.graph.output.extend(onnx.ValueInfoProto(name=tensor) for tensor in layers.values() if tensor not in known)
-    results = _run(open_session(model.SerializeToString()), list(layers.values()), inputs)
+    probed: bytes | Path = model.SerializeToString()
+    if isinstance(given, Path):  # beside its weights
+        probed = given.with_name(f"{given.name}.layers")
+        probed.write_bytes(model.SerializeToString())
+    results = _run(open_session(probed), list(layers.values()), inputs)
+    if isinstance(probed, Path):
+        probed.unlink()
     for (layer, tensor), array in zip(layers.items(), results, strict=True):
         if not _difference(ours[layer], array)[1] <= tolerance:
             return layer, made[tensor].scope.location

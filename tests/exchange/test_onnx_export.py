@@ -220,6 +220,42 @@ def test_how_far_results_may_be_apart_is_chosen(lenet: Net, tmp_path: Path) -> N
     assert report.comparison.worst == pytest.approx(1e-3, rel=0.1)
 
 
+def test_weights_that_one_file_can_not_hold_lie_beside_it(tmp_path: Path) -> None:
+    def files() -> list[str]:
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    conv = {"name": "conv1", "type": "Conv2D", "filters": 16, "kernel_size": 3}
+    net = Net.of(net_data(conv, {"type": "Flatten"}, {"type": "Dense", "units": 5}))
+    path = tmp_path / "m.onnx"
+    report = export_verified(net.graph, net.states, path, net.predict, inside=0)
+    assert report.data is not None
+    assert files() == ["m.onnx", report.data.name]
+    assert report.nbytes == sum((tmp_path / name).stat().st_size for name in files())
+    model = onnx.load(path, load_external_data=False)
+    apart = {one.name: {entry.key: entry.value for entry in one.external_data} for one in model.graph.initializer}
+    large = {name for name, array in net.states.items() if array.nbytes >= 1024}
+    assert large == {name for name, entries in apart.items() if entries}
+    assert large
+    for name in large:
+        assert apart[name]["location"] == report.data.name
+        assert int(apart[name]["offset"]) % 4096 == 0
+    image = np.ones((2, 2, 8, 8), "float32")
+    assert Verifier(path, net.predict)({"image": image}).worst < 1e-5
+    onnx.checker.check_model(path)
+    assert export_onnx(net.graph, net.states, tmp_path / "m.onnx", inside=0).data == report.data  # the same bytes
+
+    other = Net(net.spec, {name: array + 1 for name, array in net.states.items()})
+    with pytest.raises(RunError, match="the first layer to differ is `conv1`"):
+        export_verified(net.graph, other.states, path, net.predict, all_values=net.layers, inside=0)
+    assert files() == ["m.onnx", report.data.name]  # what was there is as it was
+    again = export_verified(other.graph, other.states, path, other.predict, inside=0)
+    assert again.data is not None
+    assert again.data != report.data
+    assert files() == ["m.onnx", again.data.name]
+    assert export_onnx(net.graph, net.states, path).data is None
+    assert files() == ["m.onnx"]
+
+
 def test_verify_reads_a_file(lenet: Net, tmp_path: Path) -> None:
     export_onnx(lenet.graph, lenet.states, tmp_path / "m.onnx")
     image = np.ones((2, 2, 8, 8), "float32")
