@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, Problem, did_you_mean, listing
-from netspec.exchange.caffe.recognizing import is_hdf5_weights, is_net, is_solver, is_solver_state, is_weights
+from netspec.exchange.caffe.recognizing import (
+    is_hdf5_weights,
+    is_mean,
+    is_net,
+    is_solver,
+    is_solver_state,
+    is_weights,
+)
 from netspec.exchange.files import HEAD_BYTES, reading, sniff
 from netspec.exchange.hdf5_format import MAGIC
 from netspec.exchange.npz import is_npz
@@ -132,6 +139,7 @@ ONNX = "onnx"
 """The name of the format whose files are compared in another program before they are written."""
 _CAFFE = "netspec.exchange.caffe.writing.files:write_caffe"
 _CAFFE_PREFLIGHT = "netspec.exchange.caffe.writing.files:preflight_caffe"
+_CAFFE_WEIGHTS = "netspec.exchange.caffe.laying:weights_onto"
 _CAFFE_PARTS = "netspec.exchange.caffe.writing.files:parts_of"
 
 FORMATS: tuple[Format, ...] = (
@@ -143,6 +151,10 @@ FORMATS: tuple[Format, ...] = (
     Format(  # before ONNX, whose models begin alike
         "solverstate", "the state of a Caffe solver (.solverstate)", (".solverstate", ".solverstate.h5"),
         is_solver_state, read="netspec.exchange.caffe.solving.reading:refuse_state",
+    ),
+    Format(
+        "binaryproto", "a mean image of Caffe's (.binaryproto)", (".binaryproto",), is_mean,
+        read="netspec.exchange.caffe.reading:refuse_mean",
     ),
     Format(
         ONNX, "an ONNX model (.onnx)", (".onnx",), _is_onnx,
@@ -169,12 +181,12 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "caffemodel", "weights of Caffe's with their net (.caffemodel)", (".caffemodel",), is_weights,
-        read="netspec.exchange.caffe.reading:read_caffemodel", write=_CAFFE, preflight=_CAFFE_PREFLIGHT,
+        read="netspec.exchange.caffe.reading:read_caffemodel", weights=_CAFFE_WEIGHTS, write=_CAFFE, preflight=_CAFFE_PREFLIGHT,
         parts=_CAFFE_PARTS,
     ),
     Format(
         "caffemodel.h5", "weights of Caffe's (.caffemodel.h5)", (".caffemodel.h5",), is_hdf5_weights,
-        read="netspec.exchange.caffe.reading:read_caffemodel", write=_CAFFE, preflight=_CAFFE_PREFLIGHT,
+        read="netspec.exchange.caffe.reading:read_caffemodel", weights=_CAFFE_WEIGHTS, write=_CAFFE, preflight=_CAFFE_PREFLIGHT,
         parts=_CAFFE_PARTS,
     ),
     Format(

@@ -55,6 +55,31 @@ def array_blob(array: NDArray[Any]) -> Message:
     return found
 
 
+def trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without axes of size 1 in front: old files have four axes for all."""
+    while shape and shape[0] == 1:
+        shape = shape[1:]
+    return shape
+
+
+def fitted(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The array as float32 in another shape, if it differs in axes of size 1 in front alone; else as it is."""
+    import numpy as np
+
+    if trimmed(array.shape) != trimmed(shape):
+        return array
+    return np.ascontiguousarray(array.reshape(shape), np.float32)
+
+
+def running_statistics(blobs: list[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Mean and variance, which Caffe keeps times a factor that grows to 1 / (1 - moving_average_fraction)."""
+    import numpy as np
+
+    mean, variance, factor = (blob.astype(np.float64).reshape(-1) for blob in blobs)
+    scale = 1 / factor[0] if factor.size and factor[0] else 0.0
+    return (mean * scale).astype(np.float32), (variance * scale).astype(np.float32)
+
+
 def read_mean(path: str | Path) -> NDArray[Any]:
     """The mean image in a `.binaryproto` file, (channels, height, width). Raises `InputError`."""
     what = "a mean image of Caffe's (.binaryproto)"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from netspec.errors import InputError
-from netspec.exchange.caffe.blobs import WEIGHTS, read_weights
+from netspec.exchange.caffe.blobs import WEIGHTS, read_mean, read_weights
 from netspec.exchange.caffe.nets import NetDraft, draft_net
 from netspec.exchange.caffe.proto.text import read_text
 from netspec.exchange.imported import Imported, ImportOptions
@@ -35,6 +35,15 @@ def read_caffemodel(path: Path, options: ImportOptions) -> Imported:
             hint=f"name both: `netspec import deploy.prototxt --weights {path}`",
         )  # fmt: skip
     return imported(draft_net(net, options, weights=weights, weights_file=str(path), folder=path.parent))
+
+
+def refuse_mean(path: Path, options: ImportOptions) -> Imported:
+    """A mean image has no net: say where it goes."""
+    shape = read_mean(path).shape
+    raise InputError(
+        f"{path} is a mean image, not a net", expected=NET, got=f"{' × '.join(map(str, shape))} numbers",
+        hint=f"a training subtracts it: `transforms: [{{type: MeanImage, file: {path.name}}}]`",
+    )  # fmt: skip
 
 
 def imported(found: NetDraft) -> Imported:

@@ -35,6 +35,11 @@ def is_weights(head: bytes, path: Path) -> bool:
     return head.startswith(tuple(_LAYERS)) and b"\0" not in head[:1]
 
 
+def is_mean(head: bytes, path: Path) -> bool:
+    """Whether a file is one blob, as Caffe's tools write means: number, channels, height and width come first."""
+    return head.startswith(b"\x08\x01\x10") or path.suffix == ".binaryproto"
+
+
 def is_hdf5_weights(head: bytes, path: Path) -> bool:
     """Whether an HDF5 file has the group that Caffe keeps weights in."""
     if not head.startswith(HDF5):

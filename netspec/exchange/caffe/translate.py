@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pydantic import ValidationError
 
 from netspec.errors import Problem, SpecError, did_you_mean
+from netspec.exchange.caffe.blobs import Weights, fitted, trimmed
 from netspec.exchange.caffe.inputs import Known, as_field
 from netspec.exchange.caffe.phases import TRAIN
 from netspec.exchange.caffe.proto.message import Message
@@ -31,7 +32,6 @@ from netspec.schema.kinds import LAYERS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from netspec.exchange.caffe.blobs import Weights
 
 BATCH = 2
 """The batch that layers are built for; any would do."""
@@ -131,6 +131,8 @@ class Translator:
     notes: list[str] = field(default_factory=list)
     learned: list[Learned] = field(default_factory=list)
     values: dict[Ref, Made] = field(default_factory=dict)
+    parameters: dict[Ref, Node] = field(default_factory=dict)
+    """Layers that hold numbers for others to compute with."""
     done: set[Key] = field(default_factory=set)
     """Layers that went into others before their turn."""
     builder: Builder = field(default_factory=lambda: Builder(training=False, dtype=DType.FLOAT32))
@@ -210,6 +212,8 @@ class Translator:
         if index >= len(node.bottoms):
             raise Unsupported(f"it reads {len(node.bottoms)} blobs, and needs {index + 1}", "bottom")
         ref = node.bottoms[index]
+        if ref in self.parameters:
+            raise Unsupported("it reads a Parameter, which has no batch: only Scale and Bias can", "bottom")
         if ref not in self.values and ref.layer is None and ref.blob in self.inputs:
             self._declare(ref, node, index, like)
         if ref not in self.values:
@@ -235,6 +239,10 @@ class Translator:
         kind = TensorType((BATCH, *shape), DType.INT32 if known.whole else DType.FLOAT32)
         self.values[ref] = Made(name, self.builder.input(name, kind))
         self.draft.inputs[name] = as_field(known, shape)
+
+    def is_parameter(self, node: Node, index: int) -> bool:
+        """Whether an input is what a layer Parameter holds."""
+        return node.bottoms[index] in self.parameters
 
     def give(self, node: Node, made: Made, index: int = 0) -> None:
         """What a layer writes into its `index`-th top."""
@@ -395,13 +403,11 @@ class Translator:
 
     def _fitted(self, state: str, array: NDArray[Any], blob: Blob | None = None) -> NDArray[Any]:
         """An array in the shape of a state. Axes of size 1 in front are no matter: old files have four for all."""
-        import numpy as np
-
         wanted = self.builder.states[state].value.shape
-        if _trimmed(array.shape) != _trimmed(wanted):
+        if trimmed(array.shape) != trimmed(wanted):
             where = f" (blob {blob.index} of `{blob.node.name}`)" if blob is not None else ""
             raise Unsupported(f"its weights have another shape: {list(array.shape)}, not {list(wanted)}{where}", "name")
-        return np.ascontiguousarray(array.reshape(wanted), np.float32)
+        return fitted(array, wanted)
 
     def is_trained(self, node: Node) -> bool:
         """Whether a layer is there in training, and the net is trained."""
@@ -415,12 +421,6 @@ class Translator:
 def whole(number: float) -> float:
     """The number as a person writes it: 2, not 2.0."""
     return int(number) if float(number).is_integer() else number
-
-
-def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    while shape and shape[0] == 1:
-        shape = shape[1:]
-    return shape
 
 
 def _called(node: Node) -> str:

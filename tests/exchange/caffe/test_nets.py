@@ -19,7 +19,9 @@ from netspec.exchange.caffe.reading import read_caffemodel, read_prototxt
 from netspec.exchange.caffe.upgrade import upgraded
 from netspec.exchange.formats import format_of
 from netspec.exchange.imported import ImportOptions
+from netspec.exchange.importing import import_model
 from netspec.schema.flow import flow
+from netspec.train.model import load
 from tests.exchange.caffe.prototxt import answers, drafted, lines, spec_of, with_input
 
 PRODUCT = "inner_product_param { num_output: 3 }"
@@ -87,8 +89,6 @@ def test_the_loss_of_sigmoids_is_caffes():
         'layer { name: "loss" bottom: "y" bottom: "t" type: "SigmoidCrossEntropyLoss" }',
         shapes={"x": (2, 5)},
     )
-    from netspec.train.model import load
-
     rng = np.random.default_rng(0)
     x, t = rng.normal(size=(4, 2, 5)).astype(np.float32), rng.random((4, 2, 5)).astype(np.float32)
     losses, _ = load(spec_of(found)).loss_and_gradients({"x": x, "t": t})
@@ -550,3 +550,88 @@ def test_hdf5_that_lies(tmp_path):
         group["a"] = group
 
     assert "more groups than any net has layers" in told(loop)
+
+
+# Weights onto a net that is there
+
+
+NET = """
+netspec: 1
+inputs: {x: {shape: [3, 2, 2]}}
+layers:
+  - {name: conv1, type: Conv2D, filters: 3, kernel_size: 1}
+  - {name: conv1/bn, type: BatchNormalization, epsilon: 1e-5}
+  - {name: slopes, type: PReLU, shared_axes: [2, 3]}
+  - {name: flat, type: Flatten}
+  - {name: fc, type: Dense, units: 12}
+"""
+
+
+@pytest.mark.parametrize("named", ["conv1/scale", "other"])
+def test_weights_onto_a_net(tmp_path, named):
+    rng = np.random.default_rng(2)
+    weights = {
+        "conv1": [image_of(rng, 3, 3, 1, 1), image_of(rng, 1, 1, 1, 3)],
+        "conv1/bn": [image_of(rng, 3), rng.random(3).astype("f4"), np.array([2], "f4")],
+        named: [image_of(rng, 3), image_of(rng, 3)],
+        "slopes": [image_of(rng, 3)],
+        "fc": [image_of(rng, 12, 12), image_of(rng, 12)],
+        "unused": [image_of(rng, 1)],
+    }
+    layers = [
+        Message("LayerParameter", name=name, type="X", blobs=[array_blob(one) for one in arrays])
+        for name, arrays in weights.items()
+    ]
+    for layer, kind, bottom, top in ((layers[1], "BatchNorm", "a", "b"), (layers[2], "Scale", "b", "b")):
+        layer["type"], layer["bottom"], layer["top"] = kind, [bottom], [top]
+    path = tmp_path / "w.caffemodel"
+    path.write_bytes(encode(Message("NetParameter", layer=layers)))
+    (tmp_path / "net.yaml").write_text(NET)
+    net = load(tmp_path / "net.yaml", path)
+    np.testing.assert_array_equal(net.parameters["conv1/kernel"], weights["conv1"][0])
+    np.testing.assert_array_equal(net.parameters["conv1/bias"], weights["conv1"][1].reshape(3))
+    np.testing.assert_array_equal(net.parameters["conv1/bn/moving_mean"], weights["conv1/bn"][0] / 2)
+    np.testing.assert_array_equal(net.parameters["conv1/bn/gamma"], weights[named][0])
+    np.testing.assert_array_equal(net.parameters["slopes/alpha"], weights["slopes"][0].reshape(3, 1, 1))
+    np.testing.assert_array_equal(net.parameters["fc/kernel"], weights["fc"][0].T)
+    with h5py.File(tmp_path / "w.h5", "w") as file:
+        for name, arrays in weights.items():
+            for index, array in enumerate(arrays):
+                file[f"data/{name}/{index}"] = array
+    if named == "other":  # only the net says that it belongs to the BatchNorm
+        with pytest.raises(InputError, match="`conv1/bn/gamma` is missing"):
+            load(tmp_path / "net.yaml", tmp_path / "w.h5")
+    else:
+        again = load(tmp_path / "net.yaml", tmp_path / "w.h5")
+        assert all(np.array_equal(array, net.parameters[name]) for name, array in again.parameters.items())
+
+
+def test_weights_of_another_shape_are_told(tmp_path):
+    path = tmp_path / "w.caffemodel"
+    blob = array_blob(np.zeros((4, 3, 1, 1), np.float32))
+    path.write_bytes(encode(Message("NetParameter", layer=[Message("LayerParameter", name="conv1", blobs=[blob])])))
+    (tmp_path / "net.yaml").write_text(NET)
+    with pytest.raises(InputError, match="`conv1/kernel` has another shape"):
+        load(tmp_path / "net.yaml", path)
+
+
+def test_numbers_of_a_parameter_are_those_of_the_scale():
+    rng = np.random.default_rng(3)
+    text = with_input(
+        'layer { name: "p" type: "Parameter" top: "p" parameter_param { shape { dim: 3 } } }\n'
+        'layer { name: "y" type: "Scale" bottom: "x" bottom: "p" top: "y" }', 2, 3, 4,
+    )  # fmt: skip
+    factors, x = image_of(rng, 3), image_of(rng, 2, 3, 4)
+    found = drafted(text, {"p": [factors]})
+    assert lines(found) == ["{name: y, type: Scale}"]
+    np.testing.assert_allclose(answers(found, x)[0], x * factors.reshape(1, 3, 1), rtol=1e-6)
+    told = failure(text.replace("Scale", "Eltwise"))
+    assert "it reads a Parameter, which has no batch" in told
+
+
+def test_a_mean_image_is_told_where_it_goes(tmp_path):
+    path = tmp_path / "mean.binaryproto"
+    path.write_bytes(encode(Message("BlobProto", num=1, channels=1, height=1, width=2, data=np.zeros(2, np.float32))))
+    with pytest.raises(InputError, match="is a mean image, not a net") as caught:
+        import_model(path)
+    assert "type: MeanImage" in str(caught.value)

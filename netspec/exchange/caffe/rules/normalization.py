@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from netspec.exchange.caffe.blobs import running_statistics
 from netspec.exchange.caffe.fillers import initializers
 from netspec.exchange.caffe.translate import Blob, Learned, Made, Translator, Unsupported, rule
 from netspec.exchange.caffe.wiring import Node
@@ -52,14 +53,12 @@ def _by_channel(scale: Node) -> bool:
 
 
 def _statistics(net: Translator, node: Node) -> dict[str, NDArray[Any]]:
-    """Mean and variance, which Caffe keeps times a factor that grows to 1 / (1 - moving_average_fraction)."""
-    import numpy as np
-
-    mean, variance, factor = (net.blob(node, index).astype(np.float64).reshape(-1) for index in range(3))
-    if factor.size != 1:
-        raise Unsupported(f"the factor of its statistics is {factor.size} numbers", "name")
-    scale = 0.0 if factor[0] == 0 else 1 / factor[0]
-    return {"moving_mean": mean * scale, "moving_variance": variance * scale}
+    """Mean and variance, if there is a factor for both."""
+    blobs = [net.blob(node, index) for index in range(3)]
+    if blobs[2].size != 1:
+        raise Unsupported(f"the factor of its statistics is {blobs[2].size} numbers", "name")
+    mean, variance = running_statistics(blobs)
+    return {"moving_mean": mean, "moving_variance": variance}
 
 
 @rule("Scale")
@@ -67,14 +66,15 @@ def scaled(net: Translator, node: Node) -> None:
     """Scale: with one input by learned factors, with two by those of the second."""
     path = "scale_param"
     given, x = node.layer[path], net.read(node)
-    if len(node.bottoms) > 1:
+    if len(node.bottoms) > 1 and not net.is_parameter(node, 1):
         if given["bias_term"]:
             raise Unsupported("a bias beside a second input", f"{path}.bias_term")
         net.give(node, _with_second(net, node, "Scale", path, x))
         return
     fields = {"use_bias": given["bias_term"], **initializers(given, path, bias_initializer="bias_filler")}
     fields |= initializers(given, path, scale_initializer="filler") | _along(net, node, path, x)
-    blobs = {"scale": Blob(node, 0)} | ({"bias": Blob(node, 1)} if given["bias_term"] else {})
+    factors = _factors(net, node)
+    blobs = {"scale": factors} | ({"bias": Blob(node, int(factors.node is node))} if given["bias_term"] else {})
     net.give(node, net.one(node, "Scale", [x], fields, parameters=blobs))
 
 
@@ -83,16 +83,24 @@ def bias(net: Translator, node: Node) -> None:
     """Bias: with one input learned numbers, with two those of the second."""
     path = "bias_param"
     given, x = node.layer[path], net.read(node)
-    if len(node.bottoms) > 1:
+    if len(node.bottoms) > 1 and not net.is_parameter(node, 1):
         net.give(node, _with_second(net, node, "Bias", path, x))
         return
     fields = initializers(given, path, bias_initializer="filler") | _along(net, node, path, x)
-    net.give(node, net.one(node, "Bias", [x], fields, parameters={"bias": Blob(node, 0)}))
+    net.give(node, net.one(node, "Bias", [x], fields, parameters={"bias": _factors(net, node)}))
+
+
+def _factors(net: Translator, node: Node) -> Blob:
+    """The learned array: the layer's own, or that of a Parameter which is its second input."""
+    return Blob(net.parameters[node.bottoms[1]] if len(node.bottoms) > 1 else node, 0)
 
 
 def _along(net: Translator, node: Node, path: str, x: Made) -> dict[str, int]:
     """Along which axes the learned numbers lie; -1 axes are all from the first on."""
     given, rank = node.layer[path], len(x.shape)
+    if len(node.bottoms) > 1:
+        sizes = net.parameters[node.bottoms[1]].layer["parameter_param"]["shape"]["dim"]
+        return {"axis": net.axis(node, f"{path}.axis", rank, given["axis"]), "num_axes": len(sizes)}
     axis, count = net.axis(node, f"{path}.axis", rank, given["axis"]), given["num_axes"]
     if count == 0:
         raise Unsupported("one number for all: it has no axis of its own here", f"{path}.num_axes")

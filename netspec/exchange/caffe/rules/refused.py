@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from netspec.exchange.caffe.translate import Translator, Unsupported, rule
-from netspec.exchange.caffe.wiring import Node
+from netspec.exchange.caffe.wiring import Node, Ref
 
 _WHY = {
     "Python": "it runs code that lies beside the file, which netspec never does",
     "Filter": "how many samples it gives on depends on their numbers: a batch has one size here",
     "Im2col": "convolutions take patches themselves; patches alone are no layer",
-    "Parameter": "a parameter that no layer computes with; Scale and Bias have their own",
     "LSTMUnit": "one step of an LSTM, which is a layer with all of its steps",
     "RNNUnit": "one step of an RNN, which is a layer with all of its steps",
     "Recurrent": "it is the base of LSTM and RNN",
@@ -20,6 +19,12 @@ _WHY = {
 def refused(net: Translator, node: Node) -> None:
     """None of these can be."""
     raise Unsupported(_WHY[node.type])
+
+
+@rule("Parameter")
+def parameter(net: Translator, node: Node) -> None:
+    """Learned numbers without a batch: part of the Scale or Bias that reads them."""
+    net.parameters[Ref(node.key, 0, node.layer["top"][0])] = node
 
 
 @rule("HDF5Output")
