@@ -181,13 +181,13 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "caffemodel", "weights of Caffe's with their net (.caffemodel)", (".caffemodel",), is_weights,
-        read="netspec.exchange.caffe.reading:read_caffemodel", weights=_CAFFE_WEIGHTS, write=_CAFFE, preflight=_CAFFE_PREFLIGHT,
-        parts=_CAFFE_PARTS,
+        read="netspec.exchange.caffe.reading:read_caffemodel", weights=_CAFFE_WEIGHTS, write=_CAFFE,
+        preflight=_CAFFE_PREFLIGHT, parts=_CAFFE_PARTS,
     ),
     Format(
         "caffemodel.h5", "weights of Caffe's (.caffemodel.h5)", (".caffemodel.h5",), is_hdf5_weights,
-        read="netspec.exchange.caffe.reading:read_caffemodel", weights=_CAFFE_WEIGHTS, write=_CAFFE, preflight=_CAFFE_PREFLIGHT,
-        parts=_CAFFE_PARTS,
+        read="netspec.exchange.caffe.reading:read_caffemodel", weights=_CAFFE_WEIGHTS, write=_CAFFE,
+        preflight=_CAFFE_PREFLIGHT, parts=_CAFFE_PARTS,
     ),
     Format(
         "npz", "NumPy arrays (.npz)", (".npz",), is_npz,

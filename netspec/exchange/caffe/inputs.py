@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,13 +37,18 @@ class Known:
     note: str = ""
 
 
-def known_inputs(wired: Wired, given: Mapping[str, tuple[int, ...]], folder: Path) -> dict[str, Known]:
-    """All inputs by the names of their blobs. `given` are shapes that the user says, `folder` is where the net lies."""
+def known_inputs(
+    wired: Wired, given: Mapping[str, tuple[int, ...]], folder: Path, timed: Collection[str] = ()
+) -> dict[str, Known]:
+    """All inputs by the names of their blobs. `given` are shapes that the user says, `folder` is where the net lies.
+
+    `timed` are sequences, whose samples are along the second axis.
+    """
     whole = _whole(wired)
     found: dict[str, Known] = {}
     for node in wired.data:
         for index, top in enumerate(node.layer["top"]):
-            shape, note = _shape(node.layer, index, folder)
+            shape, note = _shape(node.layer, index, folder, 1 if top in timed else 0)
             numbered = whole.get(top, False) or (shape == () and node.type in LABELLED)
             if numbered and shape is not None and set(shape) == {1}:
                 shape = ()  # a number that old files give four axes
@@ -53,13 +58,13 @@ def known_inputs(wired: Wired, given: Mapping[str, tuple[int, ...]], folder: Pat
     return found
 
 
-def _shape(layer: Message, index: int, folder: Path) -> tuple[tuple[int, ...] | None, str]:
-    """Sizes of a sample of a layer's top, and what to tell of how they were found."""
+def _shape(layer: Message, index: int, folder: Path, batch: int) -> tuple[tuple[int, ...] | None, str]:
+    """Sizes of a sample of a layer's top, and what to tell of how they were found; `batch` is the axis of samples."""
     kind = layer["type"]
     if kind in ("Input", "DummyData"):
         shapes = _declared(layer)
         shape = shapes[index] if index < len(shapes) else shapes[0] if len(shapes) == 1 else None
-        return (None if shape is None else tuple(shape[1:])), ""
+        return (None if shape is None else (*shape[:batch], *shape[batch + 1 :])), ""
     if kind == "HDF5Data":
         return None, ""
     if index > 0:

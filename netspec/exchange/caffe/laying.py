@@ -39,6 +39,8 @@ def weights_onto(path: Path, target: Target) -> dict[str, NDArray[Any]]:
         for key, array in given.items():
             state = f"{layer.name}/{key}"
             wanted = target.states[state].shape if state in target.states else array.shape
+            if kind == "PReLU" and (array.size,) == wanted[:1]:
+                array = array.reshape(-1, *(1 for _ in wanted[1:]))
             found[state] = _dense(array, wanted) if (kind, key) == ("Dense", "kernel") else fitted(array, wanted)
     return target.renamed(found)
 

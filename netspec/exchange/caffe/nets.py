@@ -12,19 +12,13 @@ from netspec.exchange.caffe.blobs import Weights
 from netspec.exchange.caffe.inputs import known_inputs
 from netspec.exchange.caffe.phases import TEST, TRAIN, State, rule_problems, unknown_stages
 from netspec.exchange.caffe.proto.message import Message
+from netspec.exchange.caffe.sequences import sequences
 from netspec.exchange.caffe.translate import Learned, Translator
 from netspec.exchange.caffe.upgrade import upgraded
-from netspec.exchange.caffe.wiring import Node, Wired, wire
+from netspec.exchange.caffe.wiring import JUDGES, WATCHERS, Node, Wired, wire
 from netspec.exchange.drafting import Draft
 from netspec.exchange.imported import ImportOptions
 from netspec.schema.kinds import LOSSES, METRICS
-
-JUDGES = (
-    "SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "HingeLoss", "ContrastiveLoss", "InfogainLoss",
-    "MultinomialLogisticLoss",
-)  # fmt: skip
-WATCHERS = (*JUDGES, "Accuracy", "Silence", "HDF5Output")
-"""What reads a value without making anything of it that the net gives."""
 
 
 @dataclass
@@ -64,9 +58,11 @@ def draft_net(
         raise InputError(Problem(f"{net.source.file} has no layers", net.location()))
     trained = any(node.type in JUDGES and TRAIN in node.phases for node in wired.nodes)
     given = {name: tuple(sizes) for name, sizes in options.shapes.items()}
+    timed = sequences(wired)
     translator = Translator(
-        wired, known_inputs(wired, given, folder), weights, trained=trained, weights_file=weights_file, folder=folder
-    )
+        wired, known_inputs(wired, given, folder, timed.inputs), weights, trained=trained, weights_file=weights_file,
+        folder=folder, sequences=timed,
+    )  # fmt: skip
     translator.problems += wired.problems
     for name in net.unknown:
         where = net.source.location(name.place)

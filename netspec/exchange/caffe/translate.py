@@ -22,7 +22,8 @@ from netspec.exchange.caffe.blobs import Weights, fitted, trimmed
 from netspec.exchange.caffe.inputs import Known, as_field
 from netspec.exchange.caffe.phases import TRAIN
 from netspec.exchange.caffe.proto.message import Message
-from netspec.exchange.caffe.wiring import DATA_LAYERS, Key, Node, Ref, Wired
+from netspec.exchange.caffe.sequences import Sequences
+from netspec.exchange.caffe.wiring import DATA_LAYERS, WATCHERS, Key, Node, Ref, Wired
 from netspec.exchange.drafting import Draft, DraftLayer, clean
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import ShapeMismatch, Value, in_scope
@@ -126,6 +127,7 @@ class Translator:
     weights_file: str = ""
     folder: Path = Path()
     """Where the net lies, and files that it names may lie."""
+    sequences: Sequences = field(default_factory=Sequences)
     draft: Draft = field(default_factory=lambda: Draft("net"))
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -158,6 +160,8 @@ class Translator:
             if self._unknown_fields(node.layer):
                 continue
             with self._told(node):
+                if not node.layer["top"] and node.type not in WATCHERS:
+                    raise Unsupported("it writes no blob", "top")
                 function(self, node)
 
     def _unknown_fields(self, message: Message) -> bool:
@@ -274,12 +278,17 @@ class Translator:
         return those[0] if alone and those[0].type == type_ else None
 
     def axis(self, node: Node, path: str, rank: int, value: int) -> int:
-        """An axis counted from the front, which must not be that of the batch. `path` is the field that says it."""
+        """An axis counted from the front, which must not be that of the batch. `path` is the field that says it.
+
+        Sequences are (T, N, …) in Caffe: their axis 0 is 1 here, and their axis 1 that of the batch.
+        """
         axis = value + rank if value < 0 else value
-        if not 0 <= axis <= rank:
+        if not 0 <= axis < rank:
             raise Unsupported(f"there is no axis {value} among {rank}", path)
+        if node.key in self.sequences.layers and axis < 2:
+            axis = 1 - axis
         if axis == 0:
-            raise Unsupported("it works along axis 0, where the samples of a batch are", path)
+            raise Unsupported(f"it works along axis {value}, where the samples of a batch are", path)
         return axis
 
     def add(

@@ -19,6 +19,12 @@ DATA_LAYERS = ("Data", "ImageData", "HDF5Data", "MemoryData", "WindowData", "Dum
 ONLY_IN_TRAINING = ("Dropout",)
 """What does nothing in testing, so that a net may leave it out there."""
 
+JUDGES = (
+    "SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "HingeLoss", "ContrastiveLoss", "InfogainLoss",
+    "MultinomialLogisticLoss",
+)  # fmt: skip
+WATCHERS = (*JUDGES, "Accuracy", "Silence", "HDF5Output")
+"""What reads a value without making anything of it that the net gives."""
 ONE_FORM = "import one form of the net: `--phase train` or `--phase test`"
 
 Key = tuple[str, str, int]

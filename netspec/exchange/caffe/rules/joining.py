@@ -131,6 +131,8 @@ def reshape(net: Translator, node: Node) -> None:
     path = "reshape_param"
     given, x = node.layer[path], net.read(node)
     rank, dims = len(x.shape), [int(one) for one in given["shape"]["dim"]]
+    if node.key in net.sequences.layers:
+        raise Unsupported("another shape of a sequence, whose samples are along axis 1", path)
     start = given["axis"] if given["axis"] >= 0 else rank + given["axis"] + 1
     count = given["num_axes"]
     end = rank if count == -1 else start + count
