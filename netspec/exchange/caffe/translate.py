@@ -161,7 +161,7 @@ class Translator:
                 continue
             with self._told(node):
                 if not node.layer["top"] and node.type not in WATCHERS:
-                    raise Unsupported("it writes no blob", "top")
+                    raise Unsupported("it writes 0 blobs, and makes 1", "top")
                 function(self, node)
 
     def _unknown_fields(self, message: Message) -> bool:

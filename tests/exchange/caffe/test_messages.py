@@ -185,11 +185,11 @@ def test_copies_are_their_own():
     ],
 )  # fmt: skip
 def test_wrong_text_is_told_with_its_place(text, said):
-    began = time.perf_counter()
+    began = time.process_time()
     told = failure(parse, text, "NetParameter", "net.prototxt")
     assert said in told
     assert "net.prototxt:" in told
-    assert time.perf_counter() - began < 2  # nothing takes longer than its length asks for
+    assert time.process_time() - began < 2  # nothing takes longer than its length asks for
 
 
 def test_all_wrong_values_are_told_at_once():
@@ -219,9 +219,9 @@ def test_all_wrong_values_are_told_at_once():
     ],
 )  # fmt: skip
 def test_damaged_bytes_are_told(content, said):
-    began = time.perf_counter()
+    began = time.process_time()
     assert said in failure(decode, content, "NetParameter", "net.caffemodel")
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_every_truncation_is_told_or_is_a_message():
