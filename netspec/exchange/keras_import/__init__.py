@@ -16,7 +16,9 @@ from netspec.exchange.imported import Imported, ImportOptions
 from netspec.exchange.keras_import.archive import open_keras
 from netspec.exchange.keras_import.config import graph_of
 from netspec.exchange.keras_import.fields import Reading
+from netspec.exchange.keras_import.judging import Judging
 from netspec.exchange.keras_import.rules import apply
+from netspec.exchange.keras_import.solving import slots_of, text_of, training_of
 from netspec.exchange.keras_import.translate import Translator
 from netspec.exchange.keras_import.weights import give, unreadable
 
@@ -39,8 +41,15 @@ def import_keras(path: str | Path, options: ImportOptions | None = None) -> Impo
         net.run(apply)
         _raise(net.problems, path)
         _raise(give(file, net.wanted), "")
+        judging = Judging(net, graph.output_names)
+        judging.write(file.training or {})
+        targets = list(judging.targets.values())
+        solver, loop = training_of(file, net, targets if net.draft.losses else [])
+        train = text_of(net, targets, solver, loop) if solver else ""
+        slots, step = slots_of(file, net, solver) if solver else ({}, 0)
     arrays = net.draft.arrays()
-    return Imported(net.draft.text(), arrays, (*reading.notes, *_wild(arrays)))
+    notes = (*reading.notes, *_wild(arrays))
+    return Imported(net.draft.text(), arrays, notes, train=train, slots=slots, step=step)
 
 
 def _raise(problems: list[Problem], path: str | Path) -> None:

@@ -336,9 +336,12 @@ def plain(value: Any) -> Any:
 
 
 def tidy(value: float) -> float:
-    """0.009999999776482582, which is 0.01 as float32, as 0.01."""
+    """0.009999999776482582, which is 0.01 as float32, or next to it, as 0.01."""
     import numpy as np
 
+    near = float(f"{value:.6g}")
+    if abs(near - value) <= 2**-23 * abs(value):
+        return near
     with np.errstate(over="ignore"):
         short = np.float32(value)
     return float(str(short)) if np.isfinite(short) and float(short) == value else value

@@ -57,6 +57,8 @@ class Wanted:
     """By state: what is done beyond the order of a kernel's axes."""
     prefix: str = ""
     """What stands before the names of the variables' states here."""
+    stored: dict[str, str] = field(default_factory=dict)
+    """By state: what the file calls the weight, where it goes by names."""
     signature: str = ""
     """Equal where two calls of a layer have its weights in the same order."""
 

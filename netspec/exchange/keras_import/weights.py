@@ -130,7 +130,7 @@ def _in_order(file: KerasFile, weights: Hdf5, wanted: Sequence[Wanted]) -> list[
         if paths is None:
             problems.append(Problem(f"{file.name}: the layer `{top}` has no weights", expected=f"a group `{top}`"))
             continue
-        problems += _one_layer(file, ones, [weights.array(path) for path in paths])
+        problems += _one_layer(file, ones, {path: weights.array(path) for path in paths})
     return problems
 
 
@@ -164,8 +164,9 @@ def flat_order(wanted: Iterable[Wanted]) -> list[tuple[Wanted, Variable | None]]
     return trained + others
 
 
-def _one_layer(file: KerasFile, ones: Sequence[Wanted], arrays: list[NDArray[Any]]) -> list[Problem]:
+def _one_layer(file: KerasFile, ones: Sequence[Wanted], stored: dict[str, NDArray[Any]]) -> list[Problem]:
     expected = flat_order(ones)
+    arrays, names = list(stored.values()), [path.split("/", 2)[-1] for path in stored]
     if len(ones) == 1 and len(arrays) in _RECURRENT and len(expected) in (2, 3):
         arrays = _gates_together(arrays)
     if len(arrays) == len(expected) - sum(one is None for _, one in expected):
@@ -175,8 +176,9 @@ def _one_layer(file: KerasFile, ones: Sequence[Wanted], arrays: list[NDArray[Any
         return [Problem(f"{file.name}: the layer `{name}` has another number of weights",
                         expected=str(len(expected)), got=str(len(arrays)))]  # fmt: skip
     problems = []
-    for (one, variable), array in zip(expected, arrays, strict=True):
+    for (one, variable), array, name in zip(expected, arrays, [*names, *names], strict=False):
         if variable is not None:
+            one.stored[variable.state] = name
             problems += put(file, one, variable, array)
     return problems
 

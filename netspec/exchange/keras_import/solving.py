@@ -1,0 +1,246 @@
+"""The optimizer of a model → the solver of a training file, and its variables → the solver's states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.hdf5_foreign import Hdf5
+from netspec.exchange.keras_import.archive import KerasFile
+from netspec.exchange.keras_import.fields import Reading, Unsupported, plain, refuse_foreign
+from netspec.exchange.keras_import.translate import Translator, Wanted
+from netspec.exchange.keras_import.weights import fitted, flat_order
+from netspec.exchange.keras_names import Variable
+from netspec.schema.flow import flow
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_MOMENTS = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
+_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    "SGD": {"momentum": 0.0, "nesterov": False},
+    "RMSprop": {"rho": 0.9, "momentum": 0.0, "epsilon": 1e-7, "centered": False},
+    "Adam": {**_MOMENTS, "amsgrad": False},
+    "AdamW": {**_MOMENTS, "amsgrad": False},
+    "Adamax": _MOMENTS,
+    "Nadam": _MOMENTS,
+    "Adadelta": {"rho": 0.95, "epsilon": 1e-7},
+    "Adagrad": {"initial_accumulator_value": 0.1, "epsilon": 1e-7},
+    "Ftrl": {
+        "learning_rate_power": -0.5, "initial_accumulator_value": 0.1, "l1_regularization_strength": 0.0,
+        "l2_regularization_strength": 0.0, "l2_shrinkage_regularization_strength": 0.0, "beta": 0.0,
+    },
+    "Lion": {"beta_1": 0.9, "beta_2": 0.99},
+    "Lamb": _MOMENTS,
+}  # fmt: skip
+"""Optimizers that are solvers here by the same name, and their fields with defaults, which are the same too."""
+_DECAYS = {"AdamW": 0.004, "Lion": 0.0}
+"""Solvers whose decay is decoupled without being told, and what it is where nothing is said."""
+_NOTHING = (
+    "name", "learning_rate", "lr", "weight_decay", "decay", "use_ema", "ema_momentum", "ema_overwrite_frequency",
+    "loss_scale_factor", "gradient_accumulation_steps", "jit_compile", "is_legacy_optimizer", "clipnorm", "clipvalue",
+    "global_clipnorm", "schedule_decay",
+)  # fmt: skip
+_CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
+
+_SLOTS: Mapping[str, Sequence[Sequence[str]]] = {
+    "Adam": [["first_moment", "second_moment"]],
+    "AdamW": [["first_moment", "second_moment"]],
+    "Adamax": [["first_moment", "norm"]],
+    "Nadam": [["first_moment", "second_moment"]],
+    "Adadelta": [["accumulator", "delta_accumulator"]],
+    "Adagrad": [["accumulator"]],
+    "Ftrl": [["accumulator", "linear"]],
+    "Lion": [["first_moment"]],
+    "Lamb": [["first_moment", "second_moment"]],
+}
+"""Slots in the order of Keras's variables: those of one inner list for one parameter after the other."""
+
+
+def training_of(file: KerasFile, net: Translator, targets: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields `solver` and `train` of a training file; none where the file does not say the optimizer."""
+    given = _optimizer(file.training or {})
+    if given is None or not targets:
+        return {}, {}
+    try:
+        return solver_of(given, net.reading)
+    except Unsupported as reason:
+        net.reading.note(f"there is no training file: {reason}")
+        return {}, {}
+
+
+def _optimizer(config: Mapping[str, Any]) -> Any:
+    return config.get("optimizer") or config.get("optimizer_config")
+
+
+def solver_of(given: Any, reading: Reading) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The solver, and what of it belongs to the training loop. Raises `Unsupported`."""
+    train: dict[str, Any] = {}
+    solver: dict[str, Any]
+    if isinstance(given, str):
+        given = {"class_name": given, "config": {}}
+    if not isinstance(given, dict) or not isinstance(given.get("config"), dict):
+        raise Unsupported("the optimizer is not described")
+    name, config = str(given.get("class_name")), given["config"]
+    refuse_foreign(name, given.get("module"), given.get("registered_name"))
+    if name == "LossScaleOptimizer":
+        solver, more = solver_of(config.get("inner_optimizer"), reading)
+        scale = {
+            "initial": plain(config.get("initial_scale", 32768.0)),
+            "growth_steps": config.get("dynamic_growth_steps"),
+        }
+        return solver, {**more, "loss_scale": {key: one for key, one in scale.items() if one is not None}}
+    type_ = next((one for one in _FIELDS if one.lower() == name.rpartition(">")[2].replace("_", "").lower()), None)
+    if type_ is None:
+        raise Unsupported(f"there is no solver for the optimizer {name[:60]!r}")
+    usual = _FIELDS[type_]
+    rate = config.get("learning_rate", config.get("lr", 0.01 if type_ == "SGD" else 0.001))
+    solver = {"type": type_, "learning_rate": _rate(rate, config.get("decay"))}
+    for key, value in config.items():
+        if key in usual and value is not None and plain(value) != usual[key]:
+            solver[key] = plain(value)
+        elif key not in usual and key not in _NOTHING and value not in (None, False, 0, 0.0):
+            reading.note(f"`{key}` of the optimizer {type_} was left out")
+    decay = plain(config.get("weight_decay"))
+    if isinstance(decay, float) and decay != _DECAYS.get(type_, 0.0):
+        solver |= {"weight_decay": decay} | ({} if type_ in _DECAYS else {"decoupled_weight_decay": True})
+    elif type_ in _DECAYS and decay is None and "weight_decay" in config and _DECAYS[type_]:
+        solver["weight_decay"] = 0.0
+    solver |= {key: plain(config[key]) for key in _CLIPPING if config.get(key) is not None}
+    if config.get("use_ema"):
+        every = config.get("ema_overwrite_frequency")
+        solver["ema"] = {"decay": plain(config.get("ema_momentum", 0.99))} | (
+            {"overwrite_every": every} if every else {}
+        )
+    if config.get("gradient_accumulation_steps"):
+        train["accumulate"] = config["gradient_accumulation_steps"]
+    if config.get("loss_scale_factor"):
+        train["loss_scale"] = plain(config["loss_scale_factor"])
+    return solver, train
+
+
+def _rate(rate: Any, decay: Any) -> Any:
+    """A learning rate: a number, or a schedule."""
+    if isinstance(rate, dict):
+        return _schedule(str(rate.get("class_name")), rate.get("config") or {})
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)):
+        raise Unsupported(f"its learning rate is {str(rate)[:60]}")
+    value = plain(float(rate))
+    if isinstance(decay, (int, float)) and decay:  # of every step, as before Keras 2.11
+        return {"type": "InverseTimeDecay", "initial": value, "decay_rate": plain(float(decay)), "decay_steps": 1}
+    return value
+
+
+_SCHEDULES: Mapping[str, Mapping[str, str]] = {
+    "ExponentialDecay": {"initial_learning_rate": "initial", "decay_steps": "decay_steps", "decay_rate": "decay_rate",
+                         "staircase": "staircase"},
+    "InverseTimeDecay": {"initial_learning_rate": "initial", "decay_steps": "decay_steps", "decay_rate": "decay_rate",
+                         "staircase": "staircase"},
+    "PolynomialDecay": {"initial_learning_rate": "initial", "decay_steps": "decay_steps",
+                        "end_learning_rate": "end", "power": "power", "cycle": "cycle"},
+    "PiecewiseConstantDecay": {"boundaries": "boundaries", "values": "values"},
+    "CosineDecay": {"initial_learning_rate": "initial", "decay_steps": "decay_steps", "alpha": "alpha"},
+    "CosineDecayRestarts": {"initial_learning_rate": "initial", "first_decay_steps": "first_decay_steps",
+                            "t_mul": "t_mul", "m_mul": "m_mul", "alpha": "alpha"},
+}  # fmt: skip
+"""Schedules by the same name here, and what their fields are called."""
+
+
+def _schedule(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    fields = _SCHEDULES.get(name)
+    if fields is None:
+        raise Unsupported(f"there is no schedule {name[:60]!r}")
+    given = {new: plain(config[old]) for old, new in fields.items() if config.get(old) not in (None, False)}
+    steps, target = config.get("warmup_steps"), config.get("warmup_target")
+    made = {"type": name, **given}
+    if name == "CosineDecay" and steps and target is not None:
+        then = {**made, "initial": plain(float(target))}
+        return {"type": "Warmup", "steps": steps, "initial": made["initial"], "then": then}
+    return made
+
+
+def text_of(net: Translator, targets: Sequence[str], solver: Mapping[str, Any], train: Mapping[str, Any]) -> str:
+    """The training file. Its samples come from Python, since no file of Keras says what it was trained on."""
+    fields = list(net.draft.inputs)
+    net.reading.note(
+        f"the file does not say the data: give {', '.join(fields)} by `netspec.train(…, samples={{…}})`, or put a "
+        f"source of train.yaml there"
+    )
+    data = {"source": "python", "fields": fields, "batch_size": 32, "shuffle": True}
+    loop = {"max_epochs": 1, **train}
+    return "\n".join(
+        ["netspec: 1", "net: net.yaml", "data:", f"  train: {flow(data)}", f"solver: {flow(solver)}",
+         f"train: {flow(loop)}", ""]
+    )  # fmt: skip
+
+
+def slots_of(file: KerasFile, net: Translator, solver: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]], int]:
+    """The states of the solver, and how many steps it had taken; none where the file's do not fit the net."""
+    weights = file.weights
+    found = [] if weights is None else _stored(weights)
+    if weights is None or not found or weights.shape(found[0]) != ():
+        return {}, 0
+    step = int(weights.array(found[0]).item())
+    rest = [weights.array(path) for path in found[1:]]
+    type_ = str(solver["type"])
+    products = [rest.pop()] if type_ == "Nadam" and rest and rest[-1].shape == () and len(rest) > 1 else []
+    if not isinstance(solver["learning_rate"], dict) and rest and rest[0].shape == () and file.major > 2:
+        rest = rest[1:]
+    layers = [one.layer for one in net.wanted]
+    turn = {layer: place for place, layer in enumerate(net.graph.layers)}
+    ordered = sorted(net.wanted, key=lambda one: turn[one.layer]) if layers else []
+    trained = [(one, v) for one, v in flat_order(ordered) if v is not None and v.trainable and not one.layer.frozen]
+    by_name = sorted(trained, key=lambda pair: pair[0].stored.get(pair[1].state, ""))
+    parameters = [by_name, trained] if file.version.startswith(("1.", "2.0.")) else [trained]  # which sorted them
+    for groups, several in product(_orders(type_, solver, file.major), parameters):
+        slots = _laid(groups, several, rest)
+        if slots is not None:
+            if products:
+                slots["solver/$all/momentum_product"] = products[0].astype("float32")
+            return slots, step
+    net.reading.note("the states of the optimizer do not fit the net and were left out")
+    return {}, 0
+
+
+def _stored(weights: Hdf5) -> list[str]:
+    """Paths of the optimizer's variables, in its order."""
+    if weights.attribute("optimizer_weights", "weight_names"):
+        names = weights.attribute("optimizer_weights", "weight_names")
+        return [path for name in names if weights.holds(path := f"optimizer_weights/{name}")]
+    group = "optimizer/inner_optimizer/vars" if "optimizer/inner_optimizer/vars" in weights else "optimizer/vars"
+    numbers = sorted(int(name) for name in weights.below(group) if name.isdigit())
+    return [f"{group}/{number}" for number in numbers]
+
+
+def _orders(type_: str, solver: Mapping[str, Any], major: int) -> list[list[list[str]]]:
+    """The ways in which files of this optimizer may have its variables, the likeliest first."""
+    groups = [list(group) for group in _SLOTS.get(type_, [])]
+    if type_ == "SGD":
+        groups = [["velocity"]] if solver.get("momentum") else []
+    if type_ == "RMSprop":
+        groups = [["second_moment"]] + ([["velocity"]] if solver.get("momentum") else [])
+        groups += [["first_moment"]] if solver.get("centered") else []
+    if solver.get("amsgrad"):
+        groups.append(["largest_second_moment"])
+    if solver.get("ema"):
+        groups.insert(0, ["average"])
+    apart = [[name] for group in groups for name in group]  # all of one kind, then all of the next
+    return [groups, apart] if major > 2 else [apart, groups]
+
+
+def _laid(
+    groups: Sequence[Sequence[str]], trained: Sequence[tuple[Wanted, Variable]], arrays: Sequence[NDArray[Any]]
+) -> dict[str, NDArray[Any]] | None:
+    """The slots by name, if there are as many arrays, of the shapes of the parameters."""
+    expected = [(one, variable, name) for group in groups for one, variable in trained for name in group]
+    if len(arrays) < len(expected) or any(array.size > 1 for array in arrays[len(expected) :]):
+        return None
+    found: dict[str, NDArray[Any]] = {}
+    for (one, variable, name), array in zip(expected, arrays, strict=False):
+        made = fitted(array, variable, one)
+        state = f"{one.draft.name}/{one.prefix}{variable.state}"
+        if made is None or made.shape != one.shapes[one.prefix + variable.state]:
+            return None
+        found[f"solver/{state}/{name}"] = made
+    return found
