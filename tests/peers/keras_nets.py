@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.keras_names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT
 from tests.registry.cases import Case, cases
 
@@ -259,6 +261,38 @@ def operations(keras: Any) -> Any:
     return keras.Model([x, image], found, name="operations")
 
 
+def trained(keras: Any, optimizer: Callable[[Any], Any]) -> Any:
+    """A small net that was trained for three steps."""
+    L = keras.layers
+    image = keras.Input((5, 4, 2), name="image")
+    x = L.Conv2D(3, 3, activation="tanh")(image)
+    x = L.BatchNormalization()(x)
+    x = L.Dense(4, activation="softmax", name="classes")(L.Flatten()(x))
+    model = keras.Model(image, x, name="trained")
+    model.compile(optimizer(keras.optimizers), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    random = np.random.default_rng(5)
+    for weight in model.weights:
+        if not weight.path.endswith(("variance", "mean", "gamma")):
+            weight.assign(random.uniform(-0.5, 0.5, tuple(weight.shape)))
+    for step in range(3):
+        model.train_on_batch(*batch(step))
+    return model
+
+
+def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
+    """Samples of a step: images and classes."""
+    random = np.random.default_rng(100 + step)
+    return random.uniform(-1, 1, (4, 5, 4, 2)).astype(np.float32), random.integers(0, 4, 4).astype(np.int32)
+
+
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "adam": lambda kinds: kinds.Adam(0.01, amsgrad=True),
+    "sgd": lambda kinds: kinds.SGD(kinds.schedules.CosineDecay(0.1, 20), momentum=0.9, nesterov=True, clipnorm=1.0),
+    "rmsprop": lambda kinds: kinds.RMSprop(0.01, momentum=0.5, centered=True),
+    "nadam": lambda kinds: kinds.Nadam(0.01, weight_decay=0.02),
+    "adagrad": lambda kinds: kinds.Adagrad(0.05),
+}
+
 NETS: dict[str, Callable[[Any], Any]] = {
     **{f"catalogue_{part}": partial(catalogue, part=part, parts=3) for part in range(3)},
     "images": images,
@@ -268,4 +302,5 @@ NETS: dict[str, Callable[[Any], Any]] = {
     "films": films,
     "first": first,
     "operations": operations,
+    **{f"trained_{name}": partial(trained, optimizer=one) for name, one in OPTIMIZERS.items()},
 }  # fmt: skip

@@ -17,11 +17,11 @@ from zlib import crc32
 
 import numpy as np
 
-from tests.peers.keras_nets import NETS
+from tests.peers.keras_nets import NETS, batch
 
 OUTPUT = Path(__file__).parent / "answers" / "keras"
 BATCH = 3
-LEGACY = ("images", "nested", "sequences")
+LEGACY = ("images", "nested", "sequences", "trained_adam")
 """Nets that are written in the older layouts too."""
 
 
@@ -67,7 +67,8 @@ def record(name: str, output: Path) -> None:
     library.backend.clear_session()
     random = np.random.default_rng(crc32(name.encode()))
     model = NETS[name](library)
-    randomize(model, random)
+    if not name.startswith("trained"):
+        randomize(model, random)
     feeds = fed(model, random)
     made = library.tree.flatten(model(list(feeds.values()) if len(feeds) > 1 else next(iter(feeds.values()))))
     answers = {f"out_{index}": np.asarray(one.detach().numpy()) for index, one in enumerate(made)}
@@ -76,7 +77,13 @@ def record(name: str, output: Path) -> None:
     pack(output / f"{name}.keras")
     if name in LEGACY:
         model.save(output / f"{name}.h5")
+    if name in LEGACY and not name.startswith("trained"):
         model.save_weights(output / f"{name}.weights.h5")
+    if name.startswith("trained"):
+        model.train_on_batch(*batch(3))
+        after = {f"after_{weight.path}": np.asarray(weight.value.detach().numpy()) for weight in model.weights}
+        with np.load(output / f"{name}.npz") as stored:
+            np.savez_compressed(output / f"{name}.npz", **stored, **after)  # type: ignore[arg-type]
 
 
 def main() -> None:

@@ -45,8 +45,8 @@ def import_keras(path: str | Path, options: ImportOptions | None = None) -> Impo
         judging.write(file.training or {})
         targets = list(judging.targets.values())
         solver, loop = training_of(file, net, targets if net.draft.losses else [])
-        train = text_of(net, targets, solver, loop) if solver else ""
         slots, step = slots_of(file, net, solver) if solver else ({}, 0)
+        train = text_of(net, solver, loop, step) if solver else ""
     arrays = net.draft.arrays()
     notes = (*reading.notes, *_wild(arrays))
     return Imported(net.draft.text(), arrays, notes, train=train, slots=slots, step=step)

@@ -17,6 +17,8 @@ from netspec.schema.flow import flow
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+FURTHER = 1000
+"""Steps that a training goes on for where the file says how far it had come: how far it shall go, no file says."""
 _MOMENTS = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     "SGD": {"momentum": 0.0, "nesterov": False},
@@ -151,7 +153,8 @@ def _schedule(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     fields = _SCHEDULES.get(name)
     if fields is None:
         raise Unsupported(f"there is no schedule {name[:60]!r}")
-    given = {new: plain(config[old]) for old, new in fields.items() if config.get(old) not in (None, False)}
+    told = {new: config[old] for old, new in fields.items() if config.get(old) is not None}
+    given = {new: plain(one) for new, one in told.items() if one is not False and (new, one) != ("alpha", 0.0)}
     steps, target = config.get("warmup_steps"), config.get("warmup_target")
     made = {"type": name, **given}
     if name == "CosineDecay" and steps and target is not None:
@@ -160,7 +163,7 @@ def _schedule(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def text_of(net: Translator, targets: Sequence[str], solver: Mapping[str, Any], train: Mapping[str, Any]) -> str:
+def text_of(net: Translator, solver: Mapping[str, Any], train: Mapping[str, Any], step: int) -> str:
     """The training file. Its samples come from Python, since no file of Keras says what it was trained on."""
     fields = list(net.draft.inputs)
     net.reading.note(
@@ -168,7 +171,7 @@ def text_of(net: Translator, targets: Sequence[str], solver: Mapping[str, Any], 
         f"source of train.yaml there"
     )
     data = {"source": "python", "fields": fields, "batch_size": 32, "shuffle": True}
-    loop = {"max_epochs": 1, **train}
+    loop = ({"max_steps": step + FURTHER} if step else {"max_epochs": 1}) | dict(train)
     return "\n".join(
         ["netspec: 1", "net: net.yaml", "data:", f"  train: {flow(data)}", f"solver: {flow(solver)}",
          f"train: {flow(loop)}", ""]
@@ -196,6 +199,8 @@ def slots_of(file: KerasFile, net: Translator, solver: Mapping[str, Any]) -> tup
     for groups, several in product(_orders(type_, solver, file.major), parameters):
         slots = _laid(groups, several, rest)
         if slots is not None:
+            if type_ == "RMSprop":  # which takes its momentum off the weights, where a velocity is added here
+                slots = {key: -one if key.endswith("/velocity") else one for key, one in slots.items()}
             if products:
                 slots["solver/$all/momentum_product"] = products[0].astype("float32")
             return slots, step
