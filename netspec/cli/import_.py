@@ -98,7 +98,8 @@ def import_file(
     print(f"\nnext:\n  {command_line(*program(), 'plan', target / 'net.yaml')}")
     print(f"  {command_line(*program(), 'export', *again, '--output', target / 'model.onnx')}")
     if found.train:
-        print(f"  {command_line(*program(), 'train', target / 'train.yaml')}")
+        going_on = ["--resume", target / "checkpoint.h5"] if found.slots else []
+        print(f"  {command_line(*program(), 'train', target / 'train.yaml', *going_on)}")
 
 
 def _read(source: Path, net: str | None, rules: dict[str, str | None], options: ImportOptions) -> Imported:
@@ -132,10 +133,21 @@ def _write(folder: Path, found: Imported, name: str) -> Model:
         model.load_weights(folder / "weights.h5")
     if found.train:
         from netspec.schema.load import load_spec
+        from netspec.schema.provenance import canonical_yaml
 
         (folder / "train.yaml").write_text(found.train, encoding="utf-8")
-        load_spec(folder / "train.yaml")  # it must be what netspec itself reads
+        spec = load_spec(folder / "train.yaml")  # it must be what netspec itself reads
+        if found.slots:
+            _write_checkpoint(folder / "checkpoint.h5", found, model, canonical_yaml(spec))
     return model
+
+
+def _write_checkpoint(path: Path, found: Imported, model: Model, spec: str) -> None:
+    """All states, those of the solver too, for a training that goes on from there."""
+    from netspec.exchange.hdf5 import write_checkpoint
+
+    roles = {name: model.compiler.info[name].role for name in found.arrays} | dict.fromkeys(found.slots, "slot")
+    write_checkpoint(path, {**found.arrays, **found.slots}, roles, {"step": found.step, **found.meta}, spec)
 
 
 def _names(given: list[str]) -> dict[str, str | None]:

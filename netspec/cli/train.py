@@ -25,6 +25,7 @@ app = command_app()
         "netspec train train.yaml",
         "netspec train train.yaml solver.learning_rate=0.1 train.max_epochs=2 --run-dir runs/fast",
         "netspec train runs/NAME/spec.yaml --resume",
+        "netspec train imported/train.yaml --resume imported/checkpoint.h5",
     ),
 )
 def train(
@@ -38,7 +39,8 @@ def train(
         bool,
         typer.Option(
             "--resume",
-            help="Go on from the newest checkpoint: of the run that SPEC is the spec.yaml of, else of the last run.",
+            help="Go on from the newest checkpoint: of the run that SPEC is the spec.yaml of, else of the last run; "
+            "or, in a new run, from the checkpoint file that is given after it.",
         ),
     ] = False,
     weights: Annotated[
@@ -58,13 +60,14 @@ def train(
     from netspec.train.run import Interrupted
     from netspec.train.run import run as run_training
 
+    checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
     try:
         with display(as_json=as_json) as listener:
             run = run_training(
                 spec,
-                overrides or (),
+                changes,
                 run_dir=run_dir,
-                resume=resume,
+                resume=checkpoint or resume,
                 weights=weights,
                 device=device,
                 listeners=[listener],
@@ -77,6 +80,12 @@ def train(
     if not as_json:
         _print_end(run)
     return DONE
+
+
+def _checkpoint_among(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """The checkpoint to go on from, if one is among the arguments behind `--resume`; and the overrides."""
+    files = [one for one in arguments if "=" not in one and not one.startswith("~")]
+    return (files[0] if files else None), [one for one in arguments if one not in files[:1]]
 
 
 def _told(stopped: Interrupted) -> str:

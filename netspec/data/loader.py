@@ -145,6 +145,13 @@ class Loader:
             "data": self._data_digest,
         }
 
+    def go_to(self, batches: int) -> None:
+        """Go on as if so many batches had been given out."""
+        epoch, done = divmod(batches, self.steps_per_epoch)
+        if self._training is not None:
+            self._training.close()
+        self._cursor = Cursor(epoch, done * self.batch_size, batches)
+
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from where `state` was taken.
 

@@ -26,7 +26,7 @@ def train(
     /,
     *,
     run_dir: str | Path | None = None,
-    resume: bool = False,
+    resume: bool | str | Path = False,
     weights: str | Path | None = None,
     samples: Mapping[str, Any] | None = None,
     device: str = "auto",
@@ -40,7 +40,7 @@ def train(
     /,
     *,
     run_dir: str | Path | None = None,
-    resume: bool = False,
+    resume: bool | str | Path = False,
     weights: str | Path | None = None,
     samples: Mapping[str, Any] | None = None,
     device: str = "auto",
@@ -50,9 +50,9 @@ def train(
     """Train as a training file (or a mapping with what it would say) tells.
 
     `run_dir` is where the run is written, by default the next free of `runs/NAME`, `runs/NAME-2`, …; `resume` goes on
-    from its newest checkpoint; `weights` starts from a file; `samples` are those of splits of
-    `source: python`, by split: `{"train": arrays, "test": function}`; `device` is one of `netspec devices`; each of
-    `listeners` is called with every event. All other names change the spec:
+    from its newest checkpoint, or in a new run from the checkpoint file that it names; `weights` starts from a file;
+    `samples` are those of splits of `source: python`, by split: `{"train": arrays, "test": function}`; `device` is one
+    of `netspec devices`; each of `listeners` is called with every event. All other names change the spec:
     `netspec.train("train.yaml", solver={"learning_rate": 0.1}, **{"train.max_epochs": 2})`.
 
     Raises `netspec.errors.InputError` for what the caller can mend, `RunError` for a run that failed, and

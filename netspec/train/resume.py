@@ -10,7 +10,7 @@ from typing import Any
 
 from netspec.compile import Compiler
 from netspec.data.loader import Loader
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError, Problem, listing
 from netspec.exchange.checkpoints import find_latest_checkpoint
 from netspec.exchange.hdf5 import CheckpointFile, read_checkpoint
 from netspec.schema.comparing import MISSING, differences, plain
@@ -76,16 +76,7 @@ def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader)
             raise _all_damaged(folder, found.notes)
         begun.warnings.append("there is no checkpoint yet: starting from the beginning")
         return begun
-    wanted = {
-        name: info.value.type
-        for name, info in compiler.info.items()
-        if info.role != "gradient" or name in checkpoint.states
-    }
-    unfit = [name for name, kind in wanted.items() if getattr(checkpoint.states.get(name), "shape", None) != kind.shape]
-    if unfit or set(checkpoint.states) - set(wanted):
-        raise InputError(f"{found.path} is of another net or solver", expected=f"{len(wanted)} arrays", got=f"{unfit}")
-    for name, array in checkpoint.states.items():
-        compiler.states.assign(name, array)
+    _assign(checkpoint, f"{found.path}", compiler)
     loader.restore(checkpoint.progress["loader"])
     then, now = checkpoint.progress.get("threads"), threads()
     if then is not None and then != now:
@@ -97,6 +88,38 @@ def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader)
     if begun.other_test:
         begun.progress.tested_step = Progress.tested_step
     return begun
+
+
+def take_over(path: Path, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Begun:
+    """States and step of a checkpoint file for a new run: of another run, or of another program by `netspec import`.
+
+    The place in the data is that of the checkpoint, or, where it knows none, the one after as many steps. Raises
+    `InputError` where the arrays are not those of the net and the solver, or the data is not that of the checkpoint.
+    """
+    checkpoint = read_checkpoint(path)
+    _assign(checkpoint, f"{path}", compiler)
+    progress = Progress.from_json(checkpoint.progress)
+    if "loader" in checkpoint.progress:
+        loader.restore(checkpoint.progress["loader"])
+    else:
+        loader.go_to(progress.step * spec.train.accumulate)
+    return Begun(progress)
+
+
+def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler) -> None:
+    """Give all states the values of a checkpoint. Raises `InputError` where it has others."""
+    wanted = {
+        state: info.value.type
+        for state, info in compiler.info.items()
+        if info.role != "gradient" or state in checkpoint.states
+    }
+    unfit = [one for one, kind in wanted.items() if getattr(checkpoint.states.get(one), "shape", None) != kind.shape]
+    unfit += [one for one in checkpoint.states if one not in wanted]
+    if unfit:
+        told = listing(unfit, 10)
+        raise InputError(f"{name} is of another net or solver", expected=f"{len(wanted)} arrays", got=f"others: {told}")
+    for state, array in checkpoint.states.items():
+        compiler.states.assign(state, array)
 
 
 def _spec_of_run(folder: RunDir, checkpoint: CheckpointFile | None) -> TrainSpec | None:

@@ -28,7 +28,7 @@ from netspec.train.inputs import ranges
 from netspec.train.interrupt import Signals
 from netspec.train.loop import Loop, Progress
 from netspec.train.model import count_of, load_weights
-from netspec.train.resume import Begun, restore
+from netspec.train.resume import Begun, restore, take_over
 from netspec.train.rundir import RunDir, open_run_dir, run_of
 from netspec.train.samples import with_samples
 from netspec.train.transfer import init_from
@@ -65,7 +65,7 @@ def run(
     overrides: Overrides = (),
     *,
     run_dir: str | Path | None = None,
-    resume: bool = False,
+    resume: bool | str | Path = False,
     weights: str | Path | None = None,
     samples: Mapping[str, Any] | None = None,
     device: str = "auto",
@@ -74,7 +74,8 @@ def run(
     """Train as the spec says.
 
     `resume` goes on from the newest sound checkpoint of the run directory (of the run itself, where the spec is its
-    `spec.yaml`), to bitwise the weights that an uninterrupted run reaches. `weights` starts from a file instead:
+    `spec.yaml`), to bitwise the weights that an uninterrupted run reaches; with the path of a checkpoint a new run goes
+    on from that. `weights` starts from a file instead:
     parameters that fit by name and shape are taken. `samples` are those of splits of `source: python`.
     Raises `InputError` (the spec, the data, the checkpoint), `RunError` (a loss that is not finite) or `Interrupted`.
     """
@@ -90,9 +91,13 @@ def run(
         loader = stack.enter_context(open_training_loader(spec, compiler))
         test = stack.enter_context(open_test_loader(spec, compiler, loader.learned)) if spec.data.test else None
         compiler.program(compiler.of_batch, loader.batch_sizes[0])  # what can't run says so before a folder is made
-        given = Path(run_dir) if run_dir else _own_run(source) if resume else None
-        folder = stack.enter_context(open_run_dir(spec.name or spec.net.name, given, resume=resume))
-        begun = restore(folder, spec, compiler, loader) if resume else Begun(Progress())
+        again = resume is True
+        given = Path(run_dir) if run_dir else _own_run(source) if again else None
+        folder = stack.enter_context(open_run_dir(spec.name or spec.net.name, given, resume=again))
+        if not isinstance(resume, bool):
+            begun = take_over(Path(resume), spec, compiler, loader)
+        else:
+            begun = restore(folder, spec, compiler, loader) if resume else Begun(Progress())
         taken = init_from(spec, compiler) if begun.progress.step == 0 else None
         loaded = load_weights(compiler, weights, partial=True).loaded if weights is not None else []
         warnings = begun.warnings + (_fresh(compiler, loaded, weights) if weights is not None else [])

@@ -7,13 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import netspec
 from netspec.errors import InputError
+from netspec.exchange.hdf5 import read_checkpoint, read_weights, write_checkpoint
 from netspec.train.events import Event
 
 Make = Callable[..., dict[str, Any]]
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether two weights files hold the same numbers, bit for bit."""
+    first, second = read_weights(one).arrays, read_weights(other).arrays
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
 def damage(path: Path) -> None:
@@ -78,3 +86,40 @@ def test_what_a_killed_writer_left_is_removed_at_the_start(spec: Make, tmp_path:
         path.write_bytes(b"half")
     netspec.train(spec(max_steps=20), run_dir=run.run_dir, resume=True)
     assert not any(path.exists() for path in left)
+
+
+def steady(spec: Make, steps: int) -> dict[str, Any]:
+    """A training whose rate does not depend on its length."""
+    made = spec(max_steps=steps)
+    made["solver"]["learning_rate"] = 0.01
+    return made
+
+
+def test_a_new_run_goes_on_from_the_checkpoint_of_another(spec: Make, tmp_path: Path) -> None:
+    whole = netspec.train(steady(spec, 20), run_dir=tmp_path / "whole")
+    half = netspec.train(steady(spec, 10), run_dir=tmp_path / "half")
+    checkpoint = max((half.run_dir / "checkpoints").iterdir())
+    rest = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=checkpoint)
+    assert rest.steps == 20
+    assert same(rest.weights, whole.weights)
+    assert rest.test == whole.test
+
+
+def test_a_checkpoint_without_a_place_in_the_data_goes_on_after_as_many_steps(spec: Make, tmp_path: Path) -> None:
+    """As `netspec import` writes them."""
+    whole = netspec.train(steady(spec, 20), run_dir=tmp_path / "whole")
+    half = netspec.train(steady(spec, 13), run_dir=tmp_path / "half")
+    path = max((half.run_dir / "checkpoints").iterdir())
+    found = read_checkpoint(path)
+    write_checkpoint(tmp_path / "other.h5", found.states, found.roles, {"step": 13}, found.spec)
+    rest = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=str(tmp_path / "other.h5"))
+    assert same(rest.weights, whole.weights)
+
+
+def test_a_checkpoint_of_another_solver_is_refused_before_a_step(spec: Make, tmp_path: Path) -> None:
+    half = netspec.train(steady(spec, 10), run_dir=tmp_path / "half")
+    path = max((half.run_dir / "checkpoints").iterdir())
+    other = steady(spec, 20)
+    other["solver"] = {"type": "Adagrad"}
+    with pytest.raises(InputError, match="is of another net or solver"):
+        netspec.train(other, run_dir=tmp_path / "rest", resume=path)

@@ -45,10 +45,10 @@ def read_solver(path: Path, options: ImportOptions) -> Imported:
     states = _states(solver)
     net = _net(solver, finder, remarks, states)
     weights, name, state = _weights(finder, options)
-    folder = Path(net.source.file).parent if net is not None else path.parent
+    folder = _file(net, path).parent
     draft: NetDraft | None = None
     if net is not None:
-        options = replace(options, shapes=shapes_beside(net, folder, options.shapes, states, remarks))
+        options = replace(options, shapes=shapes_beside(net, Finder(_file(net, path)), options.shapes, states, remarks))
         try:
             draft = draft_net(net, options, weights=weights, weights_file=name, states=states, folder=folder)
         except InputError as error:
@@ -64,6 +64,11 @@ def read_solver(path: Path, options: ImportOptions) -> Imported:
         train=training_text(path.name, _name(solver, draft), data, trained, steps),
         slots=slots, step=0 if state is None else state.step,
     )  # fmt: skip
+
+
+def _file(net: Message | None, path: Path) -> Path:
+    """The file that a net stands in; that of the solver, where it does itself."""
+    return path if net is None else Path(net.source.file)
 
 
 def _states(solver: Message) -> list[State]:

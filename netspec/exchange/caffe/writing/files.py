@@ -44,8 +44,7 @@ def write_caffe(path: Path, made: Exportable) -> tuple[str, ...]:
         check_writable(target)
     for target, content in targets.items():
         write_atomically(target, _writing(content))
-    beside = [name for name in files if name != path.name]
-    return f"beside it: {', '.join(beside)}", *dict.fromkeys(notes)
+    return tuple(dict.fromkeys(notes))
 
 
 def parts_of(path: Path) -> tuple[Path, Path]:

@@ -1,0 +1,120 @@
+"""Caffe's files on the command line: a solver that is imported goes on as Caffe would; a training is written back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from netspec.exchange.hdf5 import read_weights
+from tests.exchange.caffe.solver_formulas import Caffe
+
+NET = """
+name: "line"
+layer { name: "d" type: "HDF5Data" top: "x" top: "y" hdf5_data_param { source: "data/list.txt" batch_size: 6 } }
+layer {
+  name: "fc" type: "InnerProduct" bottom: "x" top: "fc" param { lr_mult: 1 } param { lr_mult: 2 decay_mult: 0 }
+  inner_product_param { num_output: 2 weight_filler { type: "xavier" } }
+}
+layer { name: "loss" type: "EuclideanLoss" bottom: "fc" bottom: "y" top: "loss" }
+"""
+RULES = {
+    "SGD": 'type: "SGD" momentum: 0.9',
+    "Nesterov": 'type: "Nesterov" momentum: 0.9',
+    "AdaGrad": 'type: "AdaGrad" delta: 0.001',
+    "RMSProp": 'type: "RMSProp" rms_decay: 0.9 delta: 0.001',
+    "AdaDelta": 'type: "AdaDelta" momentum: 0.9 delta: 0.001',
+    "Adam": 'type: "Adam" momentum: 0.9 delta: 0.001',
+}
+RATE = 'base_lr: 0.1 lr_policy: "inv" gamma: 0.1 power: 0.75 weight_decay: 0.01 max_iter: 6 display: 1\n'
+BEFORE, STEPS = 3, 6
+
+
+def fields_of(type_: str) -> dict[str, object]:
+    found: dict[str, object] = {
+        "base_lr": 0.1, "lr_policy": "inv", "gamma": 0.1, "power": 0.75, "weight_decay": 0.01, "type": type_,
+    }  # fmt: skip
+    words = RULES[type_].split()
+    return found | {name[:-1]: float(value) for name, value in zip(words[2::2], words[3::2], strict=True)}
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(5)
+    x, y = random.normal(size=(6, 3)).astype(np.float32), random.normal(size=(6, 2)).astype(np.float32)
+    (tmp_path / "data").mkdir()
+    with h5py.File("data/train.h5", "w") as file:
+        file["x"], file["y"] = x, y
+    (tmp_path / "data/list.txt").write_text("train.h5\n")
+    (tmp_path / "net.prototxt").write_text(NET)
+    return tmp_path, x, y
+
+
+@pytest.mark.parametrize("type_", RULES)
+def test_a_training_of_caffe_goes_on(netspec, files, type_):
+    folder, x, y = files
+    caffe = Caffe(fields_of(type_), {"fc/0": (1, 1), "fc/1": (2, 0)})
+    random = np.random.default_rng(6)
+    weights = {"fc/0": random.normal(size=(2, 3)), "fc/1": random.normal(size=2)}
+
+    def step(weights: dict[str, Any]) -> dict[str, Any]:
+        away = (x @ weights["fc/0"].T + weights["fc/1"] - y) / len(x)
+        return caffe.step(weights, {"fc/0": away.T @ x, "fc/1": away.sum(axis=0)})
+
+    for _ in range(BEFORE):
+        weights = step(weights)
+    with h5py.File("line_iter_3.caffemodel.h5", "w") as file:
+        for name, array in weights.items():
+            file[f"data/{name}"] = array.astype(np.float32)
+    with h5py.File("line_iter_3.solverstate.h5", "w") as file:
+        file["iter"], file["current_step"] = [BEFORE], [0]
+        file["learned_net"] = "snapshots/line_iter_3.caffemodel.h5"
+        for index, array in enumerate([*caffe.history.values(), *caffe.second.values()]):
+            file[f"history/{index}"] = array.astype(np.float32)
+    (folder / "solver.prototxt").write_text(f'net: "net.prototxt"\n{RATE}{RULES[type_]}')
+
+    made = netspec("import", "solver.prototxt", "--weights", "line_iter_3.solverstate.h5", "--output", "line")
+    assert made.status == 0, made.err
+    assert "train line/train.yaml --resume line/checkpoint.h5" in made.out
+    run = netspec("train", "line/train.yaml", "--resume", "line/checkpoint.h5", "--run-dir", "run")
+    assert run.status == 0, run.err
+    for _ in range(BEFORE, STEPS):
+        weights = step(weights)
+    found = read_weights("run/weights.h5").arrays
+    # Three steps in float32, on numbers near 1.
+    np.testing.assert_allclose(found["fc/kernel"].T, weights["fc/0"], atol=2e-6)
+    np.testing.assert_allclose(found["fc/bias"], weights["fc/1"], atol=2e-6)
+
+
+def test_a_training_is_written_and_read_again(netspec, files):
+    folder, *_ = files
+    (folder / "solver.prototxt").write_text(f'net: "net.prototxt"\n{RATE}{RULES["Nesterov"]}')
+    assert netspec("import", "solver.prototxt", "--output", "line").status == 0
+    assert netspec("train", "line/train.yaml", "--run-dir", "run").status == 0
+    words = ("line/train.yaml", "--weights", "run/weights.h5", "--output", "line.caffemodel")
+    made = netspec("export", *words)
+    assert made.status == 0, made.err
+    assert "read again, it computes the same" in made.out
+    names = {"line.caffemodel", "line.prototxt", "line_train_val.prototxt", "line_solver.prototxt"}
+    assert names <= {one.name for one in folder.iterdir()}
+    assert netspec("import", "line_solver.prototxt", "--weights", "line.caffemodel", "--output", "again").status == 0
+    first, second = ((folder / name / "train.yaml").read_text() for name in ("line", "again"))
+    rest = second.replace("line_solver.prototxt", "solver.prototxt")
+    assert rest.replace(", seed: 1}", "}") == first.replace("netspec: 1\n", "netspec: 1\n")
+    before, after = (read_weights(name).arrays for name in ("run/weights.h5", "again/weights.h5"))
+    assert before.keys() == after.keys()
+    for name, array in before.items():
+        np.testing.assert_array_equal(after[name], array)
+
+
+def test_what_caffe_has_no_form_of_is_known_before_training(netspec, files):
+    folder, *_ = files
+    (folder / "net.yaml").write_text(
+        "netspec: 1\ninputs: {x: {shape: [3, 4]}}\nlayers:\n  - {name: turned, type: Permute, dims: [2, 1]}\n"
+    )
+    found = netspec("check", "net.yaml", "--export", "caffe")
+    assert found.status == 2
+    assert "`turned` (Permute) has no form in Caffe: Caffe has no layer for Permute" in found.err
