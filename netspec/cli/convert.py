@@ -9,7 +9,7 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import BatchOrOpen, Json, Opset, batch_or_open, writable
-from netspec.cli.shapes import Shapes, shapes_of
+from netspec.cli.shapes import Shapes, Values, shapes_of, values_of
 
 app = command_app()
 
@@ -40,6 +40,7 @@ def convert(
         typer.Option("--weights", metavar="FILE", help="The weights, where they are not in A.", show_default=False),
     ] = None,
     shapes: Shapes = None,
+    values: Values = None,
     batch_size: BatchOrOpen = "symbolic",
     opset: Opset = None,
     as_json: Json = False,
@@ -60,7 +61,7 @@ def convert(
     from netspec.exchange.imported import ImportOptions
 
     format_to_write(path)
-    opened = open_any(source, weights, ImportOptions(shapes=given))
+    opened = open_any(source, weights, ImportOptions(shapes=given, values=values_of(values)))
     if not opened.has_weights:
         raise InputError(f"{source} comes without weights", hint="say where they are: `--weights FILE`")
     preparation = opened.model.preparation.in_training(opened.spec)

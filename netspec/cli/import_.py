@@ -10,7 +10,7 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.output import command_line, count, program
-from netspec.cli.shapes import Shapes, shapes_of
+from netspec.cli.shapes import Shapes, Values, shapes_of, values_of
 from netspec.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ app = command_app()
     epilog=examples(
         "netspec import model.onnx --output my_net",
         "netspec import model.onnx --output my_net --shape data=3,224,224",
+        "netspec import speech.onnx --output my_net --shape length=512 --value rate=16000",
         "netspec import runs/lenet_mnist/best.h5 --output my_net",
         "netspec import runs/lenet_mnist/checkpoints/step-00001000.h5 --output my_net",
         "netspec import other.h5 --net net.yaml --output my_net",
@@ -59,6 +60,7 @@ def import_file(
         ),
     ] = None,
     shapes: Shapes = None,
+    values: Values = None,
     phase: Annotated[
         str,
         typer.Option(
@@ -83,7 +85,8 @@ def import_file(
     source, target = Path(file), Path(output)
     if phase not in ("", "train", "test"):
         raise InputError(f"there is no phase `{phase}`", expected="--phase train, or --phase test")
-    options = ImportOptions(given, Path(weights) if weights else None, phase, level, tuple(stages or ()))
+    given_weights = Path(weights) if weights else None
+    options = ImportOptions(given, given_weights, phase, level, tuple(stages or ()), values_of(values))
     with new_folder(target) as staged:
         found = _read(source, net, rules, options)
         model = _write(staged, found, source.stem)

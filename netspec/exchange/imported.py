@@ -27,6 +27,8 @@ class ImportOptions:
     level: int = 0
     stages: tuple[str, ...] = ()
     """What else a file may make layers depend on."""
+    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Numbers that inputs always have, which are no inputs of the net then."""
 
 
 @dataclass(frozen=True)

@@ -309,3 +309,46 @@ def test_constants_that_cannot_be_computed_are_told(nodes: list[onnx.NodeProto],
     with pytest.raises(InputError, match=says):
         imported(model(nodes, ("N", 3), **constants), tmp_path)
     assert time.perf_counter() - start < 10
+
+
+def of_two(nodes: list[onnx.NodeProto], k: Any, dtype: int = TensorProto.INT64, **weights: Any) -> onnx.ModelProto:
+    """A model that reads `x` (N, 3) and `k`."""
+    made = model(nodes, ("N", 3), **weights)
+    made.graph.input.append(helper.make_tensor_value_info("k", dtype, k))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("shape", "value", "factor"),
+    [
+        ([], (3,), 3),
+        ([1], (3,), 3),
+        ([3], (2,), 2),
+        ([3], (1, 2, 3), [1, 2, 3]),
+        (["M"], (1, 2, 3), [1, 2, 3]),
+        (None, (4,), 4),
+    ],
+)
+def test_an_input_may_always_have_a_value(shape: Any, value: tuple[float, ...], factor: Any, tmp_path: Path) -> None:
+    made = of_two([node("Cast", "k", "f", to=1), node("Mul", "x f")], shape)
+    net, _ = imported(made, tmp_path, values={"k": value})
+    x = random.normal(size=(2, 3)).astype("float32")
+    np.testing.assert_allclose(net.predict({"x": x})["y"], x * np.asarray(factor), rtol=1e-6)
+    assert list(net.spec.inputs) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"l": (1,)}, "a value is given for `l`, which is no input"), ({"k": (1.5,)}, "the input `k` holds int64"),
+        ({"k": (1, 2)}, "2 numbers are no value of the input `k`"), ({}, "`--value k=…` makes it one"),
+    ],
+)  # fmt: skip
+def test_values_that_do_not_fit_or_are_wanted_are_told(values: Any, says: str, tmp_path: Path) -> None:
+    branches = {
+        name: graph([node(op, "x", "z")], [], "z") for name, op in (("then_branch", "Sin"), ("else_branch", "Cos"))
+    }
+    nodes = [node("Cast", "k", "c", to=9), helper.make_node("If", ["c"], ["y"], **branches)]
+    with pytest.raises(InputError) as error:
+        imported(of_two(nodes, []), tmp_path, values=values)
+    assert says in error.value.render()

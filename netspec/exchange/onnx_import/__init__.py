@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from netspec.errors import InputError, Problem
 from netspec.exchange.drafting import clean
 from netspec.exchange.imported import Imported, ImportOptions
-from netspec.exchange.onnx_import.inputs import OPEN_BATCH, OTHER_BATCH
+from netspec.exchange.onnx_import.inputs import OPEN_BATCH, OTHER_BATCH, pinned
 from netspec.exchange.onnx_import.joining import join
 from netspec.exchange.onnx_import.model import Model, needed
 from netspec.exchange.onnx_import.naming import name_layers, notes, output_names, tensor_names
@@ -73,7 +73,7 @@ class Translation:
 
 
 def import_onnx(path: str | Path, options: ImportOptions | None = None) -> Imported:
-    """The net and the weights in an ONNX model; the sizes in `options` are without the batch.
+    """The net and the weights in an ONNX model; sizes in `options` are with the batch or without it.
 
     Raises `InputError`: with what is wrong with the file, or with every node that netspec has no layer for.
     """
@@ -82,7 +82,16 @@ def import_onnx(path: str | Path, options: ImportOptions | None = None) -> Impor
 
 def translate(model: Model, options: ImportOptions, origin: str) -> Translation:
     """A model that was read, as a net; messages call it `origin`. Raises `Untranslatable`."""
-    model = find_patterns(replace(model, nodes=needed(model.nodes, model.outputs)))
+    values, wrong = pinned(model.inputs, options.values)
+    if wrong:
+        raise InputError(replace(problem, message=f"{origin}: {problem.message}") for problem in wrong)
+    model = replace(
+        model,
+        nodes=needed(model.nodes, model.outputs),
+        inputs=[one for one in model.inputs if one.name not in values],
+        constants={**model.constants, **values},
+    )
+    model = find_patterns(model)
     translator = _translated(model, options)
     problems = [*translator.missing, *translator.problems, *translator.mixed]
     if problems:

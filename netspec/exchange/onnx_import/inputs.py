@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from math import prod
+from typing import TYPE_CHECKING, Any, get_args
 
 from netspec.errors import Problem, did_you_mean, listing
 from netspec.exchange.onnx_import.model import ModelInput
 from netspec.schema.net import InputDType
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 OPEN_BATCH = 7919
 """Stands for the size of an open batch axis: a prime that no other axis is likely to have."""
@@ -95,6 +99,45 @@ def sized(
     return found, problems
 
 
+def pinned(
+    inputs: Sequence[ModelInput], values: Mapping[str, tuple[float, ...]]
+) -> tuple[dict[str, NDArray[Any]], list[Problem]]:
+    """The inputs that always have certain values, as constants: one number for all elements, or one for each."""
+    import numpy as np
+
+    known, found, problems = {one.name: one for one in inputs}, {}, []
+    for name, numbers in values.items():
+        one = known.get(name)
+        if one is None:
+            hint = did_you_mean(name, list(known))
+            problems.append(
+                Problem(f"a value is given for `{name}`, which is no input", expected=listing(sorted(known)), hint=hint)
+            )
+            continue
+        dims = one.dims if one.dims is not None else () if len(numbers) == 1 else (None,)
+        array = np.asarray(numbers)
+        open_ = [size for size in dims if size is None]
+        shape = tuple(-1 if size is None else size for size in dims)
+        fixed = prod(size for size in shape if size > 0)
+        if len(numbers) == 1 and not open_:
+            array = np.full(shape, array[0])
+        elif len(open_) <= 1 and (len(numbers) == fixed or (open_ and len(numbers) % fixed == 0)):
+            array = array.reshape(shape)
+        else:
+            problems.append(
+                Problem(
+                    f"{len(numbers)} numbers are no value of the input `{name}`", expected=f"as many as {_sizes(one)}"
+                )
+            )
+            continue
+        made = array.astype(one.dtype)
+        if made.dtype.kind != "f" and not np.array_equal(made, array):
+            problems.append(Problem(f"the input `{name}` holds {one.dtype}", got=", ".join(map(str, numbers))))
+            continue
+        found[name] = made
+    return found, problems
+
+
 def batched(inputs: Sequence[ModelInput], open_batch: int = OPEN_BATCH) -> Feeds:
     """The inputs with an axis of samples each, which has the size `open_batch` where the model leaves it open."""
     made = Feeds(batch=open_batch)
@@ -131,11 +174,12 @@ def whole(inputs: Sequence[ModelInput]) -> Feeds:
     """The inputs as samples; where they are left open only along a common first axis, that has the size 1."""
     made = Feeds(batch=OPEN_BATCH)
     shared = _batch_name(inputs)
-    alone = len(inputs) == 1 and not shared
+    several = [one for one in inputs if one.dims is None or None in one.dims or prod(filter(None, one.dims)) > 1]
+    alone = len(several) == 1 and not shared
     for one in inputs:
         dims = one.dims
         if dims is not None and None in dims:
-            axis = _batch_axis(one, shared) if shared and all(_has(other, shared) for other in inputs) else None
+            axis = _batch_axis(one, shared) if shared and all(shared in other.names for other in several) else None
             axis = 0 if alone and dims[0] is None else axis
             if axis is not None and dims[axis] is None:
                 dims = (*dims[:axis], 1, *dims[axis + 1 :])
@@ -146,10 +190,6 @@ def whole(inputs: Sequence[ModelInput]) -> Feeds:
             shape = tuple(size for size in dims if size is not None)
             made.feeds.append(Feed(one.name, INPUT_TYPES[one.dtype], shape, None))
     return made
-
-
-def _has(one: ModelInput, name: str) -> bool:
-    return name in one.names
 
 
 def _batch_name(inputs: Sequence[ModelInput]) -> str:

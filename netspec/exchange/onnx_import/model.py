@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 class Unsupported(Exception):
     """A node says something that netspec has no layer for; the text is the reason."""
 
+    def __init__(self, reason: str, wanted: str = "") -> None:
+        super().__init__(reason)
+        self.wanted = wanted
+        """The computed tensor that should have been a constant, where that is it."""
+
 
 class Mixed(Unsupported):
     """A node does something with axis 0 that cannot be done to a batch. Where the whole model is a sample, it can."""

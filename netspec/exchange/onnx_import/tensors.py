@@ -153,7 +153,7 @@ class Tensors:
         """A constant operand; `what` names it in the message where it is not one."""
         if tensor not in self.constants:
             self.wanted.add(tensor)
-            raise Unsupported(f"its {what} is computed, not a constant" if tensor else f"it has no {what}")
+            raise Unsupported(f"its {what} is computed, not a constant" if tensor else f"it has no {what}", tensor)
         return self.constants[tensor]
 
     @property

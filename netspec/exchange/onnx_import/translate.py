@@ -33,6 +33,11 @@ __all__ = ["OPEN_BATCH", "Layer", "Steps", "Translator", "View", "rule", "rules"
 MAX_FOLDED = 2**29
 """Numbers that are computed of constants in one model at most."""
 
+FEW = 16
+"""Numbers that a user may give for an input."""
+MEASURES = ("Shape", "Size")
+"""Operators that ask for what is known of any tensor."""
+
 Rule: TypeAlias = "Callable[[Translator, Node], None]"
 _rules: dict[tuple[str, str], Rule] = {}
 _of_several: set[Rule] = set()
@@ -152,12 +157,21 @@ class Translator(Moving):
         except Unsupported as reason:
             text = str(reason).replace(str(OPEN_BATCH), "N")
             where = self.mixed if isinstance(reason, Mixed) else self.problems
-            where.append(Problem(f"{node.describe()} can't be imported: {text}"))
+            hint = self._pinning(reason.wanted) if reason.wanted else None
+            where.append(Problem(f"{node.describe()} can't be imported: {text}", hint=hint))
             self._lose(node)
+
+    def _pinning(self, tensor: str) -> str | None:
+        """What makes a tensor constant that is computed of inputs of few numbers."""
+        inner = needed(self.model.nodes, [tensor])
+        read = {tensor, *(name for node in inner if node.op_type not in MEASURES for name in node.inputs)}
+        few = [feed.name for feed in self.inputs.values() if feed.name in read and prod(feed.shape) <= FEW]
+        return "`" + " ".join(f"--value {name}=…" for name in few) + "` makes it one" if few else None
 
     def _lose(self, node: Node) -> None:
         """What the node makes will not be there, nor what is made of that."""
-        if (node.domain, node.op_type) not in rules() and not self._made_of(node):
+        known = (node.domain, node.op_type) in rules() or (not node.domain and node.op_type in MEASURES)
+        if not known and not self._made_of(node):
             self._say_unknown(node)
         self._lost.update(node.outputs)
 
@@ -168,14 +182,22 @@ class Translator(Moving):
         """Write down a node whose operands are there, or other nodes that it is made of. Raises `Unsupported`."""
         found = rules().get((node.domain, node.op_type))
         inputs = [name for name in (*node.inputs, *node.captured) if name]
-        if node.op_type in ("Shape", "Size") and not node.domain and self.is_computed(node.inputs[0]):
+        if node.op_type in MEASURES and not node.domain and self.is_computed(node.inputs[0]):
             self._measure(node)
         elif all(name in self.constants for name in inputs) and self._fold(node, found is not None):
             pass
         elif found is not None:
-            if found not in _of_several:
-                self._need_one_result(node)
-            _apply(found, self, node)
+            try:
+                if found not in _of_several:
+                    self._need_one_result(node)
+                _apply(found, self, node)
+            except Mixed:
+                raise
+            except Unsupported:
+                made_of = self._made_of(node)
+                if not made_of:
+                    raise
+                self.instead(node, made_of)
         else:
             made_of = self._made_of(node)
             if made_of:

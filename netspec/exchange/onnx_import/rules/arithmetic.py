@@ -120,6 +120,11 @@ def limited(net: Translator, node: Node, computed: str, low: float, high: float)
     if before is not None and set(limits) == {"max"} and before.fields["min"] < high:
         before.fields["max"] = high
         net.absorb(before, node)
+        return
+    before = _unfinished(net, node, computed, "Clip", "min")
+    if before is not None and set(limits) == {"min"} and before.fields["max"] > low:
+        before.fields["min"] = low
+        net.absorb(before, node)
     else:
         net.each(node, "Clip", [computed], limits)
 
