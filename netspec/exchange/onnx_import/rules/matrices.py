@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.model import Node, Unsupported
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
 def matmul(net: Translator, node: Node) -> None:
     """x · constant matrix → Dense, to which a following Add adds a bias; of two others → MatMul."""
     x, other = node.inputs
-    if other in net.constants and net.rank(other) == 2 and x not in net.constants:
+    rank = net.rank(other) if other in net.constants and x not in net.constants else 0
+    if rank == 2:
         _dense(net, node, x, net.constants[other])
+    elif rank == 1:  # a column, which is left out of the result
+        made = net.hide(node.outputs[0])
+        _dense(net, replace(node, outputs=(made,)), x, net.constants[other][:, None])
+        net.reshape(node, made, net.shape(made)[:-1])
     else:
         _of_two(net, node)
 
