@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator
 
 from netspec.graph.ops import shape
-from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.ops.reduce import Broadcast, reshape_to
 from netspec.graph.value import Value
 from netspec.layers.base import Axes, Builder, LayerSpec, PositiveInt, Sample, need, sample_axis
 from netspec.schema.kinds import LAYERS
@@ -125,7 +125,7 @@ class Tile(LayerSpec):
         "repeats": "here it is `tiles`, along one `axis`",
         "multiples": "here it is `tiles`, along one `axis`",
     }
-    alike: ClassVar[tuple[str, ...]] = ("Concatenate",)
+    alike: ClassVar[tuple[str, ...]] = ("Concatenate", "RepeatVector")
 
     type: Literal["Tile"] = "Tile"
     tiles: PositiveInt
@@ -133,9 +133,15 @@ class Tile(LayerSpec):
     axis: int = 1
     """the axis to repeat along; 1 is the channels"""
 
-    samples: ClassVar = (Sample.of((2, 3, 2), tiles=2), Sample.of((2, 2), tiles=3, axis=-1))
+    samples: ClassVar = (
+        Sample.of((2, 3, 2), tiles=2),
+        Sample.of((2, 2), tiles=3, axis=-1),
+        Sample.of((2, 1, 2), tiles=3),
+    )
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C · tiles, …)."""
         axis = sample_axis(x, self.axis, "to repeat along")
+        if x.shape[axis] == 1:
+            return Broadcast((*x.shape[:axis], self.tiles, *x.shape[axis + 1 :]))(x)
         return x if self.tiles == 1 else shape.Concat(axis)(*[x] * self.tiles)

@@ -250,9 +250,10 @@ class Builder:
         return x if x.dtype.is_float else cast(x, self.dtype)
 
     def common(self, values: Sequence[Value]) -> list[Value]:
-        """The values in one element type: whole numbers (int32, int64) where all are of the same, else floats."""
-        if {x.dtype for x in values} in ({DType.INT32}, {DType.INT64}):
-            return list(values)
+        """The values in one element type: whole numbers where all are int32 or int64, else floats."""
+        types = {x.dtype for x in values}
+        if types <= {DType.INT32, DType.INT64}:
+            return [cast(x, DType.INT32 if types == {DType.INT32} else DType.INT64) for x in values]
         return [self.floating(x) for x in values]
 
     def require_range(self, x: Value, low: int, high: int, why: str, also: Collection[int] = ()) -> None:

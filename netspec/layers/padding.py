@@ -1,15 +1,18 @@
-"""Zeros around data, and sides cut off: ZeroPadding1D to 3D, Cropping1D to 3D."""
+"""Numbers around data, and sides cut off: ZeroPadding1D to 3D, Cropping1D to 3D, and Pad, of any axes."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from netspec.graph.ops.shape import PadAxis, Slice
+from pydantic import BeforeValidator, model_validator
+
+from netspec.graph.ops.shape import PadAxis, Slice, Take
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample, need
 from netspec.layers.sizes import need_spatial
 from netspec.layers.window import Explicit, Sides1D, Sides2D, Sides3D
 from netspec.schema.kinds import LAYERS
+from netspec.schema.spec import describe, problem
 
 
 class ZeroPadding(LayerSpec):
@@ -167,3 +170,88 @@ class Cropping3D(Cropping):
         Sample.of((1, 2, 3, 4, 3)),
         Sample.of((1, 2, 2, 2, 4), cropping=[[0, 1], [0, 0], [2, 1]]),
     )
+
+
+def _sides(value: Any) -> Any:
+    listed = value if isinstance(value, (list, tuple)) else ()
+    for index, pair in enumerate(listed):
+        fits = isinstance(pair, (list, tuple)) and len(pair) == 2 and all(type(one) is int for one in pair)
+        if not fits:
+            raise problem(
+                "not two sides", field=str(index), expected="[before, after], whole numbers", got=describe(pair)
+            )
+    if not listed:
+        raise problem("no sides", expected="[before, after] for each axis behind the batch", got=describe(value))
+    return tuple(tuple(pair) for pair in listed)
+
+
+AllSides = Annotated[tuple[tuple[int, int], ...], BeforeValidator(_sides, json_schema_input_type=list[list[int]])]
+"""How many before and after along each axis; negative ones are cut off."""
+
+
+@LAYERS.register
+class Pad(LayerSpec):
+    """Put numbers around data, along any axes: a constant, or numbers of its own.
+
+    Input (N, …), output with each axis longer by `before + after`. Negative sides are cut off. (Zeros around images are
+    ZeroPadding2D.)
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "pads": "`pads` is ONNX's name: here it is `padding`, [before, after] for each axis",
+        "constant_value": "here it is `value`",
+    }
+    alike: ClassVar[tuple[str, ...]] = (
+        "Gather", *(f"{kind}{rank}D" for kind in ("ZeroPadding", "Cropping") for rank in (1, 2, 3)),
+    )  # fmt: skip
+
+    type: Literal["Pad"] = "Pad"
+    padding: AllSides
+    """[before, after] for each axis behind the batch"""
+    mode: Literal["constant", "reflect", "edge", "wrap"] = "constant"
+    """what is put there: `value`; the data mirrored at its first and last element; these elements again and again; or
+    the data from its other end"""
+    value: float = 0.0
+    """the number of the mode constant"""
+
+    samples: ClassVar = (
+        Sample.of((2, 2, 3), padding=[[1, 0], [0, 2]], value=0.5),
+        Sample.of((2, 3, 4), padding=[[0, 0], [1, 2]], mode="reflect"),
+        Sample.of((2, 3, 2), padding=[[2, 1], [0, 1]], mode="edge"),
+        Sample.of((2, 3), padding=[[4, 2]], mode="wrap"),
+        Sample.of((2, 4, 3), padding=[[-1, 1], [0, -1]], one_way=True),
+    )
+
+    @model_validator(mode="after")
+    def _value_of_constant(self) -> Self:
+        if self.mode != "constant" and self.value:
+            raise problem(f"the mode {self.mode} puts no number of its own", field="value", expected="`value` left out")
+        return self
+
+    def build(self, net: Builder, x: Value) -> Value:
+        """x: (N, …) → (N, …)."""
+        rank = len(x.shape) - 1
+        need(len(self.padding) == rank, "not as many sides as axes", expected=f"{rank} pairs", got=len(self.padding))
+        for axis, (before, after) in enumerate(self.padding, 1):
+            start, size = max(0, -before), x.shape[axis]
+            stop = size + min(0, after)
+            need(start < stop, f"nothing is left of axis {axis}", expected=f"less than {size} cut off", got=x.type)
+            if (start, stop) != (0, size):
+                x = Slice(axis, start, stop)(x)
+            if before > 0 or after > 0:
+                x = self._padded(x, axis, max(0, before), max(0, after))
+        return x
+
+    def _padded(self, x: Value, axis: int, before: int, after: int) -> Value:
+        if self.mode == "constant":
+            return PadAxis(axis, before, after, self.value)(x)
+        size = x.shape[axis]
+        places = range(-before, size + after)
+        if self.mode == "edge":
+            index = [min(max(place, 0), size - 1) for place in places]
+        elif self.mode == "wrap":
+            index = [place % size for place in places]
+        else:  # there and back again: 0 1 2 3 2 1 0 1 …
+            turns = max(1, 2 * (size - 1))
+            index = [min(place % turns, turns - place % turns) if size > 1 else 0 for place in places]
+        return Take(axis, tuple(index))(x)

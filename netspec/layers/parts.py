@@ -7,7 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, model_validator
 
 from netspec.graph.ops import linear, shape
+from netspec.graph.ops.indexing import GatherND
 from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.types import DType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, sample_axis
 from netspec.schema.kinds import LAYERS
@@ -226,7 +228,8 @@ Indices = Annotated[tuple[int, ...], BeforeValidator(_indices, json_schema_input
 class Gather(LayerSpec):
     """Pick elements along an axis by their places: the same for all samples, or those that a second input names.
 
-    Input (N, …, A, …), output (N, …, K, …) for K places. A second input (N, K) holds whole numbers from 0 to A - 1.
+    Input (N, …, A, …), output (N, …, K, …) for K places. A second input (N, K…) holds whole numbers from -A to A - 1;
+    its axes, any number of them or none, stand in place of the one that is picked along.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -246,6 +249,8 @@ class Gather(LayerSpec):
         Sample.of((2, 2, 3), indices=[2, 0], axis=-1),
         Sample.of((2, 4, 2), (2, 3), dtypes=("float32", "int32"), one_way=True),
         Sample.of((2, 2, 4), (2, 1), dtypes=("float32", "int64"), axis=2, one_way=True),
+        Sample.of((2, 2, 4, 2), (2, 3, 2), dtypes=("float32", "int64"), axis=2, one_way=True),
+        Sample.of((2, 4, 2), (2,), dtypes=("float32", "int64"), one_way=True),
     )
 
     def build(self, net: Builder, x: Value, places: Value | None = None) -> Value:
@@ -267,18 +272,18 @@ class Gather(LayerSpec):
             )
             return shape.Take(axis, tuple(one % size for one in self.indices))(x)
         need(
-            not places.dtype.is_float and len(places.shape) == 2,
+            not places.dtype.is_float and places.dtype != DType.BOOL and places.shape[0] == x.shape[0],
             "the second input does not name places",
-            expected="whole numbers (batch, count)",
+            expected="whole numbers (batch, …)",
             got=places.type,
         )
-        net.require_range(places, 0, size, f"axis {axis} of what is picked from has {size} elements")
+        net.require_range(places, -size, size, f"axis {axis} of what is picked from has {size} elements")
         others = [one for one in range(1, len(x.shape)) if one != axis]
         front = x if axis == 1 else shape.Transpose((0, axis, *others))(x)
-        rows = reshape_to(front, (front.shape[0] * size, *front.shape[2:]))
-        picked = linear.Gather()(rows, linear.RowsOfBatch(size)(places))
-        order = [0, *range(2, axis + 1), 1, *range(axis + 1, len(x.shape))]
-        return picked if axis == 1 else shape.Transpose(tuple(order))(picked)
+        picked = GatherND(1)(front, reshape_to(places, (*places.shape, 1)))
+        count = len(places.shape) - 1
+        order = (0, *range(count + 1, count + axis), *range(1, count + 1), *range(count + axis, len(picked.shape)))
+        return picked if axis == 1 else shape.Transpose(order)(picked)
 
 
 @LAYERS.register

@@ -171,11 +171,11 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
     ),
     "greatest numbers": (
         model([node("TopK", "x k", "a, b", axis=-1), node("Mul", "a a")], k=ints(2)),
-        "{name: y, type: Multiply, from: [b.values, b.values]}",
+        "{name: y, type: Multiply, from: [a.values, a.values]}",
     ),
     "places of the greatest": (
         model([node("TopK", "x k", "a, b", axis=1), node("Cast", "b", "c", to=1), node("Add", "a c")], k=ints(1)),
-        "{name: y, type: Add, from: [b.values, c]}",
+        "{name: y, type: Add, from: [a.values, c]}",
     ),
     "a part that is an output": (
         model([node("Split", "x", "a, y", axis=1, split=[1, 1])], opset=11),

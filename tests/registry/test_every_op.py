@@ -112,6 +112,26 @@ def test_gradient_is_that_of_central_differences(call: Call) -> None:
     assert by_rule == pytest.approx(by_differences, rel=1e-6, abs=1e-7)
 
 
+@every_call
+def test_what_it_is_made_of_and_simplified_to_computes_the_same(call: Call) -> None:
+    node, forms = call.node, []
+    if type(call.op).decompose is not Op.decompose:
+        forms.append(call.op.decompose(*node.inputs))
+    simple = call.op.simplified(*node.inputs)
+    if simple is not None:
+        forms.append(simple)
+    for form in forms:
+        made = form if isinstance(form, tuple) else (form,)
+        assert [y.type for y in made] == [y.type for y in node.outputs]
+        with np.errstate(all="ignore"):
+            found, expected = (evaluate(ys, call.feeds) for ys in (made, node.outputs))
+        for one, other in zip(found, expected, strict=True):
+            # Sums in another order: each addend is rounded at 1e-16 (6e-8 in float32) of the largest.
+            tolerance = 1e-10 if one.dtype != np.float32 else 2e-5
+            scale = max(1.0, float(np.abs(other.astype(np.float64)).max(initial=0)))
+            np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * scale)
+
+
 def test_the_calls_are_of_both_precisions() -> None:
     covered = {dtype: {type(one.op) for one in calls(dtype)} for dtype in (DType.FLOAT32, DType.FLOAT64)}
     assert {cls.__name__ for cls in covered[DType.FLOAT64] - covered[DType.FLOAT32]} <= {"Constant"}

@@ -7,7 +7,10 @@ from types import ModuleType
 
 from netspec.backends.numba.linker import pack
 
-FUNCTIONS = ("exp", "expm1", "log", "log1p", "tanh", "pow", "sqrt", "sin", "cos", "atan")
+FUNCTIONS = (
+    "exp", "expm1", "log", "log1p", "pow", "sqrt", "sin", "cos", "asin", "acos", "atan", "sinh", "cosh", "tanh",
+    "asinh", "acosh", "atanh", "floor", "ceil", "rint", "fmod",
+)  # fmt: skip
 LIBRARY_CALLS = {"memset", "memcpy", "memmove", *FUNCTIONS, *(f"{name}f" for name in FUNCTIONS)}
 """What machine code may call: the C and mathematics libraries, which every process has."""
 

@@ -18,16 +18,34 @@ from netspec.backends.numba.native import INLINED, REASSOCIATE
 from netspec.graph.ops.random import LOW, MULTIPLIERS, ROUNDS, WEYL
 
 __all__ = [
+    "acos_float32",
+    "acos_float64",
+    "acosh_float32",
+    "acosh_float64",
     "add_float32",
     "add_float64",
+    "asin_float32",
+    "asin_float64",
+    "asinh_float32",
+    "asinh_float64",
     "atan_float32",
     "atan_float64",
+    "atanh_float32",
+    "atanh_float64",
+    "ceil_float32",
+    "ceil_float64",
     "cos_float32",
     "cos_float64",
+    "cosh_float32",
+    "cosh_float64",
     "exp_float32",
     "exp_float64",
     "expm1_float32",
     "expm1_float64",
+    "floor_float32",
+    "floor_float64",
+    "fmod_float32",
+    "fmod_float64",
     "log1p_float32",
     "log1p_float64",
     "log_float32",
@@ -36,8 +54,12 @@ __all__ = [
     "maximum_float64",
     "pow_float32",
     "pow_float64",
+    "rint_float32",
+    "rint_float64",
     "sin_float32",
     "sin_float64",
+    "sinh_float32",
+    "sinh_float64",
     "sqrt_float32",
     "sqrt_float64",
     "tanh_float32",
@@ -167,22 +189,44 @@ def log1p_float32(x: Any) -> Any:
     return x if x == INFINITY else -INFINITY if u == ZERO else y
 
 
-@inlined
-def sin_float32(x: Any) -> Any:
-    """sin x, by the C library."""
-    return F(math.sin(x))
+def _of_library(function: Callable[[Any], Any], what: str) -> tuple[Any, Any]:
+    """A function of one number, by the C library: for float32, and for float64."""
+
+    def single(x: Any) -> Any:
+        return F(function(x))
+
+    def double(x: Any) -> Any:
+        return function(x)
+
+    single.__doc__ = double.__doc__ = what
+    return inlined(single), inlined(double)
+
+
+sin_float32, sin_float64 = _of_library(math.sin, "sin x")
+cos_float32, cos_float64 = _of_library(math.cos, "cos x")
+atan_float32, atan_float64 = _of_library(math.atan, "The angle whose tangent is x")
+asin_float32, asin_float64 = _of_library(math.asin, "The angle whose sine is x")
+acos_float32, acos_float64 = _of_library(math.acos, "The angle whose cosine is x")
+sinh_float32, sinh_float64 = _of_library(math.sinh, "sinh x")
+cosh_float32, cosh_float64 = _of_library(math.cosh, "cosh x")
+asinh_float32, asinh_float64 = _of_library(math.asinh, "The number whose sinh is x")
+acosh_float32, acosh_float64 = _of_library(math.acosh, "The number whose cosh is x")
+atanh_float32, atanh_float64 = _of_library(math.atanh, "The number whose tanh is x")
+floor_float32, floor_float64 = _of_library(np.floor, "⌊x⌋")
+ceil_float32, ceil_float64 = _of_library(np.ceil, "⌈x⌉")
+rint_float32, rint_float64 = _of_library(np.rint, "x rounded, to an even number where two are as near")
 
 
 @inlined
-def cos_float32(x: Any) -> Any:
-    """cos x, by the C library."""
-    return F(math.cos(x))
+def fmod_float32(x: Any, y: Any) -> Any:
+    """The remainder of x / y with the sign of x, by the C library."""
+    return F(np.fmod(x, y))
 
 
 @inlined
-def atan_float32(x: Any) -> Any:
-    """The angle whose tangent is x, by the C library."""
-    return F(math.atan(x))
+def fmod_float64(x: Any, y: Any) -> Any:
+    """The remainder of x / y with the sign of x."""
+    return np.fmod(x, y)
 
 
 @inlined
@@ -225,24 +269,6 @@ def log_float64(x: Any) -> Any:
 def log1p_float64(x: Any) -> Any:
     """ln(1 + x)"""
     return math.log1p(x)
-
-
-@inlined
-def sin_float64(x: Any) -> Any:
-    """sin x"""
-    return math.sin(x)
-
-
-@inlined
-def cos_float64(x: Any) -> Any:
-    """cos x"""
-    return math.cos(x)
-
-
-@inlined
-def atan_float64(x: Any) -> Any:
-    """The angle whose tangent is x"""
-    return math.atan(x)
 
 
 @inlined

@@ -196,7 +196,7 @@ class FlipKernel(Following):
 
 @kernel(PadAxis, backend="numba", rank=5)
 class PadAxisKernel(Following):
-    """The operand copied between zeros."""
+    """The operand copied between numbers that are all alike."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (x,), (y,) = node.op, buffers.inputs, buffers.outputs
@@ -205,7 +205,7 @@ class PadAxisKernel(Following):
         calls = [copy(x, _part(y, op.axis, op.before, end))]
         for start, stop in ((0, op.before), (end, end + op.after)):
             if start < stop:
-                calls.append(fill(0, _part(y, op.axis, start, stop)))
+                calls.append(fill(op.value, _part(y, op.axis, start, stop)))
         return in_turn(calls)
 
 

@@ -126,16 +126,35 @@ class Symbol:
     def __ne__(self, other: object) -> Any:
         return self._compare("!=", other)
 
-    def _logical(self, word: str, other: Operand) -> Symbol:
-        if self.kind != DType.BOOL:
-            raise Untraceable(f"it uses {word} on {self.kind}")
-        return self.trace.assign(DType.BOOL, f"{self.name} {word} {self.like(other).name}")
+    def _of_bits(self, sign: str, word: str, other: Operand) -> Symbol:
+        """Of truth values, which are not bits where this runs, by the word."""
+        if self.kind.is_float or (self.kind == DType.BOOL and not word):
+            raise Untraceable(f"it uses {sign} on {self.kind}")
+        text = f"{self.name} {word if self.kind == DType.BOOL else sign} {self.like(other).name}"
+        return self.trace.assign(self.kind, text if self.kind == DType.BOOL else f"{self.kind}({text})")
 
     def __and__(self, other: Operand) -> Symbol:
-        return self._logical("and", other)
+        return self._of_bits("&", "and", other)
 
     def __or__(self, other: Operand) -> Symbol:
-        return self._logical("or", other)
+        return self._of_bits("|", "or", other)
+
+    def __xor__(self, other: Operand) -> Symbol:
+        return self._of_bits("^", "!=", other)
+
+    def __lshift__(self, other: Operand) -> Symbol:
+        return self._of_bits("<<", "", other)
+
+    def __rshift__(self, other: Operand) -> Symbol:
+        return self._of_bits(">>", "", other)
+
+    def __invert__(self) -> Symbol:
+        return self ^ self.like(-1)
+
+    def __floordiv__(self, other: Operand) -> Symbol:
+        if self.kind.is_float:
+            raise Untraceable(f"it uses // on {self.kind}")
+        return self._binary("//", other)
 
     __hash__ = None  # type: ignore[assignment]  # == makes a symbol, as it makes an array in NumPy
 
@@ -161,6 +180,11 @@ class ElementType:
 
     def __init__(self, trace: Trace, kind: DType) -> None:
         self.trace, self.kind = trace, kind
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.kind.itemsize
 
     def type(self, value: float) -> Symbol:
         """A number of this type."""
@@ -198,12 +222,24 @@ def _function(name: str, x: Symbol) -> Symbol:
     return x.trace.assign(x.kind, f"{name}_{x.kind}({x.name})")
 
 
+def _of_two(name: str, a: Symbol, b: Symbol) -> Symbol:
+    if not a.kind.is_float:
+        raise Untraceable(f"it takes {name} of {a.kind}")
+    return a.trace.assign(a.kind, f"{name}_{a.kind}({a.name}, {a.like(b).name})")
+
+
 class Namespace:
     """What `xp` is in `forward`. NaN comes through all of them, as through NumPy's."""
 
-    exp, expm1, log, log1p, tanh, sqrt, sin, cos, arctan = (
+    exp, expm1, log, log1p, sqrt, sin, cos, sinh, cosh, tanh, floor, ceil, rint = (
         staticmethod(lambda x, name=name: _function(name, x))
-        for name in ("exp", "expm1", "log", "log1p", "tanh", "sqrt", "sin", "cos", "atan")
+        for name in (
+            "exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "sinh", "cosh", "tanh", "floor", "ceil", "rint"
+        )
+    )  # fmt: skip
+    arcsin, arccos, arctan, arcsinh, arccosh, arctanh = (
+        staticmethod(lambda x, name=name: _function(name, x))
+        for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")
     )
 
     def __init__(self, trace: Trace) -> None:
@@ -211,6 +247,14 @@ class Namespace:
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable(f"it uses xp.{name}")
+
+    def power(self, a: Symbol, b: Symbol) -> Symbol:
+        """aᵇ"""
+        return _of_two("pow", a, b)
+
+    def fmod(self, a: Symbol, b: Symbol) -> Symbol:
+        """The remainder of a / b with the sign of a"""
+        return _of_two("fmod", a, b)
 
     def maximum(self, a: Operand, b: Operand) -> Symbol:
         """max(a, b)"""

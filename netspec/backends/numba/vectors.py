@@ -288,6 +288,9 @@ class CrossEntropyKernel(AlongAxis):
 class ArgMaxKernel(AlongAxis):
     """The first place of the maximum."""
 
+    def why_not(self, op: ArgMax, *types: TensorType) -> str | None:
+        return "the last place is asked for" if op.last else super().why_not(op, *types)
+
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         arrays = [(buffers.inputs[0], node.inputs[0].dtype), (buffers.outputs[0], DType.INT64)]
         return bound(arg_max, self.axis(node), arrays, [], native.FAST)

@@ -183,7 +183,7 @@ class Writing(Tensors):
         import numpy as np
 
         if type_ == "Parameter":
-            return np.ascontiguousarray(array)
+            return np.array(array, order="C")  # of no axes too, which `ascontiguousarray` gives one
         if array.dtype.kind != "f":
             raise Unsupported(f"its weights are {array.dtype}, not floating-point numbers")
         if array.dtype != np.float32:

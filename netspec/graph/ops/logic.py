@@ -50,3 +50,12 @@ class Not(NoGradient):
 
     def forward(self, xp: Xp, a: Array) -> Array:
         return a == False  # noqa: E712  ~a, in a form that a code generator can trace
+
+
+class Xor(Logical):
+    """one of a and b, not both"""
+
+    onnx = OnnxMap("Xor")
+
+    def forward(self, xp: Xp, a: Array, b: Array) -> Array:
+        return a != b

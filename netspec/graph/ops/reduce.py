@@ -61,7 +61,9 @@ class Reduction(Op):
         return x.size
 
 
-def _reduce_to_onnx(op_type: str) -> OnnxExpansion:
+def onnx_reduction(op_type: str) -> OnnxExpansion:
+    """The ONNX node of a reduction, its axes an operand."""
+
     def write(g: Emitter, y: Value, x: str) -> str:
         op = y.op
         assert isinstance(op, Reduction)
@@ -74,7 +76,7 @@ def _reduce_to_onnx(op_type: str) -> OnnxExpansion:
 class ReduceSum(Reduction):
     """Σ x"""
 
-    onnx = _reduce_to_onnx("ReduceSum")
+    onnx = onnx_reduction("ReduceSum")
 
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.sum(axis=self.axes, keepdims=self.keepdims, dtype=x.dtype)
@@ -91,7 +93,7 @@ class ReduceSum(Reduction):
 class ReduceMean(Reduction):
     """mean of x"""
 
-    onnx = _reduce_to_onnx("ReduceMean")
+    onnx = onnx_reduction("ReduceMean")
 
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.mean(axis=self.axes, keepdims=self.keepdims, dtype=x.dtype)
@@ -117,7 +119,7 @@ class Extreme(Reduction):
 class ReduceMax(Extreme):
     """max x"""
 
-    onnx = _reduce_to_onnx("ReduceMax")
+    onnx = onnx_reduction("ReduceMax")
 
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.max(axis=self.axes, keepdims=self.keepdims)
@@ -126,7 +128,7 @@ class ReduceMax(Extreme):
 class ReduceMin(Extreme):
     """min x"""
 
-    onnx = _reduce_to_onnx("ReduceMin")
+    onnx = onnx_reduction("ReduceMin")
 
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.min(axis=self.axes, keepdims=self.keepdims)
@@ -135,7 +137,7 @@ class ReduceMin(Extreme):
 class ReduceProd(Reduction):
     """Π x. Its gradient is that of products of halves: right where elements are 0 too."""
 
-    onnx = _reduce_to_onnx("ReduceProd")
+    onnx = onnx_reduction("ReduceProd")
 
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.prod(axis=self.axes, keepdims=self.keepdims, dtype=x.dtype)
@@ -162,19 +164,53 @@ def _halved(x: Value, axis: int) -> Value:
 
 
 @dataclass(frozen=True)
-class ArgMax(NoGradient):
-    """Index of the first maximum along `axis`, as int64."""
+class ArgExtreme(NoGradient):
+    """Base of places of extremes: index along `axis` of the first, or the last, as int64."""
 
     axis: int = -1
-    onnx = OnnxExpansion(lambda g, y, x: g.node("ArgMax", x, axis=y.op.axis, keepdims=0))
+    last: bool = False
 
     def infer(self, x: TensorType) -> TensorType:
-        self.check(-x.rank <= self.axis < x.rank, "ArgMax over an axis that is not there", got=x)
+        self.check(-x.rank <= self.axis < x.rank, f"{self.name} over an axis that is not there", got=x)
         axis = self.axis % x.rank
         return TensorType(x.shape[:axis] + x.shape[axis + 1 :], DType.INT64)
 
     def forward(self, xp: Xp, x: Array) -> Array:
+        return x.shape[self.axis] - 1 - self.place(xp.flip(x, self.axis)) if self.last else self.place(x)
+
+    def place(self, x: Array) -> Array:
+        """Index of the first extreme."""
+        raise NotImplementedError
+
+
+def _extreme_to_onnx(op_type: str) -> OnnxExpansion:
+    def write(g: Emitter, y: Value, x: str) -> str:
+        assert isinstance(y.op, ArgExtreme)
+        last = {"select_last_index": 1} if y.op.last else {}
+        return g.node(op_type, x, axis=y.op.axis, keepdims=0, **last)
+
+    return OnnxExpansion(write)
+
+
+class ArgMax(ArgExtreme):
+    """Index of a maximum"""
+
+    onnx = _extreme_to_onnx("ArgMax")
+
+    def place(self, x: Array) -> Array:
         return x.argmax(axis=self.axis)
+
+
+class ArgMin(ArgExtreme):
+    """Index of a minimum"""
+
+    onnx = _extreme_to_onnx("ArgMin")
+
+    def place(self, x: Array) -> Array:
+        return x.argmin(axis=self.axis)
+
+    def simplified(self, x: Value) -> Value | None:
+        return ArgMax(self.axis, self.last)(-x) if x.dtype.is_float else None  # which has a kernel
 
 
 def _broadcast_to_onnx(g: Emitter, y: Value, x: str) -> str:

@@ -278,16 +278,18 @@ def _pad_to_onnx(g: Emitter, y: Value, x: str) -> str:
     assert isinstance(op, PadAxis)
     widths = [0] * (2 * rank)  # before each axis, then after each
     widths[op.axis], widths[rank + op.axis] = op.before, op.after
-    return g.node("Pad", x, g.constant(widths, "int64"))
+    value = () if op.value == 0 else (g.constant(op.value, str(y.dtype)),)
+    return g.node("Pad", x, g.constant(widths, "int64"), *value)
 
 
 @dataclass(frozen=True)
 class PadAxis(Op):
-    """x with zeros before and after it along `axis`: also the gradient of `Slice`."""
+    """x with a number, 0 by default, before and after it along `axis`: also the gradient of `Slice`."""
 
     axis: int
     before: int
     after: int
+    value: float = 0.0
     traits = Traits(rounds=(0,))
     onnx = OnnxExpansion(_pad_to_onnx)
 
@@ -298,7 +300,7 @@ class PadAxis(Op):
     def forward(self, xp: Xp, x: Array) -> Array:
         widths = [(0, 0)] * x.ndim
         widths[self.axis] = (self.before, self.after)
-        return xp.pad(x, widths)
+        return xp.pad(x, widths, constant_values=self.value)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (Slice(self.axis, self.before, self.before + y.inputs[0].shape[self.axis])(dy),)

@@ -1,11 +1,11 @@
-"""Functions of all numbers along one axis: softmax, its gradient and its logarithm, and sparsemax."""
+"""Functions of all numbers along one axis: softmax, its gradient and its logarithm, hardmax and sparsemax."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap, integer
-from netspec.graph.op import Array, Grads, Op, Xp
+from netspec.graph.op import Array, Grads, NoGradient, Op, Xp
 from netspec.graph.ops.elementwise import Greater, cast, scalar
 from netspec.graph.ops.functions import Exp
 from netspec.graph.ops.reduce import ReduceSum
@@ -72,6 +72,18 @@ class LogSoftmax(AlongAxis):
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy - Exp()(y) * ReduceSum((self.axis,), keepdims=True)(dy),)
+
+
+class Hardmax(AlongAxis, NoGradient):
+    """1 at the first maximum along `axis`, 0 elsewhere"""
+
+    onnx = OnnxMap("Hardmax", axis=integer("axis"))
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        places = xp.expand_dims(x.argmax(axis=self.axis), self.axis)
+        shape = [1] * x.ndim
+        shape[self.axis] = -1
+        return (xp.arange(x.shape[self.axis]).reshape(shape) == places).astype(x.dtype)
 
 
 def _sparsemax_to_onnx(g: Emitter, y: Value, x: str) -> str:

@@ -1,10 +1,10 @@
-"""Sine, cosine and the inverse of the tangent."""
+"""Sine, cosine, their hyperbolic relatives, and the inverses of all of them."""
 
 from __future__ import annotations
 
 from netspec.graph.onnx_map import OnnxMap
 from netspec.graph.op import Array, Grads, Xp
-from netspec.graph.ops.functions import Unary
+from netspec.graph.ops.functions import Sqrt, Unary
 from netspec.graph.value import Value
 
 
@@ -32,6 +32,32 @@ class Cos(Unary):
         return (-dy * Sin()(y.inputs[0]),)
 
 
+class Asin(Unary):
+    """The angle in [-π/2, π/2] whose sine is x"""
+
+    onnx = OnnxMap("Asin")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.arcsin(x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        (x,) = y.inputs
+        return (dy / Sqrt()((1.0 - x) * (1.0 + x)),)
+
+
+class Acos(Unary):
+    """The angle in [0, π] whose cosine is x"""
+
+    onnx = OnnxMap("Acos")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.arccos(x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        (x,) = y.inputs
+        return (-dy / Sqrt()((1.0 - x) * (1.0 + x)),)
+
+
 class Atan(Unary):
     """The angle in (-π/2, π/2) whose tangent is x"""
 
@@ -43,6 +69,69 @@ class Atan(Unary):
     def vjp(self, y: Value, dy: Value) -> Grads:
         (x,) = y.inputs
         return (dy / (1.0 + x * x),)
+
+
+class Sinh(Unary):
+    """(eˣ - e⁻ˣ) / 2"""
+
+    onnx = OnnxMap("Sinh")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.sinh(x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy * Cosh()(y.inputs[0]),)
+
+
+class Cosh(Unary):
+    """(eˣ + e⁻ˣ) / 2"""
+
+    onnx = OnnxMap("Cosh")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.cosh(x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        return (dy * Sinh()(y.inputs[0]),)
+
+
+class Asinh(Unary):
+    """The number whose sinh is x: ln(x + √(x² + 1))"""
+
+    onnx = OnnxMap("Asinh")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.arcsinh(x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        (x,) = y.inputs
+        return (dy / Sqrt()(x * x + 1.0),)
+
+
+class Acosh(Unary):
+    """The number of 0 or more whose cosh is x, which is 1 or more"""
+
+    onnx = OnnxMap("Acosh")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.arccosh(x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        (x,) = y.inputs
+        return (dy / Sqrt()((x - 1.0) * (x + 1.0)),)
+
+
+class Atanh(Unary):
+    """The number whose tanh is x, which lies between -1 and 1"""
+
+    onnx = OnnxMap("Atanh")
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.arctanh(x)
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        (x,) = y.inputs
+        return (dy / ((1.0 - x) * (1.0 + x)),)
 
 
 def tan(x: Value) -> Value:

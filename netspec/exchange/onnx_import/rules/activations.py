@@ -11,6 +11,7 @@ from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
 from netspec.exchange.onnx_import.patterns.activations import ACTIVATION
 from netspec.exchange.onnx_import.patterns.finding import DOMAIN
 from netspec.exchange.onnx_import.rules.arithmetic import limited
+from netspec.exchange.onnx_import.rules.functions import formula
 from netspec.exchange.onnx_import.rules.merging import CONVOLUTIONS
 from netspec.exchange.onnx_import.translate import Layer, Translator, rule
 from netspec.schema.kinds import ACTIVATIONS
@@ -61,13 +62,32 @@ def single(net: Translator, node: Node) -> None:
 
 @rule("Clip")
 def clip(net: Translator, node: Node) -> None:
-    """Limits of an activation function → that; others → Clip."""
-    limits = _limits(net, node)
+    """Limits of an activation function → that; others → Clip; those of whole numbers, or computed ones, a formula."""
+    given = [name for name in node.inputs[1:] if name]
+    limits = _limits(net, node) if not any(map(net.is_computed, given)) else {"min": inf, "max": -inf}
+    if limits["min"] >= limits["max"] or not net.dtype(node.inputs[0]).is_float:
+        _clipped(net, node)
+        return
     function = {(0.0, inf): "relu", (0.0, 6.0): "relu6", (-1.0, 1.0): "hard_tanh"}.get((limits["min"], limits["max"]))
     if function is not None:
         _activate(net, node, function)
     else:
         limited(net, node, node.inputs[0], limits["min"], limits["max"])
+
+
+def _clipped(net: Translator, node: Node) -> None:
+    """The upper limit last: it counts where it is below the lower one."""
+    operands, text = [node.inputs[0]], "{0}"
+    for index, key, function in ((1, "min", "max"), (2, "max", "min")):
+        if node.operand(index):
+            text = f"{function}({text}, {{{len(operands)}}})"
+            operands.append(node.operand(index))
+        elif key in node.attributes:
+            text = f"{function}({text}, {node.attributes[key]!r})"
+    if text == "{0}":
+        net.same(node, node.inputs[0])
+    else:
+        formula(net, replace(node, inputs=tuple(operands)), text)
 
 
 @rule("PRelu")
@@ -92,9 +112,9 @@ def _limits(net: Translator, node: Node) -> dict[str, float]:
     return limits
 
 
-@rule("Softmax", "LogSoftmax")
+@rule("Softmax", "LogSoftmax", "Hardmax")
 def softmax(net: Translator, node: Node) -> None:
-    """Along one axis; before opset 13 over all axes from `axis` on, which are made one."""
+    """Functions along one axis; before opset 13 over all axes from `axis` on, which are made one."""
     source = node.inputs[0]
     shape = net.shape(source)
     axis = int(node.attributes["axis"]) % len(shape)
@@ -102,9 +122,13 @@ def softmax(net: Translator, node: Node) -> None:
         flat, done = net.hide(node.outputs[0]), net.hide(node.outputs[0])
         net.reshape(node, source, (*shape[:axis], prod(shape[axis:])), flat)
         net.axis(flat, axis)
-        made = replace(node, inputs=(flat,), outputs=(done,))
-        _activate(net, made, _SOFTMAX[node.op_type])
+        made = replace(node, inputs=(flat,), outputs=(done,), attributes={"axis": -1}, opset=13)
+        softmax(net, made)
         net.reshape(node, done, shape)
+        return
+    if node.op_type == "Hardmax":
+        own = net.axis(source, axis)
+        net.add(node, "Hardmax", [source], {} if axis == len(shape) - 1 else {"axis": own})
         return
     net.axis(source, axis)
     held, last = net.lying(source, axis).axis(axis), net.net_rank(source) - 1

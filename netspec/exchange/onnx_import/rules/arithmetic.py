@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.model import Node
+from netspec.exchange.onnx_import.rules.functions import formula
 from netspec.exchange.onnx_import.translate import Layer, Translator, rule
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ LARGEST = 3.4028234e38
 
 @rule("Abs", "Log")
 def function(net: Translator, node: Node) -> None:
-    """Functions that are layers of the same name."""
+    """Functions that are layers of the same name; of whole numbers a formula."""
+    if not net.dtype(node.inputs[0]).is_float:
+        formula(net, node, f"{node.op_type.lower()}({{0}})")
+        return
     net.each(node, node.op_type, node.inputs, {})
 
 
@@ -26,7 +30,8 @@ def divide(net: Translator, node: Node) -> None:
     """By a constant → Power or Scale; a constant number by x → a power of -1; of two → one times that."""
     first, second = node.inputs
     if not all(net.dtype(name).is_float for name in node.inputs if name not in net.constants):
-        raise Unsupported("a division of whole numbers")
+        formula(net, node, "quotient({0}, {1})")
+        return
     if second in net.constants:
         with_constant(net, node, first, second, "Div")
         return
@@ -39,8 +44,11 @@ def divide(net: Translator, node: Node) -> None:
 
 @rule("Pow")
 def power(net: Translator, node: Node) -> None:
-    """x to a constant power → Power; a constant to the power of x → Exp."""
+    """x to a constant power → Power; a constant to the power of x → Exp; others a formula."""
     base, exponent = node.inputs
+    if not all(net.dtype(name).is_float for name in node.inputs if name not in net.constants):
+        formula(net, node, "{0} ** {1}")
+        return
     if exponent in net.constants:
         number = _number(net.constants[exponent])
         if number:
@@ -56,7 +64,7 @@ def power(net: Translator, node: Node) -> None:
         if number is not None and number > 0:
             net.each(node, "Exp", [exponent], {"base": number})
             return
-    raise Unsupported("its exponent is not a number other than 0, nor its base a positive one")
+    formula(net, node, "{0} ** {1}")
 
 
 def with_constant(net: Translator, node: Node, computed: str, constant: str, op_type: str) -> None:
@@ -67,7 +75,7 @@ def with_constant(net: Translator, node: Node, computed: str, constant: str, op_
     value, rank = net.constants[constant], net.rank(computed)
     number = _number(value)
     if not net.dtype(computed).is_float:
-        net.each(node, _OF_TWO[op_type], node.inputs, _EXPRESSION.get(op_type, {}))
+        of_whole(net, node, op_type)
     elif number is not None and value.ndim <= rank and (number or op_type in ("Add", "Sub")):
         scale = {"Mul": number, "Div": 1 / (number or 1)}.get(op_type, 1.0)
         _affine(net, node, computed, scale, {"Add": number, "Sub": -number}.get(op_type, 0.0))
@@ -77,6 +85,12 @@ def with_constant(net: Translator, node: Node, computed: str, constant: str, op_
             net.each(node, _OF_TWO[op_type], node.inputs, _EXPRESSION.get(op_type, {}))
         else:
             _along(net, node, computed, op_type, *placed)
+
+
+def of_whole(net: Translator, node: Node, op_type: str) -> None:
+    """Whole numbers of one type, which the result has too."""
+    signs = {"Add": "{0} + {1}", "Sub": "{0} - {1}", "Mul": "{0} * {1}", "Max": "max({0}, {1})", "Min": "min({0}, {1})"}
+    formula(net, node, signs[op_type])
 
 
 _OF_TWO = {"Add": "Add", "Sub": "Subtract", "Mul": "Multiply", "Div": "Expression"}
@@ -104,7 +118,9 @@ def subtracted_from(net: Translator, node: Node, constant: str, computed: str) -
     """c - x → Power for a number, else Subtract."""
     value = net.constants[constant]
     number = _number(value)
-    if number is None or not net.dtype(computed).is_float or value.ndim > net.rank(computed):
+    if not net.dtype(computed).is_float:
+        of_whole(net, node, "Sub")
+    elif number is None or value.ndim > net.rank(computed):
         net.each(node, "Subtract", node.inputs, {})
     else:
         _affine(net, node, computed, -1.0, number)
@@ -132,7 +148,9 @@ def limited(net: Translator, node: Node, computed: str, low: float, high: float)
 def limit(net: Translator, node: Node, computed: str, constant: str) -> None:
     """A maximum or minimum of x and a number → Clip; of other constants → Maximum, Minimum."""
     number = _number(net.constants[constant])
-    if number is None or not net.dtype(computed).is_float or net.rank(constant) > net.rank(computed):
+    if not net.dtype(computed).is_float:
+        of_whole(net, node, node.op_type)
+    elif number is None or net.rank(constant) > net.rank(computed):
         net.each(node, {"Max": "Maximum", "Min": "Minimum"}[node.op_type], node.inputs, {})
     elif node.op_type == "Max":
         limited(net, node, computed, number, inf)

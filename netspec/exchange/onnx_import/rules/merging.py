@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.model import Node
 from netspec.exchange.onnx_import.rules.arithmetic import limit, subtracted_from, with_constant
+from netspec.exchange.onnx_import.rules.functions import formula
 from netspec.exchange.onnx_import.tensors import Axes
 from netspec.exchange.onnx_import.translate import Layer, Translator, rule
+from netspec.graph.types import DType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +27,9 @@ CHANNEL_AXIS = {**dict.fromkeys(CONVOLUTIONS, 1), "Dense": -1}
 def add(net: Translator, node: Node) -> None:
     """Two computed tensors → Add; one and a constant → the bias of the layer before it."""
     constants = [name for name in node.inputs if name in net.constants]
+    if _is_short(net, node):
+        formula(net, node, " + ".join(f"{{{k}}}" for k in range(len(node.inputs))))
+        return
     if len(constants) != 1 or len(node.inputs) != 2:
         _add_layer(net, node)
         return
@@ -44,6 +49,10 @@ def merge(net: Translator, node: Node) -> None:
         return
     if len(node.inputs) == 1:
         net.same(node, node.inputs[0])
+    elif _is_short(net, node):
+        places = [f"{{{k}}}" for k in range(len(node.inputs))]
+        sign = {"Sub": " - ", "Mul": " * "}.get(node.op_type)
+        formula(net, node, sign.join(places) if sign else f"{node.op_type.lower()}({', '.join(places)})")
     elif len(constants) != 1 or len(node.inputs) != 2 or node.op_type == "Mean":
         net.each(node, MERGED[node.op_type], node.inputs, {})
     else:
@@ -54,6 +63,12 @@ def merge(net: Translator, node: Node) -> None:
             subtracted_from(net, node, constants[0], computed)
         else:
             with_constant(net, node, computed, constants[0], node.op_type)
+
+
+def _is_short(net: Translator, node: Node) -> bool:
+    """Whether there are whole numbers of types that layers take as floats, which a formula keeps."""
+    types = {net.dtype(name) for name in node.inputs if name not in net.constants}
+    return not any(one.is_float for one in types) and not types <= {DType.INT32, DType.INT64}
 
 
 def _averages(net: Translator, node: Node, constant: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from netspec.exchange.onnx_import.model import Node, Unsupported
-from netspec.exchange.onnx_import.translate import Translator, rule
+from netspec.exchange.onnx_import.translate import Steps, Translator, rule
 
 DEFAULT_EPSILON, DEFAULT_MOMENTUM, INSTANCE_EPSILON, DEFAULT_GROUPS = 1e-3, 0.99, 1e-5, 32
 
@@ -66,6 +66,34 @@ def group_normalization(net: Translator, node: Node) -> None:
     if node.attributes["epsilon"] != default:
         fields["epsilon"] = node.attributes["epsilon"]
     net.sampled(node, node.op_type, node.inputs[:1], fields, arrays)
+
+
+@rule("LpNormalization")
+def lp_normalization(net: Translator, node: Node) -> None:
+    """Each vector by its length, or by the sum of magnitudes; one of zeros stays."""
+    length = {1: "ReduceL1", 2: "ReduceL2"}.get(node.attributes["p"])
+    if length is None:
+        raise Unsupported(f"a norm of order {node.attributes['p']}")
+    made = net.hide(node.outputs[0])
+    attributes = {"axes": [node.attributes["axis"]], "keepdims": 1}
+    net.write(Node(length, node.name, node.inputs, (made,), attributes, node.opset))
+    net.each(node, "Expression", [node.inputs[0], made], {"expr": "x / y if y != 0 else x"})
+
+
+@rule("MeanVarianceNormalization")
+def mean_variance_normalization(net: Translator, node: Node) -> None:
+    """By the operators that ONNX says that it is made of."""
+    import numpy as np
+
+    steps, x, axes = Steps(net, node), node.inputs[0], node.attributes.get("axes", [0, 2, 3])
+
+    def mean(of: str) -> str:
+        return steps.of("ReduceMean", of, axes=axes, keepdims=1)
+
+    away = steps.of("Sub", x, mean(x))
+    deviation = steps.of("Sqrt", mean(steps.of("Mul", away, away)))
+    steps.of("Div", away, steps.of("Add", deviation, steps.constant(np.float32(1e-9))))
+    steps.run()
 
 
 @rule("LRN")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
-from netspec.exchange.onnx_import.model import Node, Unsupported
-from netspec.exchange.onnx_import.rules.windows import padding_field
+from netspec.exchange.onnx_import.model import Mixed, Node
+from netspec.exchange.onnx_import.rules.windows import padding_field, short
 from netspec.exchange.onnx_import.translate import Translator, rule
 
 
@@ -20,15 +21,24 @@ def cut(net: Translator, node: Node) -> None:
     axes = net.constant(node.operand(3), "axes").tolist() if node.operand(3) else node.attributes.get("axes")
     steps = net.constant(node.operand(4), "steps").tolist() if node.operand(4) else [1] * len(starts)
     parts: dict[int, tuple[int, int, int]] = {}
+    turned: list[int] = []
     for axis, start, end, step in zip(axes or range(len(starts)), starts, ends, steps, strict=True):
-        if step < 1:
-            raise Unsupported(f"elements in the opposite order: steps {steps}")
         size = shape[axis % len(shape)]
-        first, last, _ = slice(start, end, step).indices(size)
-        if (first, last, step) != (0, size, 1):
-            parts[axis % len(shape)] = first, last, step
+        places = range(*slice(start, end, step).indices(size))
+        if step < 0:  # those counted up, in the opposite order
+            places = places[::-1]
+            turned.append(axis % len(shape))
+        if places != range(size):
+            parts[axis % len(shape)] = places.start, places.stop, places.step
+    flips = [net.axis(node.inputs[0], axis, "samples in the opposite order") for axis in turned]
     held = {axis: net.axis(node.inputs[0], axis, "a part of the batch") for axis in parts}
-    if parts and len(shape) in (3, 4, 5) and min(parts) > 1 and {step for _, _, step in parts.values()} == {1}:
+    if (
+        parts
+        and not flips
+        and len(shape) in (3, 4, 5)
+        and min(parts) > 1
+        and {step for _, _, step in parts.values()} == {1}
+    ):
         sides = [(0, 0)] * len(shape)
         for axis, (first, last, _) in parts.items():
             sides[axis] = first, shape[axis] - max(first, last)
@@ -39,6 +49,8 @@ def cut(net: Translator, node: Node) -> None:
         ("Slice", ({} if held[axis] == 1 else {"axis": held[axis]}) | _range(shape[axis], *part))
         for axis, part in parts.items()
     ]
+    if flips:
+        layers.append(("Flip", {} if flips == [1] else {"axis": short(flips)}))
     net.chain(node, node.inputs[0], layers)
 
 
@@ -68,32 +80,44 @@ def split(net: Translator, node: Node) -> None:
 def gather(net: Translator, node: Node) -> None:
     """Rows of a constant table → Embedding; constant places → Gather; samples in another order → BatchReindex."""
     data, index = node.inputs
-    if data in net.constants:
+    axis = node.attributes["axis"] % len(net.shape(data))
+    if data in net.constants and axis == 0 and net.constants[data].dtype.kind == "f" and net.rank(data) > 0:
         _embedding(net, node)
         return
-    axis = node.attributes["axis"] % len(net.shape(data))
     if index not in net.constants:
-        if axis != 0 or net.rank(index) != 1 or net.whole:
-            raise Unsupported("the same computed places in all samples")
-        net.add(node, "BatchReindex", node.inputs, {})
+        if axis == 0 and net.rank(index) == 1 and not net.whole and net.is_computed(data):
+            net.add(node, "BatchReindex", node.inputs, {})
+            return
+        if not net.whole:
+            raise Mixed("the same computed places in all samples")
+        net.add(node, "Gather", node.inputs, {} if axis == 0 else {"axis": axis + 1})
         return
     places = net.constants[index]
     held = net.axis(data, axis, "samples by constant numbers")
-    if places.ndim > 1:
-        raise Unsupported(f"places of {places.ndim} axes")
     along = {} if held == 1 else {"axis": held}
-    layers: list[tuple[str, dict[str, Any]]] = [("Gather", {"indices": places.reshape(-1).tolist(), **along})]
+    fields: dict[str, Any] = {"indices": places.reshape(-1).tolist(), **along}
     if places.ndim == 0:  # the axis goes
-        layers.append(("Squeeze", {"axis": held}))
-    net.chain(node, data, layers)
+        net.chain(node, data, [("Gather", fields), ("Squeeze", {"axis": held})])
+    elif places.ndim == 1:
+        net.chain(node, data, [("Gather", fields)])
+    else:
+        picked, shape = net.hide(node.outputs[0]), net.shape(data)
+        net.add(node, "Gather", [data], fields, outputs=[picked])
+        net.reshape(node, picked, (*shape[:axis], *places.shape, *shape[axis + 1 :]))
 
 
 def _embedding(net: Translator, node: Node) -> None:
-    table = net.constants[node.inputs[0]]
-    if table.ndim != 2 or node.attributes["axis"] % 2 != 0:
-        raise Unsupported("a look-up of other things than rows of a matrix")
-    fields = {"input_dim": table.shape[0], "output_dim": table.shape[1]}
-    net.add(node, "Embedding", node.inputs[1:2], fields, {"embeddings": table})
+    """Rows of a table of floats, of whatever shape."""
+    table, index = net.constants[node.inputs[0]], node.inputs[1]
+    width = prod(table.shape[1:])
+    fields = {"input_dim": table.shape[0], "output_dim": width}
+    arrays = {"embeddings": table.reshape(-1, width)}
+    if table.ndim == 2:
+        net.add(node, "Embedding", [index], fields, arrays)
+        return
+    rows, places = net.hide(node.outputs[0]), net.shape(index)
+    net.add(node, "Embedding", [index], fields, arrays, outputs=[rows])
+    net.reshape(node, rows, (*places, *table.shape[1:]))
 
 
 @rule("Tile")

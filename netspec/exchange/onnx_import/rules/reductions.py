@@ -1,15 +1,16 @@
-"""Many numbers made one: GlobalAveragePooling and GlobalMaxPooling, Reduction, ArgMax of one place or several."""
+"""Many numbers made one: GlobalAveragePooling and GlobalMaxPooling, Reduction, ArgMax and ArgMin."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.model import Node
 from netspec.exchange.onnx_import.translate import Translator, rule
 
 OPERATIONS = {
     "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod",
-    "ReduceL1": "asum", "ReduceSumSquare": "sumsq",
+    "ReduceL1": "asum", "ReduceSumSquare": "sumsq", "ReduceL2": "l2", "ReduceLogSum": "logsum",
+    "ReduceLogSumExp": "logsumexp",
 }  # fmt: skip
 GLOBAL = {"ReduceMean": "GlobalAveragePooling", "ReduceMax": "GlobalMaxPooling"}
 
@@ -28,7 +29,8 @@ def reduction(net: Translator, node: Node) -> None:
     if not held:
         net.same(node, node.inputs[0])
         return
-    if rank in (3, 4, 5) and node.op_type in GLOBAL and over == list(range(2, rank)):
+    pooled = rank in (3, 4, 5) and node.op_type in GLOBAL and net.dtype(node.inputs[0]).is_float
+    if pooled and over == list(range(2, rank)):
         net.sampled(node, f"{GLOBAL[node.op_type]}{rank - 2}D", node.inputs[:1], keepdims)
         return
     everything = len(over) == rank - 1 + net.lead
@@ -41,24 +43,10 @@ def reduction(net: Translator, node: Node) -> None:
     net.chain(node, node.inputs[0], layers)
 
 
-@rule("ArgMax")
-def arg_max(net: Translator, node: Node) -> None:
-    """Of equal numbers the first → ArgMax."""
+@rule("ArgMax", "ArgMin")
+def extreme(net: Translator, node: Node) -> None:
+    """The layers of the same names."""
     axis = net.axis(node.inputs[0], node.attributes["axis"], "it runs over the batch")
-    if node.attributes.get("select_last_index"):
-        raise Unsupported("of equal numbers the last")
-    keepdims = {"keepdims": True} if node.attributes["keepdims"] else {}
-    net.add(node, "ArgMax", node.inputs, ({} if axis == 1 else {"axis": axis}) | keepdims)
-
-
-@rule("TopK", several=True)
-def top_k(net: Translator, node: Node) -> None:
-    """The greatest numbers and their places → ArgMax with `out_max_val`."""
-    axis = net.axis(node.inputs[0], node.attributes["axis"], "it runs over the batch")
-    if not node.attributes.get("largest", 1):
-        raise Unsupported("the least numbers, not the greatest")
-    k = int(net.constant(node.operand(1), "k").item()) if node.operand(1) else node.attributes["k"]
-    values, places = (*node.outputs, "")[:2]
-    fields = {"top_k": k} if k > 1 else {"keepdims": True}
-    fields |= {} if axis == 1 else {"axis": axis}
-    net.add(node, "ArgMax", node.inputs[:1], fields | {"out_max_val": True}, outputs=[places, values])
+    fields: dict[str, Any] = {} if axis == 1 else {"axis": axis}
+    fields |= {name: True for name in ("keepdims", "select_last_index") if node.attributes.get(name)}
+    net.add(node, node.op_type, node.inputs, fields)

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any, get_args
 
 from netspec.exchange.onnx_import.folding import element_type, squeezed, target_shape, unsqueezed
-from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
 from netspec.exchange.onnx_import.translate import Translator, rule
 from netspec.graph.types import broadcast_shapes
 from netspec.schema.net import InputDType
@@ -95,9 +95,16 @@ def identity(net: Translator, node: Node) -> None:
     net.same(node, node.inputs[0])
 
 
-@rule("Dropout")
+@rule("Dropout", several=True)
 def dropout(net: Translator, node: Node) -> None:
-    """The same tensor in inference; the layer keeps the rate for further training."""
+    """The same tensor in inference; the layer keeps the rate for further training. Nothing is masked then."""
+    import numpy as np
+
+    mask = (*node.outputs, "")[1]
+    if mask and net.is_read(mask):
+        if not net.whole:
+            raise Mixed("its mask is that of each sample")
+        net.constants[mask] = np.ones(net.shape(node.inputs[0]), bool)
     rate = node.attributes.get("ratio", 0.5)
     if node.operand(1):
         rate = float(str(net.constant(node.operand(1), "ratio").reshape(())))
@@ -111,15 +118,48 @@ def cast(net: Translator, node: Node) -> None:
         target = element_type(node.attributes["to"])
     except ValueError as error:
         raise Unsupported(str(error)) from error
+    _cast(net, node, target)
+
+
+@rule("CastLike")
+def cast_like(net: Translator, node: Node) -> None:
+    """As Cast, to the element type of the second operand, of which nothing else is used."""
+    like = node.inputs[1]
+    _cast(net, node, str(net.dtype(like)) if net.is_computed(like) else str(net.constants[like].dtype))
+
+
+def _cast(net: Translator, node: Node, target: str) -> None:
     source = net.dtype(node.inputs[0])
     if target.startswith("float"):
         if source.is_float:
             net.same(node, node.inputs[0])
         else:
-            net.each(node, "Activation", node.inputs, {"activation": "linear"})
+            net.each(node, "Activation", node.inputs[:1], {"activation": "linear"})
     elif {target, str(source)} <= {"int32", "int64"} or target == source:
         net.same(node, node.inputs[0])
     elif target in get_args(InputDType):
-        net.add(node, "Cast", node.inputs, {"dtype": target})
+        net.each(node, "Cast", node.inputs[:1], {"dtype": target})
     else:
         raise Unsupported(f"{source} made {target}")
+
+
+@rule("Size")
+def size(net: Translator, node: Node) -> None:
+    """The number of elements: a constant."""
+    import numpy as np
+
+    net.constants[node.outputs[0]] = np.asarray(prod(net.shape(node.inputs[0])), "int64")
+
+
+@rule("EyeLike")
+def eye_like(net: Translator, node: Node) -> None:
+    """Ones along a diagonal: a constant, of a shape without samples."""
+    import numpy as np
+
+    if not net.whole:
+        raise Mixed("its rows are the samples of a batch")
+    shape = net.shape(node.inputs[0])
+    given = node.attributes.get("dtype")
+    dtype = element_type(given) if given else str(net.dtype(node.inputs[0]))
+    rows, columns = shape
+    net.constants[node.outputs[0]] = np.eye(rows, columns, k=node.attributes.get("k", 0), dtype=dtype)

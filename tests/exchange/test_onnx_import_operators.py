@@ -1,0 +1,267 @@
+"""Operators on single elements, places and orders: each small model against ONNX Runtime, with its last line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from netspec.exchange.onnx_model import open_session
+from tests.exchange.foreign import floats, imported, ints, layers_of, node
+
+TYPES = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "s": TensorProto.INT32, "b": TensorProto.BOOL,
+         "u": TensorProto.UINT8}  # fmt: skip
+DTYPES = {"f": "float32", "i": "int64", "s": "int32", "b": "bool", "u": "uint8"}
+random = np.random.default_rng(3)
+
+
+def case(nodes: Any, line: str, opset: int = 18, result: str = "f", **given: Any) -> Any:
+    """A model, the line, and its inputs: texts of an element type and sizes, `f N 3`; arrays are weights."""
+    nodes = nodes if isinstance(nodes, list) else [nodes]
+    puts, kinds, weights = [], {}, []
+    for name, one in given.items():
+        if isinstance(one, str):
+            kind, *sizes = one.split(" ")
+            shape = [int(size) if size.isdigit() else size for size in sizes]
+            puts.append(helper.make_tensor_value_info(name, TYPES[kind], shape))
+            kinds[name] = kind, tuple(3 if size == "N" else size for size in shape)
+        else:
+            weights.append(numpy_helper.from_array(np.asarray(one), name))
+    out = helper.make_tensor_value_info("y", TYPES[result], None)
+    graph = helper.make_graph(nodes, "graph", puts, [out], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), line, kinds
+
+
+CASES: dict[str, Any] = {
+    "a comparison": case(
+        node("Less", "x z"),
+        '{name: y, type: Expression, from: [x, z], expr: "x < y", keep_types: true}',
+        result="b",
+        x="f N 3",
+        z="f N 3",
+    ),
+    "with a number": case(
+        node("GreaterOrEqual", "x c"),
+        '{name: y, type: Expression, expr: "x >= 0.25", keep_types: true}',
+        result="b",
+        x="f N 3",
+        c=np.float32(0.25),
+    ),
+    "a mask": case(
+        [node("Greater", "x c", "m"), node("Not", "m", "n"), node("Where", "n x z")],
+        '{name: y, type: Expression, from: [n, x, z], expr: "where(x, y, z)", keep_types: true}',
+        x="f N 3",
+        z="f N 3",
+        c=np.float32(0),
+    ),
+    "a mask of a number": case(
+        [node("Cast", "x", "m", to=9), node("Where", "m x c")],
+        '{name: y, type: Expression, from: [m, x], expr: "where(x, y, -3.5)", keep_types: true}',
+        x="f N 3",
+        c=np.float32(-3.5),
+    ),
+    "equal truths": case(
+        node("Equal", "x z"),
+        '{name: y, type: Expression, from: [x, z], expr: "not xor(x, y)", keep_types: true}',
+        result="b",
+        x="b N 3",
+        z="b N 3",
+    ),
+    "whole numbers": case(
+        [node("Sub", "x c", "a"), node("Div", "a z")],
+        '{name: y, type: Expression, from: [a, z], expr: "quotient(x, y)", keep_types: true}',
+        result="i",
+        x="i N 3",
+        z="i N 3",
+        c=ints(2),
+    ),
+    "a remainder": case(
+        [node("Add", "z o", "p"), node("Mod", "x p")],
+        '{name: y, type: Expression, from: [x, p], expr: "x % y", keep_types: true}',
+        result="s",
+        x="s N 3",
+        z="s N 3",
+        o=np.int32(1),
+    ),
+    "bytes": case(
+        node("BitShift", "x c", direction="LEFT"),
+        '{name: y, type: Expression, expr: "shift_left(x, 2)", keep_types: true}',
+        result="u",
+        x="u N 3",
+        c=np.uint8(2),
+    ),
+    "rounded down": case(node("Floor", "x"), '{name: y, type: Expression, expr: "floor(x)"}', x="f N 3"),
+    "any power": case(
+        [node("Abs", "x", "a"), node("Pow", "a z")],
+        '{name: y, type: Expression, from: [a, z], expr: "x ** y"}',
+        x="f N 3",
+        z="f N 3",
+    ),
+    "no room": case(
+        node("Clip", "x l h"),
+        '{name: y, type: Expression, expr: "min(max(x, 2.0), 1.0)"}',
+        x="f N 3",
+        l=np.float32(2),
+        h=np.float32(1),
+    ),
+    "elements": case(
+        node("GatherElements", "x i", axis=-1),
+        "{name: y, type: GatherElements, from: [x, i], axis: 2}",
+        x="f N 2 4",
+        i="i N 2 3",
+    ),
+    "elements put": case(
+        node("ScatterElements", "x i z", axis=1, reduction="add"),
+        "{name: y, type: ScatterElements, from: [x, i, z], reduction: add}",
+        x="f N 4",
+        i="i N 3",
+        z="f N 3",
+    ),
+    "parts of samples": case(
+        node("GatherND", "x i", batch_dims=1), "{name: y, type: GatherND, from: [x, i]}", x="f N 3 4", i="i N 5 1"
+    ),
+    "vectors": case(
+        node("OneHot", "x d v", axis=1),
+        "{name: y, type: OneHot, depth: 3, axis: 1}",
+        x="i N 2",
+        d=ints(3),
+        v=np.array([0, 1], "float32"),
+    ),
+    "vectors of other numbers": case(
+        node("OneHot", "x d v"),
+        "{name: y, type: OneHot, depth: 2, on_value: 5.0, off_value: -1.0, dtype: int64}",
+        result="i",
+        x="i N 2",
+        d=ints(2),
+        v=ints(-1, 5),
+    ),
+    "left out": case(
+        node("Compress", "x c", axis=1),
+        "{name: y, type: Gather, indices: [0, 2]}",
+        x="f N 3",
+        c=np.array([True, False, True]),
+    ),
+    "a triangle": case(
+        node("Trilu", "x k", upper=0), "{name: y, type: Trilu, upper: false, k: 1}", x="f N 3 3", k=np.int64(1)
+    ),
+    "sums": case(
+        node("CumSum", "x a", reverse=1), "{name: y, type: CumSum, axis: 2, reverse: true}", x="f N 3 4", a=np.int64(-1)
+    ),
+    "sums in letters": case(
+        node("Einsum", "x z", equation="bij, bjk -> bki"),
+        '{name: y, type: Einsum, from: [x, z], equation: "bij,bjk->bki"}',
+        x="f N 3 4",
+        z="f N 4 2",
+    ),
+    "sums with a matrix": case(
+        node("Einsum", "x w", equation="bij,jk"),
+        '{name: y, type: EinsumDense, equation: "bij,jk->bik", output_shape: [3, 2]}',
+        x="f N 3 4",
+        w=floats(4, 2),
+    ),
+    "a length": case(
+        node("ReduceL2", "x", axes=[-1], keepdims=0),
+        "{name: y, type: Reduction, operation: l2, axes: 2}",
+        opset=13,
+        x="f N 3 4",
+    ),
+    "the last place": case(
+        node("ArgMin", "x", axis=1, select_last_index=1, keepdims=0),
+        "{name: y, type: ArgMin, select_last_index: true}",
+        result="i",
+        x="f N 5",
+    ),
+    "the least": case(
+        [node("TopK", "x k", "a, i", largest=0), node("Neg", "a")],
+        "{name: y, type: Power, from: a.values, scale: -1.0}",
+        x="f N 5",
+        k=ints(2),
+    ),
+    "backwards": case(
+        node("Slice", "x s e a t"), "{name: y, type: Flip}", x="f N 5 2", s=ints(-2), e=ints(-9), a=ints(1), t=ints(-2)
+    ),
+    "mirrored": case(
+        node("Pad", "x p", mode="reflect"),
+        "{name: y, type: Pad, padding: [[0, 0], [2, 1]], mode: reflect}",
+        x="f N 2 4",
+        p=ints(0, 0, 2, 0, 0, 1),
+    ),
+    "numbers around": case(
+        node("Pad", "x p v"),
+        "{name: y, type: Pad, padding: [[1, -1]], value: 0.5}",
+        x="f N 3",
+        p=ints(0, 1, 0, -1),
+        v=np.float32(0.5),
+    ),
+    "the middle": case(
+        node("CenterCropPad", "x s", axes=[2]),
+        "{name: y, type: Pad, padding: [[0, 0], [-1, -2]]}",
+        x="f N 2 6",
+        s=ints(3),
+    ),
+    "turned sequences": case(
+        node("ReverseSequence", "x n", batch_axis=0, time_axis=1),
+        "{name: y, type: ReverseSequence, from: [x, n]}",
+        x="f N 3 2",
+        n="i N",
+    ),
+    "windows": case(
+        node("Col2Im", "x s b", pads=[0, 1, 0, 1]),
+        "{name: y, type: Col2Im, output_size: [3, 2], kernel_size: 2, padding: [0, 1, 0, 1]}",
+        x="f N 8 6",
+        s=ints(3, 2),
+        b=ints(2, 2),
+    ),
+    "a determinant": case(node("Det", "x"), "{name: y, type: Det}", x="f N 3 3"),
+    "the largest": case(node("Hardmax", "x", axis=1), "{name: y, type: Hardmax, axis: 1}", x="f N 3 2"),
+    "lengths of 1": case(
+        node("LpNormalization", "x", axis=1, p=1),
+        '{name: y, type: Expression, from: [x, y_1], expr: "x / y if y != 0 else x"}',
+        x="f N 3",
+    ),
+    "like another": case(
+        node("CastLike", "x z"), "{name: y, type: Cast, dtype: int64}", result="i", x="f N 3", z="i N 2"
+    ),
+    "places in a table": case(
+        [node("Gather", "x i", axis=1)],
+        "{name: y, type: Reshape, target_shape: [2, 2, 4]}",
+        x="f N 3 4",
+        i=np.array([[0, 2], [1, 1]]),
+    ),
+    "rows of several axes": case(
+        node("Gather", "t x"), "{name: y, type: Reshape, target_shape: [2, 3, 4]}", x="i N 2", t=floats(5, 3, 4)
+    ),
+    "parts put": case(
+        node("ScatterND", "x i z"), "{name: y, type: ScatterND, from: [x, i, z]}", x="f 4 3", i="i 1 1", z="f 1 3"
+    ),
+    "computed places": case(
+        node("Gather", "x i", axis=1), "{name: y, type: Gather, from: [x, i], axis: 2}", x="f 2 3", i="i 2 2"
+    ),
+    "a mean of all": case(
+        node("MeanVarianceNormalization", "x"),
+        '{name: y, type: Expression, from: [y_2, y_6], expr: "x / y"}',
+        x="f 2 3 4 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_operator_computes_what_onnxruntime_computes(name: str, tmp_path: Path) -> None:
+    model, line, kinds = CASES[name]
+    net, text = imported(model, tmp_path)
+    x = {key: _array(kind, shape) for key, (kind, shape) in kinds.items()}
+    (expected,) = open_session(model.SerializeToString()).run(None, x)
+    whole = all(len(one.shape) == len(x[key].shape) for key, one in net.spec.inputs.items())
+    fed = {key: x[key][None] if whole else x[key] for key in net.spec.inputs}
+    found = net.predict(fed)["y"]
+    np.testing.assert_allclose(found[0] if whole else found, expected, rtol=1e-5, atol=1e-5)
+    assert layers_of(text)[-1] == line
+
+
+def _array(kind: str, shape: tuple[int, ...]) -> Any:
+    if kind == "f":
+        return random.normal(size=shape).astype("float32")
+    return random.integers(1 if kind == "i" else 0, 2 if kind == "b" else 3, shape).astype(DTYPES[kind])

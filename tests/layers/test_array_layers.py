@@ -1,0 +1,110 @@
+"""Pad, CumSum and CumProd, Einsum, Col2Im, Det, Trilu and Flip against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netspec.graph.value import ShapeMismatch, Value
+from tests.interpret import evaluate
+from tests.layers.apply import layer
+
+RANDOM = np.random.default_rng(12)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+@pytest.mark.parametrize("sides", [(1, 2), (7, 9), (0, 3)])
+def test_pad_is_numpys(mode, sides):
+    x = RANDOM.normal(size=(2, 4, 1))
+    given = [[0, 0], sides, [1, 1]]
+    np.testing.assert_array_equal(
+        layer({"type": "Pad", "padding": [list(side) for side in given[1:]], "mode": mode}, x).y, np.pad(x, given, mode)
+    )
+
+
+def test_pad_cuts_negative_sides_off_first():
+    x = np.arange(5.0).reshape(1, 5)
+    for mode, expected in (("constant", [2, 3, 4, 7, 7]), ("reflect", [2, 3, 4, 3, 2])):
+        value = {"value": 7} if mode == "constant" else {}
+        made = layer({"type": "Pad", "padding": [[-2, 2]], "mode": mode, **value}, x).y
+        np.testing.assert_array_equal(made, [expected])
+
+
+def test_cumulative_sums_and_products_are_numpys():
+    x = RANDOM.normal(size=(2, 7))
+    x[0, 3] = 0
+    for kind, function, start in (("CumSum", np.cumsum, 0.0), ("CumProd", np.cumprod, 1.0)):
+        whole = function(x, axis=1)
+        np.testing.assert_allclose(layer({"type": kind}, x).y, whole, rtol=1e-13)
+        before = np.concatenate([np.full((2, 1), start), whole[:, :-1]], axis=1)
+        np.testing.assert_allclose(layer({"type": kind, "exclusive": True}, x).y, before, rtol=1e-13)
+        back = function(x[:, ::-1], axis=1)[:, ::-1]
+        np.testing.assert_allclose(layer({"type": kind, "reverse": True}, x).y, back, rtol=1e-12)
+
+
+def test_the_gradient_of_a_product_is_right_where_an_element_is_0():
+    x = np.array([[2.0, 0.0, 3.0]])
+    one = layer({"type": "CumProd"}, x)
+    (found,) = one.gradient(np.array([[0.0, 0.0, 1.0]]))
+    np.testing.assert_array_equal(found, [[0, 6, 0]])
+
+
+EQUATIONS = [
+    ("bij,bjk,bkl->bil", (2, 3, 4), (2, 4, 5), (2, 5, 2)),
+    ("bhid,bhjd->bhij", (2, 2, 3, 4), (2, 2, 5, 4)),
+    ("bij,bij->b", (2, 3, 4), (2, 3, 4)),
+    ("bijk->bk", (2, 3, 4, 5)),
+    ("biijj->bji", (2, 3, 3, 4, 4)),
+    ("b...i,bi...->b...", (2, 4, 3), (2, 3, 4)),
+    ("b...,b...->b...", (2, 1, 4), (2, 3, 1)),
+    ("bi,bj,bk->bkji", (2, 2), (2, 3), (2, 4)),
+    ("bi,b->bi", (2, 3), (2,)),
+]
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"), [(one, shapes) for one, *shapes in EQUATIONS], ids=lambda one: str(one)
+)
+def test_einsum_is_numpys(equation, shapes):
+    arrays = [RANDOM.normal(size=shape) for shape in shapes]
+    made = layer({"type": "Einsum", "equation": equation}, *arrays)
+    expected = np.einsum(equation, *arrays)
+    np.testing.assert_allclose(made.y, expected, rtol=1e-12, atol=1e-13)
+    (y,) = made.outputs
+    by_matrices = y.op.decompose(*y.inputs)
+    assert isinstance(by_matrices, Value)
+    (found,) = evaluate([by_matrices], made.feeds)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+
+
+def test_einsum_names_all_axes():
+    with pytest.raises(ShapeMismatch, match="`bij` does not name the axes"):
+        layer({"type": "Einsum", "equation": "bij->bi"}, RANDOM.normal(size=(2, 3)))
+
+
+def test_col2im_puts_the_windows_of_an_image_back():
+    """Each element as often as there are windows that hold it."""
+    image = RANDOM.normal(size=(1, 1, 3, 4))
+    windows = np.lib.stride_tricks.sliding_window_view(image[0, 0], (2, 2)).reshape(6, 4).T
+    counts = np.array([[1, 2, 2, 1], [2, 4, 4, 2], [1, 2, 2, 1]])
+    found = layer({"type": "Col2Im", "output_size": [3, 4], "kernel_size": 2}, windows[None]).y
+    np.testing.assert_allclose(found, image * counts, rtol=1e-13)
+
+
+def test_a_matrix_without_inverse_has_a_determinant_and_no_gradient():
+    x = np.array([np.eye(2), np.ones((2, 2))])
+    one = layer({"type": "Det"}, x)
+    np.testing.assert_array_equal(one.y, [1, 0])
+    (found,) = one.gradient(np.ones(2))
+    np.testing.assert_array_equal(found[0], np.eye(2))
+    assert np.isnan(found[1]).all()
+
+
+def test_trilu_leaves_nothing_of_what_it_drops():
+    x = np.full((1, 2, 3), np.inf)
+    np.testing.assert_array_equal(
+        layer({"type": "Trilu", "upper": False}, x).y, [[[np.inf, 0, 0], [np.inf, np.inf, 0]]]
+    )
+    np.testing.assert_array_equal(
+        layer({"type": "Flip", "axis": [1, 2]}, np.arange(4.0).reshape(1, 2, 2)).y, [[[3, 2], [1, 0]]]
+    )
