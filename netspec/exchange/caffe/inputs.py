@@ -21,7 +21,7 @@ CLASSES = {
 """Which of a layer's inputs are whole numbers: classes, places."""
 LABELLED = ("Data", "ImageData", "WindowData", "MemoryData")
 """Layers whose second top is the number of a class."""
-PASSING = ("Slice", "Split", "Silence", "Flatten", "Reshape")
+PASSING = ("Slice", "Split", "Flatten", "Reshape")
 """Layers that give on whole numbers as they are."""
 
 
@@ -138,9 +138,12 @@ def _whole(wired: Wired) -> dict[str, bool]:
         return depth < 100 and len(those) > len(silent) and all(fits(node, index, depth) for node, index in those)
 
     def fits(node: Node, index: int, depth: int) -> bool:
+        if node.type == "Silence":
+            return True
         if node.type in PASSING:
             parts = [Ref(node.key, top, name) for top, name in enumerate(node.layer["top"])]
-            return all(only(part, depth + 1) or part not in readers for part in parts)
+            read = [part for part in parts if part in readers]
+            return bool(read) and all(only(part, depth + 1) for part in read)
         return index in CLASSES.get(node.type, ())
 
     inputs = {ref for ref in readers if ref.layer is None}

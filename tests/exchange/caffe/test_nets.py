@@ -308,6 +308,11 @@ def test_whole_numbers_go_by_their_readers():
     }
 
 
+def test_what_nothing_reads_is_no_whole_number():
+    flat = 'layer { name: "y" type: "Flatten" bottom: "x" top: "y" }\n'
+    assert drafted(with_input(flat, 2, 3, 4)).draft.inputs == {"x": {"shape": [3, 4]}}
+
+
 # Weights
 
 
@@ -457,6 +462,7 @@ def test_everything_is_told_at_once_with_its_place():
         ("Convolution|convolution_param { num_output: 2 kernel_size: 1 kernel_h: 1 kernel_w: 1 }", "are given"),
         ("Convolution|convolution_param { num_output: 2 kernel_h: 1 }", "`kernel_h` and `kernel_w` go together"),
         ("Convolution|convolution_param { num_output: 2 kernel_size: 1 stride: 0 }", "`stride` is 0"),
+        ("Convolution|convolution_param { num_output: 2 kernel_size: 1 stride_h: 1 }", "`stride` is 0"),
         ("Convolution|convolution_param { num_output: 2 kernel_size: 1 axis: 2 }", "channels are not axis 1"),
         ("Convolution|convolution_param { num_output: 2 kernel_size: 1 group: 2 }", "3 input channels cannot be split"),
         ("Convolution|convolution_param { num_output: 4000000000 kernel_size: 4000000000 }", "y"),

@@ -69,13 +69,14 @@ def _sizes(given: Message, path: str, name: str, short: str, count: int, default
             raise Unsupported(f"`{both[0]}` is for 2 spatial axes, not {count}", f"{path}.{both[0]}")
         if default is None and not all(one in given for one in both):
             raise Unsupported(f"`{both[0]}` and `{both[1]}` go together", path)
-        return [given.get(one, default or 0) for one in both]
-    found: Sequence[int] = given[name]
-    if not found and default is None:
-        raise Unsupported(f"it has no `{name}`", path)
-    if len(found) > 1 and len(found) != count:
-        raise Unsupported(f"`{name}` has {len(found)} numbers for {count} spatial axes", f"{path}.{name}")
-    sizes = list(found) * (count if len(found) == 1 else 1) or [default or 0] * count
+        sizes = [given.get(one, 0) for one in both]
+    else:
+        found: Sequence[int] = given[name]
+        if not found and default is None:
+            raise Unsupported(f"it has no `{name}`", path)
+        if len(found) > 1 and len(found) != count:
+            raise Unsupported(f"`{name}` has {len(found)} numbers for {count} spatial axes", f"{path}.{name}")
+        sizes = list(found) * (count if len(found) == 1 else 1) or [default or 0] * count
     if min(sizes) < (0 if name == "pad" else 1):
         raise Unsupported(f"`{name}` is {min(sizes)}", f"{path}.{name}")
     return sizes
