@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from netspec.exchange.caffe.proto.message import Message
-from netspec.exchange.caffe.translate import Unsupported
+from netspec.exchange.caffe.registry import Unsupported
 
 _MODES = {"FAN_IN": "fan_in", "FAN_OUT": "fan_out", "AVERAGE": "fan_avg"}
 _SWAPPED = {"fan_in": "fan_out", "fan_out": "fan_in", "fan_avg": "fan_avg"}

@@ -13,8 +13,9 @@ from netspec.exchange.caffe.inputs import known_inputs
 from netspec.exchange.caffe.phases import TEST, TRAIN, State, rule_problems, unknown_stages
 from netspec.exchange.caffe.proto.message import Message
 from netspec.exchange.caffe.sequences import sequences
-from netspec.exchange.caffe.translate import Learned, Translator
+from netspec.exchange.caffe.translate import Translator
 from netspec.exchange.caffe.upgrade import upgraded
+from netspec.exchange.caffe.values import Learned
 from netspec.exchange.caffe.wiring import JUDGES, WATCHERS, Node, Wired, wire
 from netspec.exchange.drafting import Draft
 from netspec.exchange.imported import ImportOptions

@@ -6,14 +6,11 @@ is told at the place in the prototxt that it comes from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -22,11 +19,13 @@ from netspec.exchange.caffe.blobs import Weights, fitted, trimmed
 from netspec.exchange.caffe.inputs import Known, as_field
 from netspec.exchange.caffe.phases import TRAIN
 from netspec.exchange.caffe.proto.message import Message
+from netspec.exchange.caffe.registry import Skipped, Unsupported, rules
 from netspec.exchange.caffe.sequences import Sequences
+from netspec.exchange.caffe.values import Blob, Learned, Made
 from netspec.exchange.caffe.wiring import DATA_LAYERS, WATCHERS, Key, Node, Ref, Wired
 from netspec.exchange.drafting import Draft, DraftLayer, clean
 from netspec.graph.types import DType, TensorType
-from netspec.graph.value import ShapeMismatch, Value, in_scope
+from netspec.graph.value import ShapeMismatch, in_scope
 from netspec.layers.base import Builder
 from netspec.schema.kinds import LAYERS
 
@@ -36,82 +35,6 @@ if TYPE_CHECKING:
 
 BATCH = 2
 """The batch that layers are built for; any would do."""
-
-Rule: TypeAlias = "Callable[[Translator, Node], None]"
-Convert: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
-_rules: dict[str, Rule] = {}
-
-
-class Unsupported(Exception):
-    """A layer that netspec cannot have; the text says why. `field` is where, as a path of names in the layer."""
-
-    def __init__(self, why: str, field: str = "", hint: str | None = None) -> None:
-        super().__init__(why)
-        self.field, self.hint = field, hint
-
-
-class Skipped(Exception):
-    """What the layer reads could not be made; that has been told."""
-
-
-def rule(*types: str) -> Callable[[Rule], Rule]:
-    """Decorator: the function writes down layers of these types, or raises `Unsupported` with the reason."""
-
-    def register(function: Rule) -> Rule:
-        _rules.update(dict.fromkeys(types, function))
-        return function
-
-    return register
-
-
-@cache
-def rules() -> Mapping[str, Rule]:
-    """All rules by type; the modules of `rules/` are found by scan."""
-    package = import_module("netspec.exchange.caffe.rules")
-    for module in iter_modules(package.__path__):
-        import_module(f"{package.__name__}.{module.name}")
-    return _rules
-
-
-@dataclass
-class Made:
-    """A value of the net: what layers call it, its type, and the layer that makes it (None: it is an input)."""
-
-    name: str
-    value: Value
-    layer: DraftLayer | None = None
-    node: Node | None = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes of all axes, the batch (of no matter what size) first."""
-        return self.value.shape
-
-
-@dataclass(frozen=True)
-class Blob:
-    """A parameter as Caffe has it: the layer's `index`-th, and what makes it what netspec has."""
-
-    node: Node
-    index: int
-    convert: Convert | None = None
-
-    @property
-    def spec(self) -> Message | None:
-        """What the layer says of it: its multipliers, and a name if others share it."""
-        those = self.node.layer["param"]
-        return those[self.index] if self.index < len(those) else None
-
-
-@dataclass(frozen=True)
-class Learned:
-    """Where a parameter of Caffe's has gone: what states of its solver belong to."""
-
-    layer: str
-    index: int
-    state: str
-    """The state's name; empty where it is none here, such as statistics of a BatchNorm."""
-    convert: Convert | None = None
 
 
 @dataclass
@@ -308,6 +231,8 @@ class Translator:
         name = self.unique(f"{node.name}_{part}" if part else node.name or node.type)
         layer = DraftLayer(name, type_, dict(fields or {}), tuple(one.name for one in sources))
         blobs = dict(parameters or {})
+        if self.weights is not None and not self.trained:  # nothing will ever start from them
+            layer.fields = {key: value for key, value in layer.fields.items() if not key.endswith("_initializer")}
         self._multipliers(layer, blobs)
         owner = self._share(layer, blobs)
         given = {key: value for key, value in layer.fields.items() if value is not None}

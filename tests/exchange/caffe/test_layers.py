@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from netspec.compile.build import build
-from netspec.exchange.caffe.translate import rules
+from netspec.exchange.caffe.registry import rules
 from tests.exchange.caffe.prototxt import drafted, lines, spec_of, with_input
 
 CASES = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from netspec.exchange.caffe.registry import Unsupported, rule
 from netspec.exchange.caffe.rules.weighted import flattened, plain
-from netspec.exchange.caffe.translate import Translator, Unsupported, rule
+from netspec.exchange.caffe.translate import Translator
 from netspec.exchange.caffe.wiring import Node
 
 

@@ -8,7 +8,9 @@ from typing import Any
 from netspec.errors import InputError
 from netspec.exchange.caffe.blobs import read_mean
 from netspec.exchange.caffe.phases import TEST, TRAIN
-from netspec.exchange.caffe.translate import Made, Translator, Unsupported, rule
+from netspec.exchange.caffe.registry import Unsupported, rule
+from netspec.exchange.caffe.translate import Translator
+from netspec.exchange.caffe.values import Made
 from netspec.exchange.caffe.wiring import Node, Ref
 
 REDUCTIONS = {"FULL": "full", "VALID": "sum_over_batch_size", "BATCH_SIZE": "batch_size", "NONE": "sum"}

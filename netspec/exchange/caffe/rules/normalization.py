@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.caffe.blobs import running_statistics
 from netspec.exchange.caffe.fillers import initializers
-from netspec.exchange.caffe.translate import Blob, Learned, Made, Translator, Unsupported, rule
+from netspec.exchange.caffe.registry import Unsupported, rule
+from netspec.exchange.caffe.translate import Translator
+from netspec.exchange.caffe.values import Blob, Learned, Made
 from netspec.exchange.caffe.wiring import Node
 
 if TYPE_CHECKING:

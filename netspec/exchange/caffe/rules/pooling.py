@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from netspec.exchange.caffe.registry import Unsupported, rule
 from netspec.exchange.caffe.rules.weighted import plain
-from netspec.exchange.caffe.translate import Translator, Unsupported, rule
+from netspec.exchange.caffe.translate import Translator
 from netspec.exchange.caffe.wiring import Node, Ref
 
 GLOBAL = {"MAX": "GlobalMaxPooling2D", "AVE": "GlobalAveragePooling2D"}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from netspec.exchange.caffe.translate import Translator, Unsupported, rule
+from netspec.exchange.caffe.registry import Unsupported, rule
+from netspec.exchange.caffe.translate import Translator
 from netspec.exchange.caffe.wiring import Node, Ref
 
 _WHY = {

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.caffe.fillers import initializers
 from netspec.exchange.caffe.proto.message import Message
-from netspec.exchange.caffe.translate import Blob, Made, Translator, Unsupported, rule
+from netspec.exchange.caffe.registry import Unsupported, rule
+from netspec.exchange.caffe.translate import Translator
+from netspec.exchange.caffe.values import Blob, Made
 from netspec.exchange.caffe.wiring import Node
 
 if TYPE_CHECKING:
