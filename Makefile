@@ -47,6 +47,7 @@ test-peers: $(DEV) ## layers, losses and metrics against Keras on PyTorch, compu
 	@.venv-peers/bin/python -m pip --disable-pip-version-check --no-input install --quiet -r tests/peers/requirements.txt
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record --output build/peers
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_images --output build/peers
+	.venv-peers/bin/python -m tests.peers.record_caffe --output build/peers
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_keras --output build/peers/keras
 	NETSPEC_PEER_ANSWERS=$(CURDIR)/build/peers $(PYTEST) tests/peers tests/exchange/keras $(ARGS)
 

@@ -59,6 +59,7 @@ def written(net: Net) -> tuple[bytes, bytes] | None:
         return path.with_suffix(".prototxt").read_bytes(), path.read_bytes()
 
 
-def digest(files: tuple[bytes, bytes]) -> str:
-    """Another one where what is written changes."""
-    return sha256(b"".join(files)).hexdigest()[:16]
+def digest(files: tuple[bytes, bytes], inputs: dict[str, Any]) -> str:
+    """Another one where what is written or fed changes, but for the first line, which has netspec's version."""
+    text, weights = files
+    return sha256(b"".join([text.split(b"\n", 1)[1], weights, *map(bytes, inputs.values())])).hexdigest()[:16]

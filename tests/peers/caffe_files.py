@@ -1,0 +1,55 @@
+"""What OpenCV makes of the prototxt and caffemodel that are written for Caffe: recorded by `record_caffe.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.exchange.caffe.catalogue import digest, inputs_of, one_layer, written
+from tests.exchange.nets import Net
+from tests.registry.cases import Case, cases
+
+
+def otherwise(case: Case) -> str:
+    """How OpenCV's reader computes a sample in another way than Caffe does; empty where it does not."""
+    fields = case.fields
+    function = fields.get("activation")
+    if ("beta" in fields and case.type == "Swish") or (isinstance(function, dict) and function["type"] == "swish"):
+        return "its Swish has no beta"
+    if case.type == "LocalResponseNormalization" and fields.get("k", 1) != 1:
+        return "its LRN has a k of 1"
+    if "dilation_rate" in fields and case.type.endswith("Transpose"):
+        return "its Deconvolution has no dilation"
+    return {"Log": "its Log has neither base, scale nor shift", "MVN": "it adds another epsilon",
+            "Conv3D": "it pads all three axes alike"}.get(case.type, "")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CaffeFile:
+    """A net of one layer, as it is written, and what is fed to it: one sample, as OpenCV's shapes are fixed."""
+
+    id: str
+    net: Net
+    files: tuple[bytes, bytes]
+    inputs: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Of what is written and fed."""
+        return digest(self.files, self.inputs)
+
+    def expected(self) -> np.ndarray:
+        """What the net itself gives."""
+        return np.asarray(self.net.predict(self.inputs)["end"])
+
+
+def caffe_files() -> Iterator[CaffeFile]:
+    """All samples of layers that have a form in Caffe, and that OpenCV does not compute otherwise."""
+    for case in cases("layer"):
+        net = one_layer(case)
+        files = None if otherwise(case) else written(net)
+        if files is not None:
+            yield CaffeFile(case.id, net, files, inputs_of(net, case.sample.ranges, size=1))

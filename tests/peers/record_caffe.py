@@ -1,0 +1,58 @@
+"""Record what OpenCV gives for the files that are written for Caffe.
+
+    .venv-peers/bin/python -m tests.peers.record_caffe [--output DIRECTORY]
+
+Its reader of prototxt and caffemodel is one that netspec has no part in; OpenCV 4 is the last that has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from tests.peers.caffe_files import CaffeFile, caffe_files
+
+ANSWERS = Path(__file__).parent / "answers"
+
+
+def answered(cv2: Any, one: CaffeFile, folder: Path) -> np.ndarray | str:
+    """The output, or why OpenCV can't run the net."""
+    text, weights = folder / "model.prototxt", folder / "model.caffemodel"
+    for path, content in zip((text, weights), one.files, strict=True):
+        path.write_bytes(content)
+    read = one.net.graph(1).inputs()
+    try:
+        model = cv2.dnn.readNetFromCaffe(str(text), str(weights))
+        for name, array in one.inputs.items():
+            if name in read:
+                model.setInput(array.astype(np.float32), name)
+        return np.asarray(model.forward("end"))
+    except cv2.error as error:
+        return " ".join(str(error).split("error: ")[-1].split())[:100]
+
+
+def main() -> None:
+    """Write `caffe_files.npz`: the output of each net by the digest of its files, or why there is none."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output", type=Path, default=ANSWERS)
+    output = parser.parse_args().output
+    output.mkdir(parents=True, exist_ok=True)
+    cv2 = import_module("cv2")
+    found: dict[str, np.ndarray] = {}
+    count = 0
+    with TemporaryDirectory() as folder:
+        for one in caffe_files():
+            answer = answered(cv2, one, Path(folder))
+            found[f"{one.digest}/{'unlike' if isinstance(answer, str) else 'end'}"] = np.asarray(answer)
+            count += not isinstance(answer, str)
+    np.savez_compressed(output / "caffe_files.npz", allow_pickle=False, **found)
+    print(f"{output / 'caffe_files.npz'}: {count} answers of OpenCV {cv2.__version__}")
+
+
+if __name__ == "__main__":
+    main()
