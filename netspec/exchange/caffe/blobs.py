@@ -68,7 +68,8 @@ def fitted(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
     if trimmed(array.shape) != trimmed(shape):
         return array
-    return np.ascontiguousarray(array.reshape(shape), np.float32)
+    # A view of a file's bytes lies anywhere: where it is not aligned, kernels could not read it.
+    return np.require(array.reshape(shape), np.float32, ["C", "ALIGNED"])
 
 
 def running_statistics(blobs: list[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

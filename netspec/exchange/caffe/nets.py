@@ -77,10 +77,18 @@ def draft_net(
     draft.origin = Path(net.source.file).name
     draft.outputs = _outputs(translator, wired, states)
     _tidy(draft)
+    wild = [name for name, array in draft.arrays().items() if not _finite(array)]
+    translator.notes += [f"the weights `{name}` hold values that are not finite" for name in wild]
     extra = translator.unused_weights()
     if extra:
         translator.note(f"weights of layers that the net does not have were left out: {', '.join(extra[:20])}")
     return NetDraft(draft, translator.notes, wired.data, translator.learned)
+
+
+def _finite(array: Any) -> bool:
+    import numpy as np
+
+    return bool(np.isfinite(array).all())
 
 
 def _phases(phase: str) -> tuple[str, ...]:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from netspec.errors import InputError
-from netspec.exchange.caffe.blobs import WEIGHTS, read_mean, read_weights
+from netspec.exchange.caffe.blobs import WEIGHTS, Weights, read_mean, read_weights, weights_of
 from netspec.exchange.caffe.nets import NetDraft, draft_net
 from netspec.exchange.caffe.proto.text import read_text
+from netspec.exchange.caffe.upgrade import upgraded
 from netspec.exchange.imported import Imported, ImportOptions
 
 if TYPE_CHECKING:
@@ -20,8 +21,12 @@ NET = "a net of Caffe's (.prototxt)"
 def read_prototxt(path: Path, options: ImportOptions) -> Imported:
     """A net in text, with the weights that the options name."""
     net = read_text(path, "NetParameter", NET)
-    weights = read_weights(options.weights)[0] if options.weights is not None else None
-    return imported(draft_net(net, options, weights=weights, weights_file=str(options.weights), folder=path.parent))
+    weights: Weights | None
+    if options.weights is not None:
+        weights, name = read_weights(options.weights)[0], str(options.weights)
+    else:  # a text may hold them too
+        weights, name = weights_of(upgraded(net), path) or None, str(path)
+    return imported(draft_net(net, options, weights=weights, weights_file=name, folder=path.parent))
 
 
 def read_caffemodel(path: Path, options: ImportOptions) -> Imported:

@@ -408,6 +408,36 @@ def test_weights_with_their_net(tmp_path):
         read_caffemodel(tmp_path / "small.h5", ImportOptions())
 
 
+def test_weights_of_old_versions(tmp_path):
+    kernel, bias = np.arange(12, dtype=np.float32), np.array([1, 2, np.nan], np.float32)
+    blobs = [
+        Message("BlobProto", num=1, channels=1, height=3, width=4, data=kernel),
+        Message("BlobProto", num=1, channels=1, height=1, width=3, data=bias),
+    ]
+    product = Message("InnerProductParameter", num_output=3)
+    second = Message(
+        "V1LayerParameter", name="y", type="INNER_PRODUCT", bottom=["x"], top=["y"], blobs=blobs,
+        inner_product_param=product,
+    )  # fmt: skip
+    inner = Message("V0LayerParameter", name="y", type="innerproduct", num_output=3, blobs=blobs)
+    first = Message("V1LayerParameter", layer=inner, bottom=["x"], top=["y"])
+    text = 'layer { name: "y" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 3 }\n'
+    text += "  blobs { num: 1 channels: 1 height: 3 width: 4 data: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] }\n"
+    text += "  blobs { shape { dim: 3 } double_data: 1 double_data: 2 double_data: nan } }\n"
+    (tmp_path / "net.prototxt").write_text(with_input(text, 2, 4))
+    files = [tmp_path / "net.prototxt"]
+    for number, layer in enumerate((first, second)):
+        files.append(tmp_path / f"v{number}.caffemodel")
+        net = Message("NetParameter", layers=[layer], input=["x"], input_dim=[2, 4, 1, 1])
+        files[-1].write_bytes(encode(net))
+    for path in files:
+        found = format_of(path).reads(path, ImportOptions())
+        np.testing.assert_array_equal(found.arrays["y/kernel"], kernel.reshape(3, 4).T)
+        np.testing.assert_array_equal(found.arrays["y/bias"], bias)
+        assert found.arrays["y/kernel"].flags.aligned
+        assert found.notes == ("the weights `y/bias` hold values that are not finite",)
+
+
 def test_a_net_without_weights_is_there_alone(tmp_path):
     (tmp_path / "net.prototxt").write_text(with_input(dense("y", "x"), 2, 4))
     found = read_prototxt(tmp_path / "net.prototxt", ImportOptions())
