@@ -8,7 +8,7 @@ from typing import Any
 from netspec.exchange.keras_export.model import Tensor
 from netspec.exchange.keras_export.rules import applied, kept, rule, type_of
 from netspec.exchange.keras_export.values import Unwritable, called, function_fields
-from netspec.exchange.keras_export.writer import Writer, in_order
+from netspec.exchange.keras_export.writer import Writer, channels_last, in_order
 from netspec.layers.activations import OverAxis
 from netspec.schema.links import LayerLink
 
@@ -40,7 +40,7 @@ def activation(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[T
         if type_of(function) == "softmax":
             config = net.config(link, "activation", "axis", axis=x.axis(axis))
             return net.layer(link, [x], kind="Softmax", orders=[x.order], config=config)
-        x = net.ordered(x, (*(one for one in x.order if one != axis), axis))
+        x = net.ordered(x, axis_last(x, axis))
         config = net.config(link, "axis", "activation", activation=called(function))
         return net.layer(link, [x], orders=[x.order], config=config)
     if function_fields(function):
@@ -48,6 +48,11 @@ def activation(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[T
         made = net.layer(link, [y], kind="Identity", orders=[x.order], config=net.config(link, "activation", "axis"))
         return kept(net, link, x, made)
     return kept(net, link, x, net.layer(link, [x], orders=[x.order], config=net.config(link, "axis")))
+
+
+def axis_last(x: Tensor, axis: int) -> tuple[int, ...]:
+    """The order of axes nearest to the tensor's in which an axis of the net is the last."""
+    return x.order if x.order[-1] == axis else channels_last(len(x.order), axis)
 
 
 @rule("Swish", "BNLL", passes=True)
@@ -107,7 +112,7 @@ def slopes(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[Tenso
     return net.layer(link, [x], orders=[x.order], config=config, arrays=net.weights(link, x))
 
 
-@rule("Normalization")
+@rule("Normalization", passes=True)
 def normalization(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[Tensor]:
     """By figures that are known, or kept as weights: then Keras wants to know of how many samples they are."""
     import numpy as np
@@ -121,7 +126,7 @@ def normalization(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequenc
         arrays = {path: array.reshape(()) for path, array in arrays.items()}
     else:
         axis = fields.axis % len(x.order)
-        x = net.ordered(x, (*(one for one in x.order if one != axis), axis))
+        x = net.ordered(x, axis_last(x, axis))
         more["axis"], size = -1, x.shape[-1]
     for name in ("mean", "variance"):
         given = getattr(fields, name)

@@ -21,12 +21,15 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(
-    *types: str, channel: Callable[[LayerFields], int | None] = lambda _: None, passes: bool = False
+    *types: str,
+    channel: Callable[[LayerFields], int | None] = lambda _: None,
+    passes: bool = False,
+    neutral: bool = False,
 ) -> Callable[[Write], Write]:
     """Register how layers of these types are written."""
 
     def register(write: Write) -> Write:
-        RULES.update(dict.fromkeys(types, Rule(write, channel, passes)))
+        RULES.update(dict.fromkeys(types, Rule(write, channel, passes, neutral)))
         return write
 
     return register
@@ -222,7 +225,7 @@ def around(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[Tenso
     return net.layer(link, [x], orders=[order], config=config, arrays=net.weights(link, x))
 
 
-@rule("Flatten")
+@rule("Flatten", neutral=True)
 def flatten(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[Tensor]:
     """As the numbers lie in Keras; what reads the row is told in which order they are."""
     (x,) = inputs
@@ -232,7 +235,7 @@ def flatten(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[Tens
     return [made if x.plain else flattened(x, made)]
 
 
-@rule("Reshape", "Squeeze", "ExpandDims")
+@rule("Reshape", "Squeeze", "ExpandDims", neutral=True)
 def reshape(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[Tensor]:
     """The same numbers in another shape, in the net's order."""
     shape = list(net.types[link.outputs[0]].shape[1:])

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+LEAST_OF_IMAGES = 4
+"""Axes of an input of which no layer says how it wants it, and which is taken for images."""
 KERNELS = ("kernel", "embeddings")
 """What SpectralNormalization makes smaller."""
 
@@ -56,6 +58,8 @@ class Rule:
     """The axis that it wants to be last in Keras, if any."""
     passes: bool = False
     """Whether its output lies as its input does."""
+    neutral: bool = False
+    """Whether it takes what it reads in any order, and makes something else of it."""
 
 
 @dataclass
@@ -89,7 +93,7 @@ class Writer:
             self._layer(link)
         if self.problems:
             raise InputError(self.problems)
-        self.model.outputs = [self.straight(self._tensors[name]) for name in resolve_names(self.net).outputs]
+        self.model.outputs = [self._output(name) for name in resolve_names(self.net).outputs]
         return self.model
 
     # What rules use
@@ -217,7 +221,9 @@ class Writer:
     def wanted(self, name: str) -> tuple[int, ...]:
         """The order of axes that who reads the output of this name wants."""
         rank, channel = self.types[name].rank, self._wanted.get(name)
-        return in_order(rank) if channel is None or channel >= rank else channels_last(rank, channel)
+        if channel is None and name in self.net.inputs and rank >= LEAST_OF_IMAGES:
+            channel = 1
+        return channels_last(rank, channel) if channel is not None and 0 < channel < rank else in_order(rank)
 
     def free(self, name: str) -> str:
         """The name as Keras takes it on every backend, and as no other layer has it."""
@@ -239,8 +245,14 @@ class Writer:
                 kept.append(link)
         return kept[::-1]
 
+    def _output(self, name: str) -> Tensor:
+        """An output: as in the net, or with channels last."""
+        x = self.straight(self._tensors[name])
+        known = x.plain or x.order in [channels_last(len(x.order), channel) for channel in (1, 2)]
+        return x if known else self.plain(x)
+
     def _channels(self) -> dict[str, int]:
-        """For each input and output of a layer, the axis that who reads it wants last."""
+        """For each input and output of a layer, the axis that who reads it wants last; 0 where that is none."""
         wanted: dict[str, int] = {}
         for link in reversed(self.links):
             rule = self.rules.get(str(getattr(link.fields, "type", "")))
@@ -249,9 +261,11 @@ class Writer:
             channel = rule.channel(link.fields)
             if channel is None and rule.passes:
                 channel = wanted.get(link.outputs[0])
+            elif channel is None and not rule.neutral:
+                channel = 0
             if channel is not None:
                 for source in link.sources:
-                    wanted.setdefault(source, channel)
+                    wanted[source] = wanted.get(source) or channel
         return wanted
 
     def _by_layer(self) -> dict[str, dict[str, tuple[int, ...]]]:
@@ -332,8 +346,11 @@ def _dtype(kind: TensorType) -> str:
     return str(kind.dtype)
 
 
-def _takes_whole_numbers(fields: LayerFields) -> bool:
-    return str(getattr(fields, "type", "")) in ("Embedding", "ReversibleEmbedding")
+def _takes_whole_numbers(fields: Any) -> bool:
+    inner = getattr(fields, "layer", None)
+    return str(fields.type) in ("Embedding", "ReversibleEmbedding") or (
+        inner is not None and _takes_whole_numbers(inner)
+    )
 
 
 def row_order(x: Tensor) -> list[int]:

@@ -1,0 +1,82 @@
+"""Net → Keras file → net computes the same, for every layer that Keras has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netspec.exchange.importing import import_model
+from netspec.exchange.keras_export import keras_model, write_keras
+from netspec.schema.load import load_net
+from tests.exchange.keras_nets import Written, nets, samples
+from tests.exchange.nets import Arrays, Net
+
+NOT_READ = {
+    "padding of many kinds": "the operation Pad, which explicit padding of a MaxPooling becomes",
+    **dict.fromkeys(
+        [f"layer-MaxPooling{rank}D-{number}" for rank in (1, 2, 3) for number in (2, 3)],
+        "the operation Pad, which explicit padding of a MaxPooling becomes",
+    ),
+    "layer-Softmax-3": "a mask that no layer makes",
+}
+"""What does not come back, and why."""
+
+
+def again(one: Written, folder: Path) -> Net:
+    """The net after a round trip."""
+    write_keras(folder / "model.keras", one.exportable)
+    found = import_model(folder / "model.keras")
+    (folder / "net.yaml").write_text(found.net)
+    return Net(load_net(folder / "net.yaml"), found.arrays)
+
+
+def fed(one: Written, after: Net) -> Iterator[Arrays]:
+    """The inputs as the net that came back may take them: in its axes, or as they lie in Keras, where shapes allow.
+
+    What no layer says to be an image may be one, or not.
+    """
+    ways: list[list[np.ndarray]] = []
+    names = [name for name in one.net.spec.inputs if name in one.net.graph(1).inputs()]
+    for name, theirs, turned in zip(names, after.spec.inputs.values(), one.keras_inputs, strict=True):
+        fitting = [array for array in (one.inputs[name], turned) if array.shape[1:] == tuple(theirs.shape)]
+        ways.append([array.astype(theirs.dtype) for array in fitting])
+    for arrays in product(*ways):
+        yield dict(zip(after.spec.inputs, arrays, strict=True))
+
+
+def agrees(one: Written, after: Net, inputs: Arrays) -> bool:
+    """Whether all outputs are the same, in the net's order of axes or in Keras's."""
+    expected, got = list(one.net.predict(one.inputs).values()), list(after.predict(inputs).values())
+
+    def same(ours: np.ndarray, theirs: np.ndarray, order: tuple[int, ...]) -> bool:
+        # float32, some hundred terms in another order
+        return any(
+            array.shape == theirs.shape and np.allclose(theirs, array, rtol=1e-5, atol=1e-5)
+            for array in (ours, ours.transpose(order))
+        )
+
+    assert len(expected) == len(got)
+    orders = [output.order for output in one.model.outputs]
+    return all(map(same, expected, got, orders))
+
+
+@pytest.mark.parametrize("one", [*nets(), *samples()], ids=lambda one: one.name)
+def test_what_is_written_comes_back(one: Written, tmp_path: Path) -> None:
+    if one.name in NOT_READ:
+        pytest.skip(f"it is not read: {NOT_READ[one.name]}")
+    after = again(one, tmp_path)
+    assert any(agrees(one, after, inputs) for inputs in fed(one, after))
+    keras_model(Written(one.name, after, {}).exportable)  # nothing came that can't go
+
+
+@pytest.mark.parametrize("one", [one for one in nets() if one.name not in NOT_READ], ids=lambda one: one.name)
+def test_what_came_back_goes_again(one: Written, tmp_path: Path) -> None:
+    after = again(one, tmp_path)
+    inputs = next(inputs for inputs in fed(one, after) if agrees(one, after, inputs))
+    second = Written(one.name, after, inputs)
+    last = again(second, tmp_path)
+    assert any(agrees(second, last, given) for given in fed(second, last))
