@@ -141,7 +141,8 @@ def variables(layer: LayerFields, states: Iterable[str]) -> list[Variable]:
     counts: dict[str, int] = {}
     made: dict[str, Variable] = {}
     for one in sorted(found, key=lambda one: not one.trainable):
-        first = one.name == "vector_u"  # the kernel that it belongs to comes before it, a second time
+        alone = one.name == "reverse_embeddings" and not counts  # those of the way that the net does not go are first
+        first = alone or one.name == "vector_u"  # the kernel that it belongs to comes before it, a second time
         counts[one.group] = counts.get(one.group, -1) + 1
         made[one.state] = replace(one, index=counts[one.group] + first)
     return [made[one.state] for one in found]

@@ -42,7 +42,8 @@ def fed(one: Written, after: Net) -> Iterator[Arrays]:
     ways: list[list[np.ndarray]] = []
     names = [name for name in one.net.spec.inputs if name in one.net.graph(1).inputs()]
     for name, theirs, turned in zip(names, after.spec.inputs.values(), one.keras_inputs, strict=True):
-        fitting = [array for array in (one.inputs[name], turned) if array.shape[1:] == tuple(theirs.shape)]
+        possible = (one.inputs[name], turned, np.moveaxis(turned, -1, 1) if turned.ndim > 1 else turned)
+        fitting = [array for array in possible if array.shape[1:] == tuple(theirs.shape)]
         ways.append([array.astype(theirs.dtype) for array in fitting])
     for arrays in product(*ways):
         yield dict(zip(after.spec.inputs, arrays, strict=True))
@@ -54,9 +55,10 @@ def agrees(one: Written, after: Net, inputs: Arrays) -> bool:
 
     def same(ours: np.ndarray, theirs: np.ndarray, order: tuple[int, ...]) -> bool:
         # float32, some hundred terms in another order
+        turned = ours.transpose(order)
         return any(
             array.shape == theirs.shape and np.allclose(theirs, array, rtol=1e-5, atol=1e-5)
-            for array in (ours, ours.transpose(order))
+            for array in (ours, turned, np.moveaxis(turned, -1, 1) if ours.ndim > 1 else ours)
         )
 
     assert len(expected) == len(got)

@@ -101,6 +101,12 @@ def _fields(registry: Registry[Any], type_: str, config: Mapping[str, Any], read
             wrong.append(f"`{name}`: {reason}")
     if wrong:
         raise Unsupported("; ".join(wrong))
+    if (
+        type_ == "MultiHeadAttention"
+        and isinstance(found.get("output_shape"), list)
+        and len(found["output_shape"]) == 1
+    ):
+        found["output_shape"] = found["output_shape"][0]
     _check(cls, type_, found)
     return _short(cls, type_, found)
 

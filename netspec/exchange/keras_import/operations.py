@@ -87,7 +87,8 @@ def _argument(given: Mapping[str, Any], name: str, index: int, usual: Any = None
 def _activation(net: Translator, call: Call, name: str, given: Mapping[str, Any]) -> None:
     held = _one(net, given)
     declared = ACTIVATIONS[name].model_fields
-    found = {key: plain(one) for key, one in given.items() if key in declared and key != "axis" and one is not None}
+    named = {**given, **call.layer.config}  # by the function's own names
+    found = {key: plain(one) for key, one in named.items() if key in declared and key != "axis" and one is not None}
     fields: dict[str, Any] = {"activation": {"type": name, **found} if found else name}
     if "axis" in declared:
         fields["axis"] = axis_here(int(given.get("axis", -1)), held.order)
