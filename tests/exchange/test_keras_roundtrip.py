@@ -22,6 +22,7 @@ NOT_READ = {
         "the operation Pad, which explicit padding of a MaxPooling becomes",
     ),
     "layer-Softmax-3": "a mask that no layer makes",
+    "layer-SpectralNormalization-2": "words as floats, which Keras wants there",
 }
 """What does not come back, and why."""
 

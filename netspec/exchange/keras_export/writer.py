@@ -347,9 +347,13 @@ def _dtype(kind: TensorType) -> str:
 
 
 def _takes_whole_numbers(fields: Any) -> bool:
-    inner = getattr(fields, "layer", None)
-    return str(fields.type) in ("Embedding", "ReversibleEmbedding") or (
-        inner is not None and _takes_whole_numbers(inner)
+    """Whether a layer is to be given whole numbers as such.
+
+    An Embedding in a SpectralNormalization takes them as floats: of whole numbers that makes whole numbers.
+    """
+    kind = str(fields.type)
+    return kind in ("Embedding", "ReversibleEmbedding") or (
+        kind == "TimeDistributed" and _takes_whole_numbers(fields.layer)
     )
 
 
