@@ -38,7 +38,7 @@ CLASSES: Mapping[str, str] = {"GroupQueryAttention": "GroupedQueryAttention"}
 
 WITHOUT_MEANING = frozenset(
     (
-        "name", "dtype", "batch_input_shape", "batch_shape", "input_shape", "input_dtype", "input_length",
+        "name", "dtype", "batch_input_shape", "batch_shape", "input_shape", "input_dtype", "input_dim", "input_length",
         "build_config", "seed", "unroll", "implementation", "use_cudnn", "flash_attention", "time_major",
         "autocast", "synchronized",
         "renorm_momentum", "sparse", "ragged", "optional", "dynamic", "virtual_batch_size", "consume_less",

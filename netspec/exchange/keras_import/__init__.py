@@ -17,7 +17,7 @@ from netspec.exchange.keras_import.archive import open_keras
 from netspec.exchange.keras_import.config import graph_of
 from netspec.exchange.keras_import.fields import Reading
 from netspec.exchange.keras_import.judging import Judging
-from netspec.exchange.keras_import.rules import apply
+from netspec.exchange.keras_import.rules import apply, check
 from netspec.exchange.keras_import.solving import slots_of, text_of, training_of
 from netspec.exchange.keras_import.translate import Translator
 from netspec.exchange.keras_import.weights import give, unreadable
@@ -38,7 +38,7 @@ def import_keras(path: str | Path, options: ImportOptions | None = None) -> Impo
         graph = graph_of(file.config, options.shapes)
         origin = f"{Path(path).name} (Keras {file.version or 'of unknown version'})"
         net = Translator(graph, options.shapes, reading, origin)
-        net.run(apply)
+        net.run(apply, check)
         _raise(net.problems, path)
         _raise(give(file, net.wanted), "")
         judging = Judging(net, graph.output_names)

@@ -218,6 +218,8 @@ def object_of(registry: Registry[Any], value: Any, reading: Reading) -> Any:
     if not isinstance(value, dict) or not isinstance(value.get("class_name"), str):
         if isinstance(value, dict) and registry is ACTIVATIONS and isinstance(value.get("name"), str):
             return _function(registry, value["name"], {}, reading)
+        if isinstance(value, dict) and registry is REGULARIZERS and {"l1", "l2"} & value.keys():  # of Keras 1
+            return _penalty(value)
         raise Unsupported(f"{_shown(value)} is no {registry.kind}")
     name, config = value["class_name"], value.get("config")
     refuse_foreign(name, value.get("module"), value.get("registered_name"))

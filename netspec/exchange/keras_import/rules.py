@@ -7,7 +7,7 @@ from typing import Any
 from netspec.exchange.keras_import import shaping
 from netspec.exchange.keras_import.axes import axis_here, data_format
 from netspec.exchange.keras_import.config import Call, Tensor, is_operation, tensors_in
-from netspec.exchange.keras_import.fields import Unsupported, fields_of, plain, refuse_foreign
+from netspec.exchange.keras_import.fields import Unsupported, fields_of, plain, refuse_foreign, without_format
 from netspec.exchange.keras_import.operations import operate
 from netspec.exchange.keras_import.translate import Translator
 from netspec.exchange.keras_import.vocabulary import MERGES, operands, rule, rule_of, usual, wrapped
@@ -19,12 +19,15 @@ _ARGUMENTS = frozenset(("training", "mask", "initial_state", "use_causal_mask", 
                         "key", "reverse", "inputs", "query_mask", "value_mask", "key_mask", "name"))  # fmt: skip
 
 
+_AS_IT_IS = ("Dense", "Embedding", "SimpleRNN", "LSTM", "GRU", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
+"""Layers with a rule that reads their configuration as it stands."""
+
+
 def apply(net: Translator, call: Call) -> None:
     """Write down a call, or raise `Unsupported` with the reason."""
     layer = call.layer
-    refuse_foreign(layer.class_name, layer.module or None, layer.registered)
-    _check_precision(net, call)
-    if is_operation(layer.module) or layer.class_name in ("TFOpLambda", "SlicingOpLambda") or _has_constants(call):
+    _check_origin(net, call)
+    if _is_operation(call):
         operate(net, call)
         return
     for name, value in call.kwargs.items():
@@ -35,11 +38,31 @@ def apply(net: Translator, call: Call) -> None:
     found = rule_of(type_)
     if found is not None:
         found(net, call)
-    elif type_ in LAYERS:
-        usual(net, call)
     else:
+        usual(net, call)
+
+
+def check(net: Translator, call: Call) -> None:
+    """Raise `Unsupported` for a layer that has no counterpart, whatever it reads."""
+    _check_origin(net, call)
+    type_ = layer_type(call.layer.class_name)
+    if not _is_operation(call) and type_ in LAYERS and (rule_of(type_) is None or type_ in _AS_IT_IS):
+        fields_of(type_, without_format(call.layer.config), net.reading)
+
+
+def _check_origin(net: Translator, call: Call) -> None:
+    layer, type_ = call.layer, layer_type(call.layer.class_name)
+    refuse_foreign(layer.class_name, layer.module or None, layer.registered)
+    _check_precision(net, call)
+    if not _is_operation(call) and type_ not in LAYERS and rule_of(type_) is None:
         meant = meant_by("layer", type_, LAYERS.names())
         raise Unsupported("there is no such layer" + (f": {meant.hint}" if meant else ""))
+
+
+def _is_operation(call: Call) -> bool:
+    layer = call.layer
+    old = layer.class_name in ("TFOpLambda", "SlicingOpLambda")
+    return is_operation(layer.module) or old or _has_constants(call)
 
 
 def _check_precision(net: Translator, call: Call) -> None:

@@ -168,18 +168,23 @@ class Translator:
 
     # Walking.
 
-    def run(self, apply: Callable[[Translator, Call], None]) -> None:
-        """Write down every call; what cannot be is collected in `problems`."""
+    def run(self, apply: Callable[[Translator, Call], None], check: Callable[[Translator, Call], None]) -> None:
+        """Write down every call; what cannot be is collected in `problems`.
+
+        Of a layer that reads one which is not there, `check` says what is wrong with the layer itself.
+        """
         for call in self.calls:
-            if any(one.call in self._lost for one in call.tensors()):
-                self._lost.add(call)
-                continue
+            lost = any(one.call in self._lost for one in call.tensors())
             try:
-                apply(self, call)
+                (check if lost else apply)(self, call)
             except Unsupported as reason:
-                self._lost.add(call)
+                lost = True
                 what = f"the layer `{call.layer.name}` ({call.layer.class_name})"
-                self.problems.append(Problem(f"{what} can't be imported: {reason}"))
+                problem = Problem(f"{what} can't be imported: {reason}")
+                if problem not in self.problems:
+                    self.problems.append(problem)
+            if lost:
+                self._lost.add(call)
         if not self.problems:
             self._finish()
 

@@ -99,7 +99,7 @@ def fitted(array: NDArray[Any], variable: Variable, one: Wanted, *, flipped: boo
         return None
     try:
         if variable.kind in ("kernel", "depthwise"):
-            array = _of_old(array, variable, shape)
+            array = _of_old(array, one, shape)
             if flipped:  # Theano turned kernels around
                 array = array[tuple(slice(None, None, -1) for _ in array.shape[:-2])]
         array = from_keras(array, variable)
@@ -112,8 +112,10 @@ def fitted(array: NDArray[Any], variable: Variable, one: Wanted, *, flipped: boo
     return np.array(array, np.float32, order="C")  # of no axes, too
 
 
-def _of_old(array: NDArray[Any], variable: Variable, shape: tuple[int, ...]) -> NDArray[Any]:
+def _of_old(array: NDArray[Any], one: Wanted, shape: tuple[int, ...]) -> NDArray[Any]:
     """A kernel as Keras 2 has it, of one that Keras 1 may have written in another order of axes."""
+    if one.layer.config.get("dim_ordering") == "th":  # (out, in, window…)
+        return array.transpose(*range(2, array.ndim), 1, 0)
     if array.ndim == len(shape) + 1 and array.shape[1] == 1:  # sequences were images of width 1
         return array[:, 0]
     return array

@@ -1,0 +1,82 @@
+"""Files as Keras 1 and 2 wrote them, and damaged ones, made by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+
+def old_file(
+    path: Path,
+    model: Mapping[str, Any],
+    weights: Mapping[str, Mapping[str, np.ndarray]],
+    version: str,
+    **attributes: Any,
+) -> Path:
+    """An HDF5 file of a whole model: weights by layer, each by its name."""
+    with h5py.File(path, "w") as file:
+        file.attrs["keras_version"] = version
+        file.attrs["backend"] = attributes.pop("backend", "tensorflow")
+        file.attrs["model_config"] = json.dumps(model)
+        for key, value in attributes.items():
+            file.attrs[key] = json.dumps(value)
+        fill(file.create_group("model_weights"), weights)
+    return path
+
+
+def fill(group: h5py.Group, weights: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+    group.attrs["layer_names"] = [name.encode() for name in weights]
+    for layer, arrays in weights.items():
+        own = group.create_group(layer)
+        own.attrs["weight_names"] = np.array([f"{layer}/{name}".encode() for name in arrays], "S64")
+        for name, array in arrays.items():
+            own[f"{layer}/{name}"] = array
+
+
+def sequential(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    return {"class_name": "Sequential", "config": list(layers)}
+
+
+def layer(class_name: str, **config: Any) -> dict[str, Any]:
+    return {"class_name": class_name, "config": config}
+
+
+def archive(path: Path, config: Any, weights: bytes | None = b"", **members: bytes) -> Path:
+    """A `.keras` file of any content."""
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("metadata.json", '{"keras_version": "3.5.0"}')
+        file.writestr("config.json", config if isinstance(config, (str, bytes)) else json.dumps(config))
+        if weights is not None:
+            file.writestr("model.weights.h5", weights or tree({}))
+        for name, data in members.items():
+            file.writestr(name, data)
+    return path
+
+
+def tree(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A `.weights.h5` of these arrays by path."""
+    held = io.BytesIO()
+    with h5py.File(held, "w") as file:
+        file.create_group("vars")
+        for name, array in arrays.items():
+            file[name] = array
+    return held.getvalue()
+
+
+def new_model(*layers: Mapping[str, Any], shape: Sequence[int | None] = (4,)) -> dict[str, Any]:
+    """The configuration of a sequential model of Keras 3."""
+    first = {"module": "keras.layers", **layer("InputLayer", batch_shape=[None, *shape], dtype="float32", name="x")}
+    config = {"name": "net", "trainable": True, "layers": [first, *layers]}
+    return {"module": "keras", "class_name": "Sequential", "config": config, "registered_name": "Sequential"}
+
+
+def new(class_name: str, **config: Any) -> dict[str, Any]:
+    """A layer of Keras 3."""
+    return {"module": "keras.layers", "registered_name": None, **layer(class_name, trainable=True, **config)}
