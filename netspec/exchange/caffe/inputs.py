@@ -11,7 +11,7 @@ from typing import Any
 from netspec.errors import InputError
 from netspec.exchange.caffe.blobs import read_mean
 from netspec.exchange.caffe.proto.message import Message
-from netspec.exchange.caffe.wiring import Node, Ref, Wired
+from netspec.exchange.caffe.wiring import WATCHERS, Node, Ref, Wired
 
 COLOURS = 3
 CLASSES = {
@@ -23,6 +23,8 @@ LABELLED = ("Data", "ImageData", "WindowData", "MemoryData")
 """Layers whose second top is the number of a class."""
 PASSING = ("Slice", "Split", "Flatten", "Reshape")
 """Layers that give on whole numbers as they are."""
+DEEPEST = 20
+"""So many of them behind one another are followed."""
 
 
 @dataclass(frozen=True)
@@ -126,28 +128,27 @@ def _mean_shape(name: str, folder: Path) -> tuple[int, ...] | None:
 
 
 def _whole(wired: Wired) -> dict[str, bool]:
-    """For each input that is read at all, whether only such layers read it as take whole numbers."""
+    """For each input that is read at all, whether it is read as whole numbers, and computed with nowhere."""
     readers: dict[Ref, list[tuple[Node, int]]] = {}
     for node in wired.nodes:
         for index, ref in enumerate(node.bottoms):
             readers.setdefault(ref, []).append((node, index))
 
-    def only(ref: Ref, depth: int = 0) -> bool:
-        those = readers.get(ref, [])
-        silent = [node for node, _ in those if node.type == "Silence"]
-        return depth < 100 and len(those) > len(silent) and all(fits(node, index, depth) for node, index in those)
-
-    def fits(node: Node, index: int, depth: int) -> bool:
-        if node.type == "Silence":
-            return True
-        if node.type in PASSING:
-            parts = [Ref(node.key, top, name) for top, name in enumerate(node.layer["top"])]
-            read = [part for part in parts if part in readers]
-            return bool(read) and all(only(part, depth + 1) for part in read)
-        return index in CLASSES.get(node.type, ())
+    def uses(ref: Ref, depth: int = 0) -> set[str]:
+        """What a value is to its readers, and to those of its parts: a class, what a loss compares with, a number."""
+        found: set[str] = set()
+        for node, index in readers.get(ref, ()):
+            if index in CLASSES.get(node.type, ()):
+                found.add("class")
+            elif node.type in PASSING and depth < DEEPEST:
+                tops = enumerate(node.layer["top"])
+                found = found.union(*(uses(Ref(node.key, place, name), depth + 1) for place, name in tops))
+            elif node.type not in WATCHERS:
+                found.add("number")
+        return found
 
     inputs = {ref for ref in readers if ref.layer is None}
-    return {ref.blob: only(ref) for ref in inputs}
+    return {ref.blob: uses(ref) == {"class"} for ref in inputs}
 
 
 def as_field(known: Known, shape: tuple[int, ...]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import ShapeMismatch, in_scope
 from netspec.layers.base import Builder
 from netspec.schema.kinds import LAYERS
+from netspec.schema.spec import Registry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -265,7 +266,17 @@ class Translator:
         self._taken.add(found)
         return found
 
-    def judged(self, name: str) -> str:
+    def judge(
+        self, registry: Registry[Any], name: str, type_: str, sources: Sequence[Made], fields: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """A loss or a metric as a net file has it, which fits what it compares. Raises `ShapeMismatch`."""
+        name = self._judge_name(name)
+        spec: Any = registry[type_].model_validate({"type": type_, "name": name, **fields})
+        with in_scope(self.builder.enter(spec, name)):
+            spec.build(self.builder, *(one.value for one in sources))
+        return {"name": name, "type": type_, "from": [one.name for one in sources], **fields}
+
+    def _judge_name(self, name: str) -> str:
         """A name for a loss or a metric that no other has. What begins with `loss/` belongs to losses already."""
         base = clean(name)
         base = base.replace("/", "_") if base.partition("/")[0] == "loss" else base

@@ -313,6 +313,25 @@ def test_what_nothing_reads_is_no_whole_number():
     assert drafted(with_input(flat, 2, 3, 4)).draft.inputs == {"x": {"shape": [3, 4]}}
 
 
+def test_what_a_loss_cannot_compare_is_told_with_its_place():
+    text = LABELLED + dense("y", "x") + LOSS.replace('"label"', '"x"')
+    told = failure(text)
+    assert "net.prototxt:3:1: error: layer `loss` (SoftmaxWithLoss): class numbers must be whole numbers" in told
+    pair = 'layer { name: "e" type: "EuclideanLoss" bottom: "y" bottom: "x" }'
+    assert "layer `e` (EuclideanLoss): prediction and target differ in shape" in failure(
+        LABELLED + dense("y", "x") + pair
+    )
+
+
+def test_numbers_that_are_classes_and_compared_are_whole():
+    data = 'layer { name: "d" type: "HDF5Data" top: "x" top: "label" }\n'
+    pair = 'layer { name: "e" type: "EuclideanLoss" bottom: "z" bottom: "label" }\n'
+    text = data + dense("y", "x") + dense("z", "x").replace("num_output: 3", "num_output: 1") + LOSS + pair
+    found = drafted(text, shapes={"x": (4,)})
+    assert found.draft.inputs["label"] == {"shape": [], "dtype": "int32"}
+    spec_of(found)
+
+
 # Weights
 
 

@@ -12,6 +12,7 @@ from netspec.exchange.caffe.registry import Unsupported, rule
 from netspec.exchange.caffe.translate import Translator
 from netspec.exchange.caffe.values import Made
 from netspec.exchange.caffe.wiring import Node, Ref
+from netspec.schema.kinds import LOSSES, METRICS
 
 REDUCTIONS = {"FULL": "full", "VALID": "sum_over_batch_size", "BATCH_SIZE": "batch_size", "NONE": "sum"}
 
@@ -118,8 +119,8 @@ def accuracy(net: Translator, node: Node) -> None:
         kind, fields = "SparseTopKCategoricalAccuracy", fields | {"k": top_k}
     if len(node.layer["top"]) > 1:
         net.note(f"`{node.name}`: the accuracy of each class is that of the metric ClassificationReport")
-    name = net.judged(node.layer["top"][0] if node.layer["top"] else node.name)
-    net.draft.metrics.append({"name": name, "type": kind, "from": [x.name, label.name], **fields})
+    name = node.layer["top"][0] if node.layer["top"] else node.name
+    net.draft.metrics.append(net.judge(METRICS, name, kind, [x, label], fields))
 
 
 def _scores(net: Translator, node: Node, path: str) -> tuple[Made, int]:
@@ -160,5 +161,5 @@ def _lose(
     elif TRAIN not in node.phases and net.trained:
         net.note(f"`{node.name}` is left out: it is a loss of testing alone")
     else:
-        loss = {"type": type_, "from": [one.name for one in sources], **fields, "weight": float(str(weight))}
-        net.draft.losses.append({"name": net.judged(node.name), **loss})
+        given = {**fields, "weight": float(str(weight))}
+        net.draft.losses.append(net.judge(LOSSES, node.name, type_, sources, given))
