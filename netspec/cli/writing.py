@@ -129,7 +129,11 @@ def _read_back(model: Model, chosen: Format, path: Path, tolerance: float) -> tu
     if not chosen.read:
         return None, f"{chosen.name} files do not say the net"
     source, weights = chosen.parts_of(path)
-    found, why_not = compare_models(model, open_any(source, options=ImportOptions(weights=weights)).model)
+    try:
+        again = open_any(source, options=ImportOptions(weights=weights)).model
+    except InputError as error:  # what the other program has may have no counterpart here
+        return None, f"it can't be read again: {error.problems[0].message}"
+    found, why_not = compare_models(model, again)
     if found is None:
         return None, why_not
     worst = max(found.scaled.values(), default=0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -196,3 +197,14 @@ def test_a_model_and_weights_for_keras(netspec, trained):
 def test_an_export_that_can_not_be(netspec, trained, words, why):
     found = netspec("export", "net.yaml", *WEIGHTS, *words)
     assert (found.status, why in found.err) == (2, True)
+
+
+def test_what_is_not_read_again_is_written_and_told(netspec, work):
+    pool = "{name: pool, type: MaxPooling1D, pool_size: 2, strides: 1, padding: 1}"
+    Path("pool.yaml").write_text(f"netspec: 1\ninputs: {{x: {{shape: [2, 5]}}}}\nlayers:\n  - {pool}\n")
+    load("pool.yaml").save_weights("pool.h5")
+    found = netspec("export", "pool.yaml", "--weights", "pool.h5", "--output", "pool.keras")
+    assert found.status == 0
+    assert Path("pool.keras").is_file()
+    assert "the results were not compared: it can't be read again: " in found.err
+    assert "Pad" in found.err
