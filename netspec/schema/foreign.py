@@ -308,8 +308,10 @@ _SCHEDULES = {
 _REGULARIZERS = {"another": "L1L2: L1, L2\nl1_l2: L1, L2\nweight_decay: L2"}
 _SOURCES = {
     "Caffe": """
-        Data, LMDB, LevelDB: !LMDB and LevelDB files are not read here: use `image_folder`, `idx` or `npz`
-        ImageData: image_folder
+        Data: lmdb
+        LevelDB: !LevelDBs are not read here: write it anew with Caffe, `convert_imageset -backend lmdb …`, for `lmdb`
+        ImageData: image_folder | with a `list`
+        HDF5Data: hdf5
     """,
     "PyTorch": "ImageFolder: image_folder\nMNIST: mnist",
 }

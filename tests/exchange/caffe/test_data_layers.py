@@ -189,6 +189,14 @@ def test_a_layer_that_feeds_nothing_is_no_split(tmp_path):
     assert read(data_layer(LMDB), tmp_path, inputs={"other": {"shape": []}}) == (None, Remarks())
 
 
+def test_a_source_without_a_name_and_one_that_no_file_can_have(tmp_path):
+    _, remarks = read(data_layer("batch_size: 2 backend: LMDB"), tmp_path)
+    assert [one.message for one in remarks.problems] == ["where the data lies is not said"]
+    found, _ = read(data_layer(f'source: "{"x" * 5000}" batch_size: 2 backend: LMDB'), tmp_path)
+    assert found is not None
+    assert found["path"] == "x" * 5000
+
+
 def test_a_batch_of_nothing(tmp_path):
     _, remarks = read(data_layer('source: "db" backend: LMDB'), tmp_path)
     assert [one.message for one in remarks.problems] == ["no samples in a batch"]

@@ -26,8 +26,12 @@ class Feeding:
     finder: Finder
     remarks: Remarks
 
-    def named(self, name: str) -> str:
+    def named(self, param: Message, field: str) -> str:
         """A path as the training file has it: absolute where something is there, else as it was."""
+        name: str = param[field]
+        if not name:
+            self.remarks.problem("where the data lies is not said", param, field, expected=f'`{field}: "…"`')
+            return "nowhere"
         found = self.finder.find(name)
         if found is None:
             self.remarks.note(f"{name} is not there: say in train.yaml where it is")
@@ -61,7 +65,7 @@ def _data(layer: Message, feeding: Feeding) -> dict[str, Any]:
     """`Data`: an LMDB or a LevelDB of Datums, read in order."""
     param = layer["data_param"]
     transform = layer["transform_param"]
-    made = {"source": "lmdb", "path": feeding.named(param["source"]), "batch_size": _batch(layer, param, feeding)}
+    made = {"source": "lmdb", "path": feeding.named(param, "source"), "batch_size": _batch(layer, param, feeding)}
     if param["backend"] == "LEVELDB":
         feeding.remarks.note(f"{param['source']} is a LevelDB, which is not read: {WRITTEN_BY_CAFFE}")
     if param["rand_skip"]:
@@ -76,8 +80,8 @@ def _image_data(layer: Message, feeding: Feeding) -> dict[str, Any]:
     """`ImageData`: a list of image files with their labels."""
     param = layer["image_data_param"]
     made = {
-        "source": "image_folder", "path": feeding.named(param["root_folder"]) if param["root_folder"] else ".",
-        "list": feeding.named(param["source"]), "batch_size": _batch(layer, param, feeding),
+        "source": "image_folder", "path": feeding.named(param, "root_folder") if param["root_folder"] else ".",
+        "list": feeding.named(param, "source"), "batch_size": _batch(layer, param, feeding),
     }  # fmt: skip
     if not param["root_folder"]:
         found = feeding.finder.find(param["source"])
@@ -104,7 +108,7 @@ def _hdf5_data(layer: Message, feeding: Feeding) -> dict[str, Any]:
     param = layer["hdf5_data_param"]
     fed = feeding.fed(layer)
     made = {
-        "source": "hdf5", "path": feeding.named(param["source"]), "arrays": fed,
+        "source": "hdf5", "path": feeding.named(param, "source"), "arrays": fed,
         "batch_size": _batch(layer, param, feeding),
     }  # fmt: skip
     kinds = {name: feeding.inputs[name].get("dtype", "float32") for name in fed}

@@ -27,7 +27,7 @@ class Finder:
 
     def find(self, name: str) -> Path | None:
         """The file or folder, if it is in one of these places."""
-        return next((one for one in self.candidates(name) if one.exists()), None)
+        return next((one for one in self.candidates(name) if _is_there(one)), None)
 
     def need(self, name: str, what: str) -> Path:
         """The file. Raises `InputError` with the places where it is not."""
@@ -51,3 +51,10 @@ class Finder:
     def _tails(folder: Path, given: Path) -> list[Path]:
         parts = given.parts[1:]
         return [folder.joinpath(*parts[k:]) for k in range(len(parts))]
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False

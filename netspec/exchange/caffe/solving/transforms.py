@@ -20,7 +20,7 @@ def image_transforms(layer: Message, feeding: Feeding) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     values = [float(one) for one in param["mean_value"]]
     if param["mean_file"]:
-        made.append({"type": "MeanImage", "file": feeding.named(param["mean_file"])})
+        made.append({"type": "MeanImage", "file": feeding.named(param, "mean_file")})
         if values:
             feeding.remarks.problem(
                 "a mean is said twice", param, "mean_value", expected="`mean_file` or `mean_value`", got="both"
