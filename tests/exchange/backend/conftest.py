@@ -1,0 +1,32 @@
+"""Where ONNX's runner may write, and the count of what passed, at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _folder_of_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ONNX_MODELS", str(tmp_path_factory.mktemp("onnx")))
+        yield
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """A line for each of ONNX's suites."""
+    counts: dict[str, Counter[str]] = {}
+    for state in ("passed", "skipped", "failed"):
+        for report in terminalreporter.stats.get(state, []):
+            _, found, rest = report.nodeid.partition("::OnnxBackend")
+            if found:
+                counts.setdefault(rest.partition("ModelTest")[0], Counter())[state] += 1
+    for suite, found in sorted(counts.items()):
+        total = found.total()
+        terminalreporter.write_line(
+            f"onnx.backend.test, {suite}: {found['passed']} of {total} pass, {found['skipped']} are excluded "
+            f"(-rs says why), {found['failed']} fail"
+        )

@@ -1,0 +1,126 @@
+"""`python -m tests.exchange.backend.report`: how many of ONNX's cases netspec passes, by operator.
+
+With a text, only the cases with it in their names. With `--write`, the failing cases that `excluded.yaml` does not list
+become `pending.yaml`, with what they failed of.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import yaml
+from onnx.backend.test.case.test_case import TestCase
+from onnx.backend.test.runner import Runner
+
+from netspec.errors import NetspecError
+from tests.exchange.backend.suite import EXCLUDED, PENDING, backend_of, cases, exclusions, why_excluded
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one case; `error` is empty where it passed."""
+
+    case: str
+    operators: tuple[str, ...]
+    error: str
+
+
+def run(case: TestCase, suite: str) -> Result:
+    """Run a case of which the data is at hand."""
+    model = case.model if case.model is not None else onnx.load(Path(case.model_dir or "", "model.onnx"))
+    operators = tuple(dict.fromkeys(node.op_type for node in model.graph.node))
+    try:
+        prepared = backend_of(suite).prepare(model)
+        for inputs, expected in case.data_sets or _stored(Path(case.model_dir or "")):
+            made = prepared.run([_array(one) for one in inputs])
+            Runner.assert_similar_outputs([_array(one) for one in expected], made, case.rtol, case.atol)
+    except Exception as error:
+        return Result(case.name, operators, _reason(error))
+    return Result(case.name, operators, "")
+
+
+def _stored(folder: Path) -> list[tuple[list[Any], list[Any]]]:
+    """The data sets of a case that is a folder; what is no tensor fails before."""
+
+    def tensors(data: Path, kind: str) -> list[onnx.TensorProto]:
+        return [onnx.load_tensor(str(path)) for path in sorted(data.glob(f"{kind}_*.pb"))]
+
+    return [(tensors(data, "input"), tensors(data, "output")) for data in sorted(folder.glob("test_data_set_*"))]
+
+
+def _array(given: Any) -> Any:
+    return onnx.numpy_helper.to_array(given) if isinstance(given, onnx.TensorProto) else given
+
+
+def _reason(error: Exception) -> str:
+    """Why a case fails: what of the operator, not of the node; the first reason of several."""
+    if isinstance(error, NetspecError):
+        first = error.problems[0].message.removeprefix("the model: ")
+        found = re.fullmatch(r"node `[^`]*` \((\w+), opset \d+\) can't be imported: (.*)", first)
+        return f"{found[1]}: {found[2]}" if found else re.sub(r" \(opset \d+\)", "", first)
+    return "other results" if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}".split("\n")[0]
+
+
+def report(results: Sequence[Result]) -> str:
+    """A line for each operator, those that fail not by the tables, those that pass in spite of it, and the share."""
+    by_operator: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    counts: Counter[str] = Counter()
+    lines = []
+    for one in results:
+        excluded = why_excluded(one.case)
+        state = "passed" if not one.error else "failed" if excluded is None else "excluded"
+        counts[state] += 1
+        counts["outside"] += excluded is not None and excluded.outside
+        counts[excluded.reason if excluded else ""] += 1
+        name = one.operators[0] if len(one.operators) == 1 else "functions, as several nodes"
+        by_operator[name][state] += 1
+        if state == "failed":
+            lines.append(f"failed: {one.case}: {one.error}")
+        elif excluded is not None and not one.error:
+            lines.append(f"passed, though excluded: {one.case}")
+    states = "passed", "excluded", "failed"
+    table = [
+        f"{name:30}" + "".join(f"{by_operator[name][state]:>10}" for state in states) for name in sorted(by_operator)
+    ]
+    reasons = [f"{counts[one.reason]:>6}  {one.reason}" for one in exclusions() if counts[one.reason]]
+    within = len(results) - counts["outside"]
+    summary = (
+        f"{len(results)} cases: {counts['passed']} passed, {counts['excluded']} excluded, {counts['failed']} failed; "
+        f"{counts['passed'] / max(1, within):.1%} of the {within} of neural networks' operators"
+    )
+    return "\n".join([*table, "", *lines, "", *reasons, "", summary])
+
+
+def pending(results: Sequence[Result]) -> str:
+    """What fails and is not excluded for good, by reason."""
+    known = [one for one in exclusions() if one.origin == EXCLUDED]
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for one in results:
+        if one.error and not any(entry.covers(one.case) for entry in known):
+            found[one.error].append(one.case)
+    entries = [{"reason": reason, "cases": sorted(found[reason])} for reason in sorted(found)]
+    head = "# Written by `python -m tests.exchange.backend.report --write`: what netspec does not pass yet, and why."
+    return f"{head}\n" + yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=118)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the cases whose data is at hand, all or those with the text in their names."""
+    warnings.simplefilter("ignore")
+    write, part = "--write" in arguments, next((one for one in arguments if one != "--write"), "")
+    results = [run(case, suite) for suite, case in cases() if suite != "real" and part in case.name]
+    if write:
+        PENDING.write_text(pending(results), encoding="utf-8")
+        exclusions.cache_clear()
+    print(report(results))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,136 @@
+"""The tests that come with ONNX, to be run on netspec, and which of them are expected to fail, and why."""
+
+from __future__ import annotations
+
+import functools
+import re
+import unittest
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import yaml
+
+from netspec import OnnxBackend
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # the cases are computed when they are imported: 1/0, log(0) …
+    from onnx.backend.test import BackendTest
+    from onnx.backend.test.case.test_case import TestCase
+    from onnx.backend.test.loader import load_model_tests
+
+    load_model_tests(kind="node")
+
+SUITES = {"node": "Node", "simple": "Simple", "real": "Real"}
+"""ONNX's folders of cases, and what its runner calls the classes of tests: `OnnxBackend…ModelTest`.
+
+Those of `pytorch-converted` and `pytorch-operator` are written in opset 6; netspec reads 7 and newer.
+"""
+EXCLUDED, PENDING = (Path(__file__).with_name(name) for name in ("excluded.yaml", "pending.yaml"))
+"""What netspec is not meant to run, and what it does not run yet; the latter is written by `report.py`."""
+
+
+class Reference(OnnxBackend):
+    """netspec with the reference kernels: nothing is compiled to machine code for a case that runs once.
+
+    That all other kernels compute the same is tested for each of them.
+    """
+
+    devices: ClassVar[Mapping[str, str]] = {"CPU": "reference"}
+
+
+class Fast(OnnxBackend):
+    """netspec as users have it, for whole models."""
+
+    devices: ClassVar[Mapping[str, str]] = {"CPU": "cpu"}
+
+
+def backend_of(suite: str) -> type[OnnxBackend]:
+    """What the cases of a suite are run on."""
+    return Fast if suite == "real" else Reference
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Cases that fail for a reason, as regular expressions of their names."""
+
+    reason: str
+    cases: tuple[str, ...]
+    outside: bool
+    """They are of no operator of neural networks on floating-point or whole numbers."""
+    origin: Path
+    """The table that says so."""
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(case for case in self.cases if case.isidentifier())
+
+    @cached_property
+    def _patterns(self) -> list[re.Pattern[str]]:
+        return [re.compile(case) for case in self.cases if not case.isidentifier()]
+
+    def covers(self, case: str) -> bool:
+        """Whether the case is one of them."""
+        return case in self._names or any(pattern.fullmatch(case) for pattern in self._patterns)
+
+    def unused(self, names: Collection[str]) -> list[str]:
+        """What stands for none of the cases called so."""
+        patterns = [one.pattern for one in self._patterns if not any(map(one.fullmatch, names))]
+        return [*sorted(self._names.difference(names)), *patterns]
+
+
+@cache
+def exclusions() -> tuple[Exclusion, ...]:
+    """The tables `excluded.yaml` and `pending.yaml`."""
+    return tuple(
+        Exclusion(one["reason"], tuple(one["cases"]), one.get("outside", False), path)
+        for path in (EXCLUDED, PENDING)
+        for one in yaml.safe_load(path.read_text(encoding="utf-8")) or ()
+    )
+
+
+def why_excluded(case: str) -> Exclusion | None:
+    """The exclusion that a case falls under."""
+    return next((one for one in exclusions() if one.covers(case)), None)
+
+
+def cases() -> Iterator[tuple[str, TestCase]]:
+    """Every case with its suite."""
+    for suite in SUITES:
+        for case in load_model_tests(kind=suite):
+            yield suite, case
+
+
+def standard_tests(module: str) -> dict[str, type]:
+    """ONNX's own test classes on netspec's CPU; an excluded case is skipped with its reason, or fails if it passes."""
+    found = {}
+    for backend in (Reference, Fast):
+        classes = BackendTest(backend, module).test_cases
+        for suite, name in SUITES.items():
+            if backend_of(suite) is backend:
+                found[f"OnnxBackend{name}ModelTest"] = classes[f"OnnxBackend{name}ModelTest"]
+    for cls in found.values():
+        for name, function in list(vars(cls).items()):
+            exclusion = why_excluded(name.removesuffix("_cpu"))
+            if name.endswith("_cuda"):
+                delattr(cls, name)  # skipped one by one they would bury what is worth reading
+            elif exclusion is not None:
+                setattr(cls, name, _expected_to_fail(function, exclusion.reason))
+    return found
+
+
+def _expected_to_fail(
+    function: Callable[[unittest.TestCase], None], reason: str
+) -> Callable[[unittest.TestCase], None]:
+    @functools.wraps(function)
+    def run(self: unittest.TestCase) -> None:
+        try:
+            function(self)
+        except Exception:
+            raise unittest.SkipTest(reason) from None
+        self.fail("it passes, though excluded: `python -m tests.exchange.backend.report --write`, or see excluded.yaml")
+
+    return run

@@ -1,0 +1,17 @@
+"""The tests that come with ONNX (`onnx.backend.test`), run by its own runner: single nodes, small and whole models."""
+
+from __future__ import annotations
+
+from tests.exchange.backend.suite import cases, exclusions, standard_tests
+
+globals().update(standard_tests(__name__))
+
+
+def test_every_exclusion_is_of_cases_that_there_are() -> None:
+    names = {case.name for _, case in cases()}
+    assert not [name for one in exclusions() for name in one.unused(names)]
+
+
+def test_no_case_is_excluded_twice() -> None:
+    twice = [case.name for _, case in cases() if sum(one.covers(case.name) for one in exclusions()) > 1]
+    assert not twice
