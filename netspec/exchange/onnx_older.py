@@ -102,6 +102,21 @@ def _softmax(logarithm: bool) -> Rewrite:
     return rewrite
 
 
+def _hardmax(older: _Older, node: OnnxNode) -> list[OnnxNode]:
+    """Along the last axis: the old operator took all axes from the one that it had for one."""
+    (x,), kind = node.inputs, older.graph.types.get(node.inputs[0])
+    if kind is None:
+        return [node]
+    axis, last = node.attributes["axis"] % kind.rank, kind.rank - 1
+    if axis == last:
+        return [replace(node, attributes={"axis": last})]
+    order = [*(place for place in range(kind.rank) if place != axis), axis]
+    turned = older.before(node, "Transpose", x, perm=order)
+    made = older.before(node, "Hardmax", turned.outputs[0], axis=last)
+    back = sorted(range(kind.rank), key=order.__getitem__)
+    return [turned, made, replace(node, op_type="Transpose", inputs=made.outputs, attributes={"perm": back})]
+
+
 def _negated(op_type: str) -> Rewrite:
     """A comparison as the opposite of another."""
 
@@ -141,13 +156,16 @@ def _resize(older: _Older, node: OnnxNode) -> list[OnnxNode]:
     return [replace(node, inputs=(x, *filled))]
 
 
-_REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+_REDUCTIONS = [
+    f"Reduce{kind}" for kind in ("Max", "Min", "Mean", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")
+]
 FORMS: Mapping[str, tuple[int, Rewrite]] = {
     **dict.fromkeys(_REDUCTIONS, (18, _operand_to_attribute(axes=1))),
     **dict.fromkeys(("ReduceSum", "Squeeze", "Unsqueeze"), (13, _operand_to_attribute(axes=1))),
     "Split": (13, _operand_to_attribute(split=1)),
     "Softmax": (13, _softmax(logarithm=False)),
     "LogSoftmax": (13, _softmax(logarithm=True)),
+    "Hardmax": (13, _hardmax),
     "LayerNormalization": (17, _layer_normalization),
     "Resize": (13, _resize),
     "GreaterOrEqual": (12, _negated("Less")),

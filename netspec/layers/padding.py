@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from netspec.graph.ops.shape import PadAxis, Slice, Take
 from netspec.graph.value import Value
@@ -211,14 +211,15 @@ class Pad(LayerSpec):
     mode: Literal["constant", "reflect", "edge", "wrap"] = "constant"
     """what is put there: `value`; the data mirrored at its first and last element; these elements again and again; or
     the data from its other end"""
-    value: float = 0.0
-    """the number of the mode constant"""
+    value: float = Field(default=0.0, allow_inf_nan=True)
+    """the number of the mode constant; `-.inf` hides what is behind it from a softmax or a maximum"""
 
     samples: ClassVar = (
         Sample.of((2, 2, 3), padding=[[1, 0], [0, 2]], value=0.5),
         Sample.of((2, 3, 4), padding=[[0, 0], [1, 2]], mode="reflect"),
         Sample.of((2, 3, 2), padding=[[2, 1], [0, 1]], mode="edge"),
         Sample.of((2, 3), padding=[[4, 2]], mode="wrap"),
+        Sample.of((2, 3), padding=[[0, 1]], value=2**40, dtypes=("int64",)),
         Sample.of((2, 4, 3), padding=[[-1, 1], [0, -1]], one_way=True),
     )
 

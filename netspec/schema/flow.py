@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from netspec.schema.scalars import looks_quoted
+from netspec.schema.scalars import looks_quoted, number
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+(:[A-Za-z0-9_./-]+)*\Z")
 _OTHER_PARSERS = {"yes", "no", "on", "off"}  # truth values to YAML 1.1
@@ -20,8 +20,10 @@ def flow(value: Any) -> str:
             return "null"
         case bool():
             return str(value).lower()
-        case int() | float():
+        case int():
             return repr(value)
+        case float():
+            return number(value)
         case Mapping():
             return "{" + ", ".join(f"{_key(key)}: {flow(item)}" for key, item in value.items()) + "}"
         case Sequence() if not isinstance(value, str):

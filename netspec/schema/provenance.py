@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +12,7 @@ from netspec.errors import Location
 from netspec.schema.interpolation import escaped
 from netspec.schema.paths import FilePath, absolute
 from netspec.schema.python_data import PYTHON
-from netspec.schema.scalars import resolve
+from netspec.schema.scalars import number, resolve
 from netspec.schema.spec import Spec
 from netspec.schema.tree import Map, Seq
 
@@ -150,7 +149,7 @@ def _scalar(value: Any) -> str:
         case int():
             return str(value)
         case float():
-            return repr(value) if math.isfinite(value) else repr(value).replace("inf", ".inf").replace("nan", ".nan")
+            return number(value)
         case str():
             return _text(escaped(value))
     raise TypeError(f"{value!r} can't be written in YAML")

@@ -84,3 +84,8 @@ def looks_quoted(text: str) -> bool:
         return not isinstance(resolve(text), str)
     except ValueError:
         return True
+
+
+def number(value: float) -> str:
+    """A float as YAML has it: infinity and NaN begin with a point."""
+    return repr(value) if math.isfinite(value) else repr(value).replace("inf", ".inf").replace("nan", ".nan")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from netspec.exchange.onnx_import import import_onnx
 from netspec.exchange.onnx_model import open_session
 from tests.exchange.foreign import floats, imported, ints, layers_of, node
 
@@ -183,6 +184,30 @@ CASES: dict[str, Any] = {
     "backwards": case(
         node("Slice", "x s e a t"), "{name: y, type: Flip}", x="f N 5 2", s=ints(-2), e=ints(-9), a=ints(1), t=ints(-2)
     ),
+    "every third backwards": case(
+        node("Slice", "x s e a t"),
+        "{name: y, type: Flip}",
+        x="f N 11 2",
+        s=ints(9),
+        e=ints(-20),
+        a=ints(1),
+        t=ints(-3),
+    ),
+    "nothing beside it": case(
+        [node("Split", "x s", "a, b", axis=1), node("Slice", "a t t u", "c"), node("Concat", "b c a", axis=1)],
+        "{name: y, type: Activation, activation: linear}",
+        x="f N 4",
+        s=ints(4, 0),
+        t=ints(1),
+        u=ints(1),
+    ),
+    "hidden by the least": case(
+        node("Pad", "x p v"),
+        "{name: y, type: Pad, padding: [[0, 1]], value: -.inf}",
+        x="f N 3",
+        p=ints(0, 0, 0, 1),
+        v=np.float32(-np.inf),
+    ),
     "mirrored": case(
         node("Pad", "x p", mode="reflect"),
         "{name: y, type: Pad, padding: [[0, 0], [2, 1]], mode: reflect}",
@@ -265,3 +290,16 @@ def _array(kind: str, shape: tuple[int, ...]) -> Any:
     if kind == "f":
         return random.normal(size=shape).astype("float32")
     return random.integers(1 if kind == "i" else 0, 2 if kind == "b" else 3, shape).astype(DTYPES[kind])
+
+
+def test_random_numbers_are_drawn_once_and_that_is_told(tmp_path: Path) -> None:
+    model, _, _ = case(
+        [node("RandomUniformLike", "x", "r", low=2.0, high=3.0, seed=7.0), node("Add", "x r")], "", x="f 2 3"
+    )
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    found, again = (import_onnx(tmp_path / "model.onnx") for _ in range(2))
+    assert any("were drawn once" in note for note in found.notes)
+    (one,), (other,) = found.arrays.values(), again.arrays.values()
+    np.testing.assert_array_equal(one, other)
+    assert one.min() >= 2
+    assert one.max() < 3

@@ -132,9 +132,10 @@ def _along(layer: Layer, shape: tuple[int, ...], axes: Axes, constant: NDArray[A
 
 @rule("Concat")
 def concat(net: Translator, node: Node) -> None:
-    """Tensors one after another → Concatenate."""
-    if len(node.inputs) == 1:
-        net.same(node, node.inputs[0])
+    """Tensors one after another → Concatenate; those without elements are left out."""
+    inputs = [name for name in node.inputs if net.is_computed(name) or net.constants[name].size]
+    if len(inputs) == 1:
+        net.same(node, inputs[0])
         return
     axis = net.axis(node.inputs[0], node.attributes["axis"], "it makes a batch of several")
-    net.add(node, "Concatenate", node.inputs, {} if axis == 1 else {"axis": axis})
+    net.add(node, "Concatenate", inputs, {} if axis == 1 else {"axis": axis})

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.model import Mixed, Node
 from netspec.exchange.onnx_import.rules.windows import padding_field, short
 from netspec.exchange.onnx_import.translate import Translator, rule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @rule("Slice")
@@ -26,10 +31,14 @@ def cut(net: Translator, node: Node) -> None:
         size = shape[axis % len(shape)]
         places = range(*slice(start, end, step).indices(size))
         if step < 0:  # those counted up, in the opposite order
-            places = places[::-1]
+            places = range(places[-1], places[0] + 1, -step) if places else places
             turned.append(axis % len(shape))
         if places != range(size):
             parts[axis % len(shape)] = places.start, places.stop, places.step
+    left = {axis: len(range(*part)) for axis, part in parts.items()}
+    if 0 in left.values():
+        net.constants[node.outputs[0]] = _nothing(net, node, left)
+        return
     flips = [net.axis(node.inputs[0], axis, "samples in the opposite order") for axis in turned]
     held = {axis: net.axis(node.inputs[0], axis, "a part of the batch") for axis in parts}
     if (
@@ -71,9 +80,28 @@ def split(net: Translator, node: Node) -> None:
     else:  # equal ones, of which the last may be smaller
         size = -(-shape[axis] // count)
         sizes = [size] * (count - 1) + [shape[axis] - size * (count - 1)]
-    fields = {"sections": count if len(set(sizes)) == 1 else sizes}
     held = net.axis(node.inputs[0], axis, "parts of the batch")
-    net.add(node, "Split", node.inputs[:1], fields | ({} if held == 1 else {"axis": held}))
+    for name, size in zip(node.outputs, sizes, strict=True):
+        if size == 0 and name:
+            net.constants[name] = _nothing(net, node, {axis: 0})
+    parts = [(name, size) for name, size in zip(node.outputs, sizes, strict=True) if size]
+    if not parts:
+        return
+    if len(parts) == 1:
+        net.same(replace(node, outputs=(parts[0][0],)), node.inputs[0])
+        return
+    sizes = [size for _, size in parts]
+    fields = {"sections": len(sizes) if len(set(sizes)) == 1 else sizes}
+    names = [name for name, _ in parts]
+    net.add(node, "Split", node.inputs[:1], fields | ({} if held == 1 else {"axis": held}), outputs=names)
+
+
+def _nothing(net: Translator, node: Node, sizes: Mapping[int, int]) -> NDArray[Any]:
+    """A tensor without elements, of other sizes along these axes: a constant, of which Concat takes no notice."""
+    import numpy as np
+
+    shape = (sizes.get(axis, size) for axis, size in enumerate(net.shape(node.inputs[0])))
+    return np.zeros(tuple(shape), str(net.dtype(node.inputs[0])))
 
 
 @rule("Gather")

@@ -143,14 +143,6 @@ def _cast(net: Translator, node: Node, target: str) -> None:
         raise Unsupported(f"{source} made {target}")
 
 
-@rule("Size")
-def size(net: Translator, node: Node) -> None:
-    """The number of elements: a constant."""
-    import numpy as np
-
-    net.constants[node.outputs[0]] = np.asarray(prod(net.shape(node.inputs[0])), "int64")
-
-
 @rule("EyeLike")
 def eye_like(net: Translator, node: Node) -> None:
     """Ones along a diagonal: a constant, of a shape without samples."""
