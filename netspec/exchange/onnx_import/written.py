@@ -119,6 +119,8 @@ class Writing(Tensors):
     def _held_constant(self, tensor: str, rank: int) -> str:
         """The tensor of a layer Parameter that holds the constant, which gets axes in front up to `rank`."""
         array = self.constants[tensor]
+        if not array.size:
+            raise Unsupported(f"`{self.hidden.get(tensor, tensor)}` has no elements")
         shape = (*(1,) * (rank - array.ndim), *array.shape)
         if not self.whole:
             if not shape or (shape[0] != 1 and not self._same_for_all(array)):
