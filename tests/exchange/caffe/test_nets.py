@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from netspec.errors import InputError
-from netspec.exchange.caffe.blobs import array_blob, read_mean, read_weights
+from netspec.exchange.caffe.blobs import array_blob, fitted, read_mean, read_weights
 from netspec.exchange.caffe.proto.encoding import encode
 from netspec.exchange.caffe.proto.message import Message
 from netspec.exchange.caffe.proto.text import parse
@@ -425,6 +425,15 @@ def test_weights_with_their_net(tmp_path):
     np.testing.assert_array_equal(other.arrays["a/b/kernel"], kernel.T)
     with pytest.raises(InputError, match="weights without their net"):
         read_caffemodel(tmp_path / "small.h5", ImportOptions())
+
+
+def test_large_kernels_are_turned_piece_by_piece():
+    stored = np.frombuffer(b"\0" + np.arange(200 * 130, dtype=np.float32).tobytes(), np.uint8)[1:].view(np.float32)
+    kernel = stored.reshape(200, 130)  # as it lies in a file: anywhere
+    made = fitted(kernel.T, (130, 200))
+    np.testing.assert_array_equal(made, kernel.T)
+    assert made.flags.aligned
+    assert made.flags.c_contiguous
 
 
 def test_weights_of_old_versions(tmp_path):
