@@ -210,6 +210,16 @@ def sequences(keras: Any) -> Any:
     return keras.Model(words, [decoded, steps, y], name="sequences")
 
 
+def means(keras: Any) -> Any:
+    """Means over the steps that count, of words and of vectors."""
+    L = keras.layers
+    words, vectors = keras.Input((6,), dtype="int32", name="words"), keras.Input((5, 3), name="vectors")
+    x = L.Embedding(9, 4, mask_zero=True)(words)
+    x = L.GlobalAveragePooling1D()(L.Dropout(0.2)(L.Dense(3)(x)))
+    kept = L.Masking(0.5)(L.ReLU()(vectors) + 0.5)
+    return keras.Model([words, vectors], [x, L.GlobalAveragePooling1D()(kept)], name="means")
+
+
 def nested(keras: Any) -> Any:
     """Models in models, one of them called twice, shared layers, several inputs and outputs."""
     L = keras.layers
@@ -299,6 +309,7 @@ NETS: dict[str, Callable[[Any], Any]] = {
     "decoder": decoder,
     "sequences": sequences,
     "nested": nested,
+    "means": means,
     "films": films,
     "first": first,
     "operations": operations,

@@ -99,7 +99,9 @@ def embedding(net: Translator, call: Call) -> None:
     elif held.value.dtype.is_float:
         (held,) = net.add(call, "Cast", {"dtype": "int32"}, [held], name=f"{net.name_of(call)}/cast")
     type_, fields = wrapped(net, call, type_, fields, 1)
+    looked_up = held
     net.put(call, *net.weighted(call, type_, fields, [held], lambda _: [], lambda _: None))
+    net.remember(net.held[call, 0], "1 if x > 0 else 0", looked_up)
 
 
 @rule("SimpleRNN", "LSTM", "GRU", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
@@ -241,10 +243,34 @@ def thresholded(net: Translator, call: Call) -> None:
 
 @rule("GlobalAveragePooling1D")
 def mean_over_steps(net: Translator, call: Call) -> None:
-    """In Keras the mean is over the steps that count; here over all."""
-    if net.mask(net.get(operands(net, call)[0])) is not None:
+    """In Keras the mean is over the steps that count: written as sums where a mask says which do."""
+    (held,) = (net.get(one) for one in operands(net, call)[:1])
+    counted = net.counts(held)
+    if net.mask(held) is None:
+        usual(net, call)
+        return
+    if counted is None or call.layer.wrapped or call.layer.config.get("keepdims"):
         raise Unsupported("what it reads has a mask, and its mean leaves out places")
+    name, held = net.name_of(call), net.plain(held)
+    formula, source = counted
+    (each,) = net.add(call, "Expression", {"expr": formula}, [source], name=f"{name}/counts")
+    if len(each.order) == 2:  # of numbers that are looked up
+        (each,) = net.add(call, "ExpandDims", {"axis": 2}, [each], name=f"{name}/expand")
+    else:  # of vectors
+        fields = {"operation": "max", "axes": [2], "keepdims": True}
+        (each,) = net.add(call, "Reduction", fields, [each], name=f"{name}/any")
+    (kept,) = net.add(call, "Multiply", {}, [held, each], name=f"{name}/kept")
+    (total,) = net.add(call, "Reduction", {"axes": [1]}, [kept], name=f"{name}/sum")
+    (number,) = net.add(call, "Reduction", {"axes": [1]}, [each], name=f"{name}/number")
+    net.put(call, *net.add(call, "Expression", {"expr": "x / y"}, [total, number]))
+
+
+@rule("Masking")
+def masking(net: Translator, call: Call) -> None:
+    """Remembers which places count."""
     usual(net, call)
+    value = plain(call.layer.config.get("mask_value", 0.0))
+    net.remember(net.held[call, 0], f"1 if x != {value!r} else 0", net.plain(operands(net, call)[0]))
 
 
 _MODES = {"sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum", "concat": "Concatenate", "dot": "Dot"}

@@ -73,6 +73,7 @@ class Translator:
         self.problems: list[Problem] = []
         self.held: dict[tuple[Call, int], Held] = {}
         self._masks: dict[str, Value | None] = {}
+        self._counted: list[tuple[Value, str, Held]] = []
         self._lost: set[Call] = set()
         self._taken: set[str] = set()
         self._turned: dict[tuple[str, tuple[int, ...]], Held] = {}
@@ -322,6 +323,17 @@ class Translator:
     def mask(self, held: Held) -> Value | None:
         """Which places of a tensor count, where not all do."""
         return self._masks.get(held.source)
+
+    def remember(self, held: Held, formula: str, source: Held) -> None:
+        """The layer makes a mask, which the formula of `source` says too: 1 where a place counts."""
+        mask = self.mask(held)
+        if mask is not None:
+            self._counted.append((mask, formula, source))
+
+    def counts(self, held: Held) -> tuple[str, Held] | None:
+        """The formula that says which places of a tensor count, and of what it is one; None where none is known."""
+        mask = self.mask(held)
+        return next(((formula, source) for one, formula, source in self._counted if one is mask), None)
 
     def _build(
         self, type_: str, fields: Mapping[str, Any], inputs: Sequence[Held]
