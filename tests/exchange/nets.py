@@ -36,13 +36,17 @@ class Net:
 
     @cached_property
     def states(self) -> Arrays:
-        """The weights given, or random ones; those of variances are positive."""
+        """The weights given, or random ones; what is no parameter, such as a variance or a scale, is positive."""
         if self.weights is not None:
             return dict(self.weights)
         random = np.random.default_rng(7)
         return {
-            name: random.uniform(0.1 if "variance" in name else -0.6, 0.6, value.shape).astype(str(value.dtype))
-            for name, value in ((name, info.value) for name, info in self.form.builder.states.items())
+            name: (
+                random.uniform(0.1 if info.role == "statistic" else -0.6, 0.6, info.value.shape)
+                if info.value.dtype.is_float
+                else random.integers(0, 4, info.value.shape)
+            ).astype(str(info.value.dtype))
+            for name, info in self.form.builder.states.items()
         }
 
     def graph(self, size: int) -> Graph:

@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.computing import compute
+from netspec.exchange.onnx_import.folding_quantized import dequantized, quantized
 from netspec.exchange.onnx_import.model import Node, Unsupported
 
 if TYPE_CHECKING:
@@ -131,5 +132,7 @@ _FOLDS: dict[str, Callable[..., Any]] = {
     "ConstantOfShape": _constant_of_shape,
     "Shape": lambda node, x: list(x.shape)[node.attributes.get("start", 0) : node.attributes.get("end")],
     "Size": lambda node, x: x.size,
+    "QuantizeLinear": quantized,
+    "DequantizeLinear": dequantized,
 }
 """What only moves numbers about or repeats them, and shapes."""

@@ -83,6 +83,10 @@ def built(
     given = {name: array.shape for name, array in weights.items()}
     if wanted != given:
         raise Unsupported(f"{type_} needs weights of shapes {wanted}, these are {given}")
+    for name, info in builder.states.items():
+        have, kind = weights[name.removeprefix("layer/")].dtype, info.value.dtype
+        if have != str(kind):
+            raise Unsupported(f"its weights are {have}, not {'floating-point numbers' if kind.is_float else kind}")
     return spec.output_names(), made if isinstance(made, tuple) else (made,)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.layer import Layer, built, held_as
-from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
+from netspec.exchange.onnx_import.model import Mixed, Node
 from netspec.exchange.onnx_import.tensors import Axes, Tensors, View
 from netspec.graph.value import Value
 
@@ -54,7 +54,7 @@ class Writing(Tensors):
         """
         values = [self.value(tensor) for tensor in inputs]
         names_of_inputs = [self._parameter_or_itself(tensor) for tensor in inputs]
-        weights = {name: self._weight(type_, array) for name, array in (arrays or {}).items()}
+        weights = {name: self._weight(array) for name, array in (arrays or {}).items()}
         names, made = built(type_, values, fields, weights)
         tensors = list(node.outputs if outputs is None else outputs)
         for place, value in enumerate(made[: len(tensors)]):
@@ -181,13 +181,11 @@ class Writing(Tensors):
         else:
             self.add(node, "Squeeze", [source], {}, outputs=[output])
 
-    def _weight(self, type_: str, array: NDArray[Any]) -> NDArray[Any]:
+    def _weight(self, array: NDArray[Any]) -> NDArray[Any]:
         import numpy as np
 
-        if type_ == "Parameter":
-            return np.array(array, order="C")  # of no axes too, which `ascontiguousarray` gives one
         if array.dtype.kind != "f":
-            raise Unsupported(f"its weights are {array.dtype}, not floating-point numbers")
+            return np.asarray(array, order="C")
         if array.dtype != np.float32:
             self.remarks.append(f"weights of {array.dtype} became float32")
-        return np.ascontiguousarray(array, np.float32)
+        return np.asarray(array, np.float32, order="C")

@@ -150,24 +150,28 @@ def _strides(node: Node, default: list[int], absent: list[int] | None = None) ->
 
 def _padding(net: Translator, node: Node, size: list[int], dilation: list[int]) -> dict[str, Any]:
     """The field `padding`, from explicit pads or `auto_pad`."""
-    rank, spatial = len(size), net.shape(node.inputs[0])[2:]
+    sides = geometry(node, size, net.shape(node.inputs[0])[2:], dilation)[1]
+    return {"padding": "same"} if node.attributes.get("auto_pad") == "SAME_UPPER" else padding_field(sides)
+
+
+def geometry(
+    node: Node, size: list[int], spatial: Sequence[int], dilation: list[int] | None = None
+) -> tuple[list[int], list[tuple[int, int]], list[int]]:
+    """Strides, the padding at both sides of each axis, and dilations, of a window over these spatial axes."""
+    rank = len(size)
     strides = _ints(node, "strides", [1] * rank)
+    dilation = _ints(node, "dilations", [1] * rank) if dilation is None else dilation
     if not len(spatial) == len(strides) == len(dilation) == rank:
         raise Unsupported(f"windows over other than {rank} axes")
     auto = node.attributes.get("auto_pad", "NOTSET")
-    if auto == "SAME_UPPER":
-        return {"padding": "same"}
-    reach = [(window - 1) * step + 1 for window, step in zip(size, dilation, strict=True)]
-    if auto == "SAME_LOWER":
-        pads = [_same_lower(*sizes) for sizes in zip(spatial, reach, strides, strict=True)]
-    elif auto == "VALID":
-        pads = [(0, 0)] * rank
-    else:
-        flat = _ints(node, "pads", [0] * (2 * rank))
-        if len(flat) != 2 * rank or min(flat) < 0:
-            raise Unsupported(f"padding {flat}")
-        pads = list(zip(flat[:rank], flat[rank:], strict=True))
-    return padding_field(pads)
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        reach = [(window - 1) * step + 1 for window, step in zip(size, dilation, strict=True)]
+        lower = [_same_lower(*sizes) for sizes in zip(spatial, reach, strides, strict=True)]
+        return strides, lower if auto == "SAME_LOWER" else [(end, begin) for begin, end in lower], dilation
+    flat = [0] * (2 * rank) if auto == "VALID" else _ints(node, "pads", [0] * (2 * rank))
+    if len(flat) != 2 * rank or min(flat) < 0:
+        raise Unsupported(f"padding {flat}")
+    return strides, list(zip(flat[:rank], flat[rank:], strict=True)), dilation
 
 
 def padding_field(pads: Sequence[tuple[int, int]]) -> dict[str, Any]:
