@@ -41,7 +41,7 @@ class SequenceSpec(CellSpec, LayerSpec):
         "num_layers": "write several layers, or `{type: RNN, cell: {type: StackedRNNCells, cells: […]}}`",
     }
 
-    one_way: ClassVar = "ONNX's recurrent operators are not read"
+    one_way: ClassVar[str | None] = "it is written step by step"
     return_sequences: bool = False
     """true: the output of every step; false: of the last one"""
     return_state: bool = False
@@ -124,14 +124,24 @@ class SimpleRNN(SimpleRNNFields, SequenceSpec):
     with `return_sequences`. At steps that a mask leaves out the state, and the output, stay as they were.
     """
 
+    one_way: ClassVar = None
+
     type: Literal["SimpleRNN"] = "SimpleRNN"
 
     samples: ClassVar = (
         Sample.of((2, 4, 3), units=3),
-        Sample.of((2, 3, 2), units=2, use_bias=False, activation="softplus", return_sequences=True),
-        Sample.of((3, 3, 2), units=2, activation=None, return_sequences=True, go_backwards=True, recurrent_dropout=0.4),
+        Sample.of((2, 3, 2), units=2, use_bias=False, activation="softplus", return_sequences=True, one_way=True),
+        Sample.of(
+            (3, 3, 2),
+            units=2,
+            activation=None,
+            return_sequences=True,
+            go_backwards=True,
+            recurrent_dropout=0.4,
+            one_way=True,
+        ),
         Sample.of((3, 4, 2), (3, 2), units=2, return_state=True, recurrent_dropout=0.3),
-        Sample.of((3, 4, 2), units=2, return_sequences=True, go_backwards=True, masks=[(3, 4)]),
+        Sample.of((3, 4, 2), units=2, return_sequences=True, go_backwards=True, masks=[(3, 4)], one_way=True),
     )
 
 
@@ -145,16 +155,27 @@ class LSTM(LSTMFields, SequenceSpec):
     c, and the output, stay as they were. Hochreiter and Schmidhuber 1997; Gers et al. 2000.
     """
 
+    one_way: ClassVar = None
+
     type: Literal["LSTM"] = "LSTM"
 
     samples: ClassVar = (
         Sample.of((2, 4, 3), units=3, return_sequences=True),
         Sample.of((3, 3, 2), units=2, use_bias=False, go_backwards=True, dropout=0.3, recurrent_dropout=0.4),
-        Sample.of((2, 3, 4), units=3, activation="elu", recurrent_activation="hard_sigmoid", unit_forget_bias=False),
+        Sample.of(
+            (2, 3, 4),
+            units=3,
+            activation="elu",
+            recurrent_activation="hard_sigmoid",
+            unit_forget_bias=False,
+            one_way=True,
+        ),
         Sample.of((2, 2, 3), units=2, return_sequences=True, kernel_regularizer={"type": "L2", "l2": 0.1}),
         Sample.of((2, 3, 2), (2, 3), (2, 3), units=3, return_sequences=True, return_state=True),
         Sample.of((2, 3, 2), units=2, return_state=True, recurrent_dropout=0.3, masks=[(2, 3)]),
-        Sample.of((3, 4, 2), units=2, return_sequences=True, go_backwards=True, use_bias=False, masks=[(3, 4)]),
+        Sample.of(
+            (3, 4, 2), units=2, return_sequences=True, go_backwards=True, use_bias=False, masks=[(3, 4)], one_way=True
+        ),
     )
 
 
@@ -168,14 +189,24 @@ class GRU(GRUFields, SequenceSpec):
     mask leaves out h, and the output, stay as they were. Cho et al. 2014, arXiv:1406.1078.
     """
 
+    one_way: ClassVar = None
+
     type: Literal["GRU"] = "GRU"
 
     samples: ClassVar = (
         Sample.of((2, 4, 3), units=3, return_sequences=True),
         Sample.of((3, 3, 2), units=2, use_bias=False, go_backwards=True, dropout=0.3, recurrent_dropout=0.4),
         Sample.of((2, 3, 4), units=3, reset_after=False, recurrent_dropout=0.3),
-        Sample.of((2, 3, 2), units=3, reset_after=False, use_bias=False, return_sequences=True, go_backwards=True),
-        Sample.of((2, 3, 2), units=2, activation="softsign", recurrent_activation="hard_sigmoid"),
+        Sample.of(
+            (2, 3, 2),
+            units=3,
+            reset_after=False,
+            use_bias=False,
+            return_sequences=True,
+            go_backwards=True,
+            one_way=True,
+        ),
+        Sample.of((2, 3, 2), units=2, activation="softsign", recurrent_activation="hard_sigmoid", one_way=True),
         Sample.of((2, 3, 2), (2, 2), units=2, return_state=True, go_backwards=True),
         Sample.of((3, 4, 2), units=2, return_sequences=True, masks=[(3, 4)]),
         Sample.of((3, 4, 2), units=2, return_sequences=True, zero_output_for_mask=True, masks=[(3, 4)]),
@@ -192,6 +223,8 @@ class RNN(SequenceSpec):
     (N, T, units) with `return_sequences`. With `return_state` those of a stack are numbered by the cell:
     `NAME.state_h_0`.
     """
+
+    one_way: ClassVar = "it comes back as LSTM, GRU or SimpleRNN, one for each cell"
 
     type: Literal["RNN"] = "RNN"
     cell: AnyCell

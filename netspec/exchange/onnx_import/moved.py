@@ -177,17 +177,22 @@ class Moving(Writing):
             raise Mixed(f"it mixes the samples of a batch: {list(shape)} → {list(target)}")
         axis = min(fits, key=lambda axis: target[axis] != batch)
         steps = target[axis] // batch
-        sample = (*target[:axis], *((steps,) if steps > 1 else ()), *target[axis + 1 :])
+        front = () if set(target[:axis]) == {1} else target[:axis]  # axes of size 1 before the batch need not be there
+        sample = (*front, *((steps,) if steps > 1 else ()), *target[axis + 1 :])
         start = self.straight(source).source
+        have = self._values[self.resolve(start)].shape[1:]
         if axis == 0 and steps == 1:
-            self._reshape_samples(node, start, sample, output)
+            if have == sample:
+                self.same(replace(node, outputs=(output,)), start)
+            else:
+                self._reshape_samples(node, start, sample, output)
             return
         held = self.hide(output)
-        have = self._values[self.resolve(start)].shape[1:]
         if have == sample:
             held = start
         else:
             self._reshape_samples(node, start, sample, held)
-        own = (0, axis + 1) if steps > 1 else (0,)
-        rest = range(axis + len(own), len(sample) + 1)
-        self.views[output] = View(held, (*((one + 1,) for one in range(axis)), own, *((one,) for one in rest)), node)
+        own = (0, len(front) + 1) if steps > 1 else (0,)
+        rest = range(len(front) + len(own), len(sample) + 1)
+        before_it: Axes = tuple((one + 1,) for one in range(len(front))) if front else ((),) * axis
+        self.views[output] = View(held, (*before_it, own, *((one,) for one in rest)), node)

@@ -109,6 +109,10 @@ class Tensors:
         """The tensor of the net that this one lies in otherwise than in order; empty where it does not."""
         return self.views[tensor].source if tensor in self.views else ""
 
+    def is_read(self, tensor: str) -> bool:
+        """Whether a node reads the tensor, or it is an output."""
+        return bool(self._reads.get(tensor))
+
     def is_computed(self, tensor: str) -> bool:
         """Whether the tensor is no constant."""
         return tensor not in self.constants

@@ -1,0 +1,257 @@
+"""LSTM, GRU and RNN: layers of these kinds, in one direction or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
+from netspec.exchange.onnx_import.tensors import Axes
+from netspec.exchange.onnx_import.translate import Translator, rule
+from netspec.schema.names import snake_case
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+GATES = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}
+"""The numbers that ONNX gives to our gates."""
+LAYERS = {"LSTM": "LSTM", "GRU": "GRU", "RNN": "SimpleRNN"}
+DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+FUNCTIONS = {
+    "tanh": "tanh", "sigmoid": "sigmoid", "relu": "relu", "softsign": "softsign", "softplus": "softplus", "elu": "elu",
+}  # fmt: skip
+"""Activation functions whose parameters, if any, have their defaults."""
+STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
+
+
+@dataclass(frozen=True)
+class _Recurrent:
+    """A node, and what is known of it."""
+
+    net: Translator
+    node: Node
+
+    @property
+    def both(self) -> bool:
+        """Whether it reads in both directions."""
+        return bool(self.node.attributes.get("direction", "forward") == "bidirectional")
+
+    @property
+    def batch_axis(self) -> int:
+        """The axis of the samples in the sequence."""
+        return 0 if self.node.attributes.get("layout", 0) else 1
+
+    @property
+    def steps(self) -> int:
+        """How many steps the sequence has."""
+        return self.net.shape(self.node.inputs[0])[1 - self.batch_axis]
+
+    def read(self, place: int) -> str:
+        """A result, if anything reads it: Y, Y_h, Y_c."""
+        name = self.node.outputs[place] if place < len(self.node.outputs) else ""
+        return name if name and self.net.is_read(name) else ""
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of the layer, or of both."""
+        node, kind = self.node, self.node.op_type
+        for name, why in (("clip", "numbers cut off before activations"), ("input_forget", "coupled gates")):
+            if node.attributes.get(name):
+                raise Unsupported(why)
+        if node.operand(7):
+            raise Unsupported("peepholes: gates that see the state of the cell")
+        if node.operand(4):
+            lengths = self.net.constant(node.operand(4), "lengths of the sequences")
+            if (lengths != self.steps).any():
+                raise Unsupported(f"sequences of other lengths than {self.steps}")
+        return {"units": self.units(), **self._activations(), **self._kind(kind)}
+
+    def units(self) -> int:
+        """The size of the state."""
+        return int(self.net.constant(self.node.inputs[2], "recurrent kernel").shape[-1])
+
+    def _kind(self, kind: str) -> dict[str, Any]:
+        found: dict[str, Any] = {} if self.node.operand(3) else {"use_bias": False}
+        if kind == "GRU" and not self.node.attributes.get("linear_before_reset"):
+            found["reset_after"] = False
+        return found
+
+    def _activations(self) -> dict[str, Any]:
+        node, default = self.node, DEFAULTS[self.node.op_type]
+        count = len(default)
+        given = list(node.attributes.get("activations") or [])
+        names = [name.lower() for name in given] or [name.lower() for name in default * 2][: count * (1 + self.both)]
+        names = names[: count * (1 + self.both)]  # RNN has two by default, also where there is one direction
+        one, other = names[:count], names[count:]
+        if len(names) != count * (1 + self.both) or (other and other != one):
+            raise Unsupported(f"activations {given}")
+        if any(name not in FUNCTIONS for name in one) or one[1:] != one[1:2] * (count - 1):
+            raise Unsupported(f"activations {given}")
+        if any(value != 1.0 for value in node.attributes.get("activation_alpha") or []) and "elu" in one:
+            raise Unsupported("an activation with parameters")
+        last, gate = FUNCTIONS[one[-1]], FUNCTIONS[one[0]]
+        fields = {} if last == "tanh" else {"activation": last}
+        return fields | ({"recurrent_activation": gate} if count > 1 and gate != "sigmoid" else {})
+
+    def weights(self) -> list[dict[str, NDArray[Any]]]:
+        """Of each direction: kernel (in, gates · H), recurrent kernel (H, gates · H), bias."""
+        import numpy as np
+
+        node, order = self.node, list(GATES[self.node.op_type])
+        kernels, recurrent = (self.net.constant(node.inputs[k], what) for k, what in ((1, "kernel"), (2, "kernel")))
+        units = self.units()
+
+        def sorted_(rows: NDArray[Any]) -> NDArray[Any]:
+            """(gates · H, …) by our order of gates."""
+            by_gate = rows.reshape(len(order), units, *rows.shape[1:])[order]
+            return by_gate.reshape(rows.shape)
+
+        found = []
+        for way in range(1 + self.both):
+            made = {"kernel": sorted_(kernels[way]).T, "recurrent_kernel": sorted_(recurrent[way]).T}
+            if node.operand(3):
+                bias = self.net.constant(node.operand(3), "bias")[way]
+                first, second = (sorted_(half) for half in np.split(bias, 2))
+                two = node.op_type == "GRU" and node.attributes.get("linear_before_reset")
+                made["bias"] = np.stack([first, second]) if two else first + second
+            found.append(made)
+        return found
+
+    def first_states(self) -> list[str]:
+        """The first states: those of the first direction, then of the second. None where all of them are 0."""
+        import numpy as np
+
+        names = [self.node.operand(5 + place) for place in range(STATES[self.node.op_type])]
+        zero = [not name or (name in self.net.constants and not self.net.constants[name].any()) for name in names]
+        if all(zero):
+            return []
+        if np.any(zero) and len(names) > 1:
+            like = names[zero.index(False)]
+            shape = self.net.shape(like)
+            names = [self._zeros(shape) if none else name for name, none in zip(names, zero, strict=True)]
+        return [self._state(name, way) for way in range(1 + self.both) for name in names]
+
+    def _zeros(self, shape: tuple[int, ...]) -> str:
+        import numpy as np
+
+        name = self.net.hide(self.node.outputs[0])
+        self.net.constants[name] = np.zeros(shape, "float32")
+        return name
+
+    def _state(self, name: str, way: int) -> str:
+        """A first state of one direction: (N, H) in the net."""
+        net, made = self.net, self.net.hide(name)
+        if name in net.constants:
+            rows = net.constants[name].take(way, 1 - self.batch_axis)
+            if (rows != rows[:1]).any():
+                raise Mixed("its first states are constants that differ between samples")
+            net.constants[made] = rows[0] if net.whole else rows[:1]
+            return made
+        if self.both:
+            part, source = net.hide(name), net.samples_first(name, self.batch_axis)
+            net.add(self.node, "Slice", [source], {"start": way, "stop": way + 1}, outputs=[part])
+            net.add(self.node, "Flatten", [part], {}, outputs=[made])
+            return made
+        shape = net.shape(name)
+        net.reshape(self.node, name, (shape[self.batch_axis], shape[2]), made)
+        return net.samples_first(made)
+
+
+@rule("LSTM", "GRU", "RNN", several=True)
+def recurrent(net: Translator, node: Node) -> None:
+    """LSTM, GRU or SimpleRNN, or Bidirectional with one of them; states come in and go out as the model has them."""
+    one = _Recurrent(net, node)
+    fields, weights, states = one.fields(), one.weights(), one.first_states()
+    kind = LAYERS[node.op_type]
+    sequence, results = one.read(0), [one.read(place) for place in range(1, 1 + STATES[node.op_type])]
+    if sequence:
+        fields["return_sequences"] = True
+    if (sequence and any(results)) or any(results[1:]):
+        fields["return_state"] = True
+    several = net.whole and net.shape(node.inputs[0])[one.batch_axis] > 1
+    if several and states:
+        raise Unsupported("several sequences with first states, where the whole model is one sample")
+    if one.both:
+        name = snake_case(kind)
+        arrays = {f"{way}_{name}/{key}": array for way, found in zip(("forward", "backward"), weights, strict=True)
+                  for key, array in found.items()}  # fmt: skip
+        type_, fields = "Bidirectional", {"layer": {"type": kind, **fields}}
+    else:
+        type_, arrays = kind, weights[0]
+        if node.attributes.get("direction", "forward") == "reverse":
+            fields["go_backwards"] = True
+    if several:
+        x = net.hide(node.inputs[0])
+        order = [one.batch_axis, 1 - one.batch_axis, 2]
+        net.turn(Node("Transpose", "", (), (x,), {}, node.opset), node.inputs[0], order)
+        arrays = {f"{snake_case(type_)}/{name}": array for name, array in arrays.items()}
+        type_, fields = "TimeDistributed", {"layer": {"type": type_, **fields}}
+    else:
+        x = net.samples_first(node.inputs[0], one.batch_axis)
+    _written(one, type_, [x, *states], fields, arrays, sequence, results)
+
+
+def _written(
+    one: _Recurrent, type_: str, inputs: list[str], fields: dict[str, Any], arrays: dict[str, NDArray[Any]],
+    sequence: str, results: list[str],
+) -> None:  # fmt: skip
+    """The layer, and the results in ONNX's shapes."""
+    net, node = one.net, one.node
+    lies = _laid(one, type_ == "TimeDistributed")
+    backwards = bool(fields.get("go_backwards") or fields.get("layer", {}).get("go_backwards"))
+    first = sequence or results[0]
+    outputs = [first, *(results if sequence or any(results[1:]) else [])]
+    if one.both or (sequence and backwards):
+        held = net.hide(node.outputs[0])
+        states = [net.hide(name) if name else "" for name in outputs[1:]]
+        if one.both:
+            states = [net.hide(node.outputs[0]) if any(outputs[1:]) else "" for _ in range(2 * len(outputs[1:]))]
+        net.add(node, type_, inputs, fields, arrays, outputs=[held, *states])
+        _after(one, held, states, first, outputs[1:], lies)
+        return
+    net.add(node, type_, inputs, fields, arrays, outputs=outputs, laid=lies)
+
+
+def _after(
+    one: _Recurrent, held: str, states: Sequence[str], first: str, results: Sequence[str], lies: Callable[[int], Axes]
+) -> None:
+    """Results put together: those of both directions beside each other, a sequence read backwards turned around."""
+    net, node = one.net, one.node
+    if not one.both:
+        along = net.net_rank(held) - 2
+        places = list(range(one.steps))[::-1]
+        net.add(node, "Gather", [held], {"indices": places, **({} if along == 1 else {"axis": along})},
+                outputs=[first], laid=lies)  # fmt: skip
+        for state, result in zip(states, results, strict=True):
+            if result:
+                net.add(node, "Activation", [state], {"activation": "linear"}, outputs=[result], laid=lies)
+        return
+    pairs = [(held, first)]
+    for place, result in enumerate(results):
+        if result:
+            joined = net.hide(result)
+            both = [states[place], states[place + len(results)]]
+            net.add(node, "Concatenate", both, {"axis": -1}, outputs=[joined])
+            pairs.append((joined, result))
+    for source, result in pairs:
+        if result:
+            *front, last = net.value(source).shape[1:]
+            net.add(node, "Reshape", [source], {"target_shape": [*front, 2, last // 2]}, outputs=[result],
+                    laid=lies)  # fmt: skip
+
+
+def _laid(one: _Recurrent, distributed: bool) -> Callable[[int], Axes]:
+    """How Y (T, D, N, H) and the states (D, N, H), or with `layout` (N, T, D, H) and (N, D, H), lie in the net."""
+    first = 1 if distributed else 0
+
+    def axes(rank: int) -> Axes:
+        batch = (1,) if distributed else () if one.net.whole else (0,)
+        rank -= first
+        ways = (rank - 2 + first,) if one.both else ()
+        last = (rank - 1 + first,)
+        if rank == 3 + one.both:
+            steps = (1 + first,)
+            return (batch, steps, ways, last) if one.batch_axis == 0 else (steps, ways, batch, last)
+        return (batch, ways, last) if one.batch_axis == 0 else (ways, batch, last)
+
+    return axes

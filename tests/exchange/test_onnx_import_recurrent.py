@@ -1,0 +1,125 @@
+"""Recurrent operators as others write them: steps in front, directions and samples behind, states beside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from netspec.errors import InputError
+from netspec.exchange.onnx_model import open_session
+from tests.exchange.foreign import floats, imported, ints, layers_of, node, random
+from tests.exchange.foreign_whole import joined
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
+
+
+def weights(kind: str, ways: int = 1) -> dict[str, Any]:
+    """Of 3 units that read 2 features."""
+    wide = 3 * GATES[kind]
+    return {"w": floats(ways, wide, 2) - 0.5, "r": floats(ways, wide, 3) - 0.5, "b": floats(ways, 2 * wide) - 0.5}
+
+
+def same(made: onnx.ModelProto, folder: Path, swapped: bool = True, **inputs: np.ndarray) -> str:
+    """The net computes what ONNX Runtime does; its YAML. `inputs` have their samples where the model has them."""
+    net, text = imported(made, folder)
+    expected = open_session(made.SerializeToString()).run(None, inputs)
+    found = net.predict({name: x.swapaxes(0, 1) if swapped else x for name, x in inputs.items()})
+    for y, wanted in zip(found.values(), expected, strict=True):
+        turned = y if y.shape == wanted.shape else y.swapaxes(0, 1)
+        np.testing.assert_allclose(turned, wanted, rtol=1e-5, atol=1e-5)
+    return text
+
+
+def of_sequences(
+    kind: str, more: list[onnx.NodeProto], results: str = "a", outputs: str = "y", **attributes: Any
+) -> Any:
+    """A model of sequences (T, N, 2) without first states."""
+    ways = 2 if attributes.get("direction") == "bidirectional" else 1
+    nodes = [node(kind, "x w r b", results, hidden_size=3, **attributes), *more]
+    constants: dict[str, Any] = {"zero": ints(0), "one": ints(1), "last": np.int64(-1), "flat": ints(0, 0, -1)}
+    return joined(nodes, {"x": [4, "N", 2]}, outputs, **weights(kind, ways), **constants)
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_both_directions_beside_each_other(kind: str, tmp_path: Path) -> None:
+    more = [node("Transpose", "a", "t", perm=[0, 2, 1, 3]), node("Reshape", "t flat")]
+    made = of_sequences(kind, more, direction="bidirectional")
+    text = same(made, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))
+    assert "type: Bidirectional" in text
+
+
+@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse"])
+def test_all_steps_and_the_state_in_the_end(kind: str, direction: str, tmp_path: Path) -> None:
+    more = [node("Squeeze", "a one", "y"), node("Gather", "h last", "z", axis=0)]
+    made = of_sequences(kind, more, "a, h", "y z", direction=direction)
+    text = same(made, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))
+    assert "return_sequences: true" in text
+    assert "return_state: true" in text
+
+
+def test_states_of_several_layers_in_front_of_the_samples(tmp_path: Path) -> None:
+    second: dict[str, Any] = dict(zip("vsc", (floats(1, 9, 3), floats(1, 9, 3), floats(1, 18)), strict=True))
+    nodes = [
+        node("GRU", "x w r b", "a, h", hidden_size=3, linear_before_reset=1), node("Squeeze", "a one", "f"),
+        node("GRU", "f v s c", ", g", hidden_size=3), node("Concat", "h g", "k", axis=0),
+        node("Gather", "k last", axis=0),
+    ]  # fmt: skip
+    made = joined(nodes, {"x": [4, "N", 2]}, one=ints(1), last=np.int64(-1), **weights("GRU"), **second)
+    text = same(made, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))
+    assert "reset_after: false" in text
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_first_states_are_inputs(kind: str, tmp_path: Path) -> None:
+    names = ["h", "c"][: STATES[kind]]
+    results = ", ".join(["a", *(f"{name}2" for name in names)])
+    nodes = [node(kind, " ".join(["x w r b ", *names]), results, hidden_size=3), node("Squeeze", "a one")]
+    inputs: dict[str, list[int | str]] = {"x": [4, "N", 2], **{name: [1, "N", 3] for name in names}}
+    made = joined(nodes, inputs, " ".join(["y", *(f"{name}2" for name in names)]), one=ints(1), **weights(kind))
+    fed: dict[str, Any] = {name: random.normal(size=(1, 5, 3)).astype("float32") for name in names}
+    same(made, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"), **fed)
+
+
+def test_samples_in_front_and_constant_first_states(tmp_path: Path) -> None:
+    nodes = [node("RNN", "x w r   h", "a, k", hidden_size=3, layout=1, activations=["Relu"]), node("Squeeze", "a two")]
+    given: dict[str, Any] = {
+        "w": weights("RNN")["w"],
+        "r": weights("RNN")["r"],
+        "h": np.ones((1, 1, 3), "float32"),
+        "two": ints(2),
+    }
+    net, text = imported(joined(nodes, {"x": [1, 4, 2]}, "y", **given), tmp_path)
+    assert "activation: relu" in text
+    x, state = random.normal(size=(1, 4, 2)).astype("float32"), np.ones(3)
+    for step in range(4):
+        state = np.maximum(given["w"][0] @ x[0, step] + given["r"][0] @ state, 0)
+        np.testing.assert_allclose(net.predict({"x": x})["y"][0, step], state, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        ({"clip": 1.0}, "numbers cut off"), ({"input_forget": 1}, "coupled gates"),
+        ({"activations": ["Sigmoid", "Tanh", "Relu"]}, "activations"),
+        ({"activations": ["Affine", "Tanh", "Tanh"]}, "activations"),
+    ],
+)  # fmt: skip
+def test_what_no_layer_does_is_told(attributes: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=says):
+        imported(of_sequences("LSTM", [node("Squeeze", "a one")], **attributes), tmp_path)
+
+
+def test_a_sequence_for_each_sample_of_a_whole_model(tmp_path: Path) -> None:
+    nodes = [node("LSTM", "x w r b", "a", hidden_size=3), node("ReduceSum", "a axes", keepdims=0)]
+    made = joined(nodes, {"x": [4, 3, 2]}, axes=ints(1, 2), **weights("LSTM"))
+    net, text = imported(made, tmp_path)
+    assert any("TimeDistributed" in line for line in layers_of(text))
+    x = random.normal(size=(4, 3, 2)).astype("float32")
+    (expected,) = open_session(made.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(net.predict({"x": x[None]})["y"][0], expected, rtol=1e-5, atol=1e-5)
