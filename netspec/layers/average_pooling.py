@@ -23,7 +23,7 @@ class AveragePooling(Pooling):
         window = self.window(x)
         counted: Explicit = ()
         if self.count_include_pad:
-            counted = Window.of(x.shape[2:], window.size, window.strides, self.padding).pads
+            counted = Window.of(x.shape[2:], window.size, window.strides, self.padding, window.dilation).pads
         return AveragePool(window, counted if any(map(any, counted)) else ())(net.floating(x))
 
 

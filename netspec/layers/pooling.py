@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, prod
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
@@ -31,7 +31,11 @@ class MaxPool(Op):
     traits = Traits(rounds=(0,))
     # ONNX's second result, `Indices`, counts places in the whole tensor: it is not the one here.
     onnx = OnnxMap(
-        "MaxPool", kernel_shape=ints("window.size"), strides=ints("window.strides"), pads=pads("window.pads")
+        "MaxPool",
+        kernel_shape=ints("window.size"),
+        strides=ints("window.strides"),
+        pads=pads("window.pads"),
+        dilations=ints("window.dilation"),
     )
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
@@ -130,8 +134,11 @@ def _average_to_onnx(g: Emitter, y: Value, x: str) -> str:
         around = tuple((begin - first, end - last) for (begin, end), (first, last) in rest)
     flat = [begin for begin, _ in around] + [end for _, end in around]
     all_counted = int(bool(op.counted) and op.counted == around)
-    size, strides = list(op.window.size), list(op.window.strides)
-    return g.node("AveragePool", x, count_include_pad=all_counted, kernel_shape=size, strides=strides, pads=flat)
+    size, strides, gaps = list(op.window.size), list(op.window.strides), list(op.window.dilation)
+    more: dict[str, Any] = {} if set(gaps) == {1} else {"dilations": gaps}  # since opset 19
+    return g.node(
+        "AveragePool", x, count_include_pad=all_counted, kernel_shape=size, strides=strides, pads=flat, **more
+    )
 
 
 @dataclass(frozen=True)
@@ -223,6 +230,7 @@ class Pooling(LayerSpec):
     pool_size: tuple[int, ...]
     strides: tuple[int, ...] | None = None
     padding: str | Explicit = "valid"
+    dilation_rate: tuple[int, ...]
     ceil_mode: bool = False
     """true: where a rest fills no window, a last window reaches beyond the end; it must begin inside the input, or
     inside the padding before it. (PyTorch's name; Caffe always does so.)"""
@@ -240,10 +248,12 @@ class Pooling(LayerSpec):
     def window(self, x: Value) -> Window:
         """The window for the input `x`, (N, C, …) with `rank` spatial axes."""
         need_spatial(x, self.rank)
-        window = Window.of(x.shape[2:], self.pool_size, self.strides or self.pool_size, self.padding)
+        strides = self.strides or self.pool_size
+        window = Window.of(x.shape[2:], self.pool_size, strides, self.padding, self.dilation_rate)
         if self.ceil_mode:
             window = window.rounded_up(x.shape[2:])
-        fits = all(max(pads) < size for pads, size in zip(window.pads, window.size, strict=True))
+        sizes = zip(window.pads, window.size, window.dilation, strict=True)
+        fits = all(max(pads) <= (size - 1) * dilation for pads, size, dilation in sizes)
         need(
             fits,
             "some windows would hold nothing but padding",
@@ -266,12 +276,15 @@ class AlongSequences(Pooling):
     padding: Padding1D = "valid"
     """`valid`: none, and a rest that fills no window is left out; `same`: ⌈length / stride⌉ outputs; or explicit, e.g.
     1 or [0, 1]. Padding takes no part in the result"""
+    dilation_rate: Single = (1,)
+    """distance between the elements of the window. (PyTorch's `dilation`; Keras has none.)"""
 
     samples: ClassVar[tuple[Sample, ...]] = (
         Sample.of((2, 3, 6)),
         Sample.of((2, 2, 7), pool_size=3, strides=2, padding="same"),
         Sample.of((1, 2, 6), pool_size=3, strides=1, padding=[0, 1]),
         Sample.of((2, 2, 6), pool_size=3, strides=2, padding=[1, 0], ceil_mode=True),
+        Sample.of((2, 2, 7), pool_size=3, strides=1, padding=1, dilation_rate=2),
     )
 
 
@@ -287,12 +300,15 @@ class OverImages(Pooling):
     padding: Padding = "valid"
     """`valid`: none, and a rest that fills no window is left out; `same`: ⌈size / stride⌉ outputs; or explicit, e.g. 1
     or [[0, 1], [0, 1]]. Padding takes no part in the result"""
+    dilation_rate: Pair = (1, 1)
+    """distance between the elements of the window. (PyTorch's `dilation`; Keras has none.)"""
 
     samples: ClassVar[tuple[Sample, ...]] = (
         Sample.of((2, 3, 6, 5)),
         Sample.of((2, 2, 7, 6), pool_size=3, strides=2, padding="same"),
         Sample.of((1, 2, 6, 7), pool_size=(2, 3), strides=(2, 1), padding=[[0, 1], [1, 1]]),
         Sample.of((1, 2, 6, 7), pool_size=3, strides=2, ceil_mode=True),
+        Sample.of((1, 2, 6, 7), strides=(2, 1), dilation_rate=(2, 3)),
     )
 
 
@@ -308,6 +324,8 @@ class ThroughVolumes(Pooling):
     padding: Padding3D = "valid"
     """`valid`: none, and a rest that fills no window is left out; `same`: ⌈size / stride⌉ outputs; or explicit, e.g. 1
     or [[0, 0], [0, 1], [0, 1]]. Padding takes no part in the result"""
+    dilation_rate: Triple = (1, 1, 1)
+    """distance between the elements of the window. (PyTorch's `dilation`; Keras has none.)"""
 
     samples: ClassVar[tuple[Sample, ...]] = (
         Sample.of((2, 2, 4, 5, 4)),

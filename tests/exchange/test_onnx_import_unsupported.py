@@ -26,7 +26,7 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "wrong kernel": (model([node("Conv", "x w")], w=floats(4, 3, 3, 3)), "needs weights of shapes"),
     "window too large": (model([node("Conv", "x w")], w=floats(4, 2, 9, 9)), "the window is larger than the input"),
     "size of the result": (
-        model([node("ConvTranspose", "x w", output_shape=[9, 9])], w=floats(2, 3, 3, 3)), "follows from the size"
+        model([node("ConvTranspose", "x w", output_shape=[9, 9])], w=floats(2, 3, 3, 3)), "padding is not smaller"
     ),
     "too few scales": (
         model([node("Resize", "x  k")], k=np.array([1, 2, 1], "float32")), "scales [1.0, 2.0, 1.0] of 4 axes"

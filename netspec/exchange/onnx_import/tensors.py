@@ -117,10 +117,6 @@ class Tensors:
         """Whether the tensor is no constant."""
         return tensor not in self.constants
 
-    def is_read(self, tensor: str) -> bool:
-        """Whether a node reads the tensor, or it is an output."""
-        return bool(self._reads.get(tensor))
-
     def dtype(self, tensor: str) -> DType:
         """The element type of a computed tensor."""
         return self._values[self.resolve(self.held(tensor).source)].dtype

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.layer import Layer, built, held_as
-from netspec.exchange.onnx_import.model import Mixed, Node
+from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
 from netspec.exchange.onnx_import.tensors import Axes, Tensors, View
 from netspec.graph.value import Value
 

@@ -7,7 +7,7 @@ from netspec.exchange.onnx_import.tensors import Axes, View
 from netspec.exchange.onnx_import.translate import Translator
 
 
-def joined(net: Translator, node: Node) -> bool:
+def joined_beside(net: Translator, node: Node) -> bool:
     """Write down a Concat of tensors that lie alike, with their samples along another axis than the first."""
     if net.whole or not all(map(net.is_computed, node.inputs)):
         return False
@@ -30,7 +30,7 @@ def joined(net: Translator, node: Node) -> bool:
     return True
 
 
-def picked(net: Translator, node: Node) -> bool:
+def picked_beside(net: Translator, node: Node) -> bool:
     """Write down a Gather of one constant place along an axis in front of the samples."""
     data, index = node.inputs
     if net.whole or data in net.constants or index not in net.constants or net.constants[index].ndim:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.model import Node
 from netspec.exchange.onnx_import.rules.arithmetic import limit, subtracted_from, with_constant
-from netspec.exchange.onnx_import.rules.beside import joined
+from netspec.exchange.onnx_import.rules.beside import joined_beside
 from netspec.exchange.onnx_import.rules.functions import formula
 from netspec.exchange.onnx_import.tensors import Axes
 from netspec.exchange.onnx_import.translate import Layer, Translator, rule
@@ -138,7 +138,7 @@ def concat(net: Translator, node: Node) -> None:
     if len(inputs) == 1:
         net.same(node, inputs[0])
         return
-    if joined(net, node):
+    if joined_beside(net, node):
         return
     axis = net.axis(node.inputs[0], node.attributes["axis"], "it makes a batch of several")
     net.add(node, "Concatenate", inputs, {} if axis == 1 else {"axis": axis})

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.model import Mixed, Node
-from netspec.exchange.onnx_import.rules.beside import picked
+from netspec.exchange.onnx_import.rules.beside import picked_beside
 from netspec.exchange.onnx_import.rules.windows import padding_field, short
 from netspec.exchange.onnx_import.translate import Translator, rule
 
@@ -113,7 +113,7 @@ def gather(net: Translator, node: Node) -> None:
     if data in net.constants and axis == 0 and net.constants[data].dtype.kind == "f" and net.rank(data) > 0:
         _embedding(net, node)
         return
-    if picked(net, node):
+    if picked_beside(net, node):
         return
     if index not in net.constants:
         if axis == 0 and net.rank(index) == 1 and not net.whole and net.is_computed(data):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from netspec.exchange.onnx_import.model import Node, Unsupported
 from netspec.exchange.onnx_import.tensors import one_sample
-from netspec.exchange.onnx_import.translate import Layer, Translator, rule
+from netspec.exchange.onnx_import.translate import Layer, Steps, Translator, rule
 
 
 @rule("Conv")
@@ -77,15 +78,11 @@ def conv_transpose(net: Translator, node: Node) -> None:
     kernel = net.constant(node.inputs[1], "kernel")
     size = list(kernel.shape[2:])
     rank = _rank(len(size), "a transposed convolution")
-    if node.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or "output_shape" in node.attributes:
-        raise Unsupported("its padding follows from the size of its result")
     groups, dilation = node.attributes["group"], _ints(node, "dilations", [1] * rank)
     fields: dict[str, Any] = {"filters": kernel.shape[1] * groups, "kernel_size": short(size)}
     fields |= _strides(node, [1] * rank)
-    pads, extra = _ints(node, "pads", [0] * (2 * rank)), _ints(node, "output_padding", [0] * rank)
-    if len(pads) != 2 * rank or len(extra) != rank or min(*pads, *extra) < 0:
-        raise Unsupported(f"padding {pads} and {extra}")
-    fields |= padding_field(list(zip(pads[:rank], pads[rank:], strict=True)))
+    sides, extra = _transposed_padding(node, size, dilation, net.shape(node.inputs[0])[2:])
+    fields |= padding_field(sides)
     if any(extra) or "padding" not in fields:  # without padding the layer's default is another
         fields["output_padding"] = short(extra)
     if dilation != [1] * rank:
@@ -100,14 +97,64 @@ def conv_transpose(net: Translator, node: Node) -> None:
     net.sampled(node, f"Conv{rank}DTranspose", node.inputs[:1], fields, arrays)
 
 
+def _transposed_padding(
+    node: Node, size: list[int], dilation: list[int], spatial: Sequence[int]
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Padding and further padding of the result, given or such that the result has the size wanted."""
+    rank, auto = len(size), node.attributes.get("auto_pad", "NOTSET")
+    strides, extra = _ints(node, "strides", [1] * rank), _ints(node, "output_padding", [0] * rank)
+    if not len(strides) == len(extra) == len(dilation) == len(spatial) == rank or min(extra) < 0:
+        raise Unsupported(f"windows over other than {rank} axes")
+    wanted = _ints(node, "output_shape", [])[-rank:]
+    if not wanted and auto.startswith("SAME"):
+        wanted = [have * stride for have, stride in zip(spatial, strides, strict=True)]
+    if not wanted:
+        flat = _ints(node, "pads", [0] * (2 * rank)) if auto == "NOTSET" else [0] * (2 * rank)
+        if len(flat) != 2 * rank or min(flat) < 0:
+            raise Unsupported(f"padding {flat}")
+        return list(zip(flat[:rank], flat[rank:], strict=True)), extra
+    sides = []
+    for axis, (have, want) in enumerate(zip(spatial, wanted, strict=True)):
+        full = strides[axis] * (have - 1) + extra[axis] + (size[axis] - 1) * dilation[axis] + 1
+        rest = max(0, full - want)
+        extra[axis] += max(0, want - full)
+        smaller = rest // 2
+        sides.append((smaller, rest - smaller) if auto == "SAME_UPPER" else (rest - smaller, smaller))
+    return sides, extra
+
+
+@rule("LpPool", "GlobalLpPool")
+def power_pool(net: Translator, node: Node) -> None:
+    """The root of a sum of powers: the powers' mean, times how many there are."""
+    import numpy as np
+
+    power, steps = node.attributes.get("p", 2), Steps(net, node)
+    if node.attributes.get("ceil_mode"):
+        raise Unsupported("windows that reach beyond the end")
+    x = node.inputs[0] if power % 2 == 0 else steps.of("Abs", node.inputs[0])
+    x = x if power == 1 else steps.of("Pow", x, steps.constant(np.float32(power)))
+    if node.op_type == "LpPool":
+        count = prod(_ints(node, "kernel_shape", []))
+        window = {name: value for name, value in node.attributes.items() if name not in ("p", "ceil_mode")}
+        y = steps.of("AveragePool", x, count_include_pad=1, **window)
+    else:
+        count = prod(net.shape(node.inputs[0])[2:])
+        y = steps.of("GlobalAveragePool", x)
+    y = steps.of("Mul", y, steps.constant(np.float32(count)))
+    if power != 1:
+        steps.of("Pow", y, steps.constant(np.float32(1 / power)))
+    steps.run()
+
+
 @rule("MaxPool", "AveragePool")
 def pool(net: Translator, node: Node) -> None:
     """MaxPool → MaxPooling2D, AveragePool → AveragePooling2D (or 1D, 3D)."""
     size = _ints(node, "kernel_shape", [])
     rank = _rank(len(size), "pooling")
-    if _ints(node, "dilations", [1] * rank) != [1] * rank:
-        raise Unsupported("a dilated window")
-    padding = _padding(net, node, size, [1] * rank)
+    dilation = _ints(node, "dilations", [1] * rank)
+    padding = _padding(net, node, size, dilation)
+    if dilation != [1] * rank:
+        padding["dilation_rate"] = short(dilation)
     if node.attributes.get("ceil_mode"):
         padding["ceil_mode"] = True
     if node.attributes.get("count_include_pad") and "padding" in padding:
