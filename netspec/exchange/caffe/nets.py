@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,8 @@ def draft_net(
             translator.problems.append(Problem(f"NetParameter of Caffe has no `{name.name}`", where))
     translator.run()
     if translator.problems:
-        raise InputError(sorted(dict.fromkeys(translator.problems), key=by_place))
+        told = [_of_file(problem, net.source.file) for problem in dict.fromkeys(translator.problems)]
+        raise InputError(sorted(told, key=by_place))
     draft = translator.draft
     draft.name = net["name"] or Path(net.source.file).stem
     draft.origin = Path(net.source.file).name
@@ -83,6 +84,11 @@ def draft_net(
     if extra:
         translator.note(f"weights of layers that the net does not have were left out: {', '.join(extra[:20])}")
     return NetDraft(draft, translator.notes, wired.data, translator.learned)
+
+
+def _of_file(problem: Problem, file: str) -> Problem:
+    """A problem of a binary file, which has no lines, with the file's name."""
+    return problem if problem.location or not file else replace(problem, message=f"{file}: {problem.message}")
 
 
 def _finite(array: Any) -> bool:

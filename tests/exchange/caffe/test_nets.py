@@ -414,6 +414,10 @@ def test_weights_with_their_net(tmp_path):
     found = read_caffemodel(path, ImportOptions())
     np.testing.assert_array_equal(found.arrays["a/b/kernel"], kernel.T)
     assert found.arrays["a/b/bias"].dtype == np.float32  # Caffe's doubles too
+    net["layer"][1]["type"] = "Odd"
+    (tmp_path / "odd.caffemodel").write_bytes(encode(net))
+    with pytest.raises(InputError, match=r"odd.caffemodel: layer `a/b` \(Odd\) is of no type"):
+        read_caffemodel(tmp_path / "odd.caffemodel", ImportOptions())
     with pytest.raises(InputError, match="holds weights itself"):
         read_caffemodel(path, ImportOptions(weights=path))
     with h5py.File(tmp_path / "small.h5", "w") as file:
