@@ -16,11 +16,6 @@ from tests.exchange.keras_nets import Written, nets, samples
 from tests.exchange.nets import Arrays, Net
 
 NOT_READ = {
-    "padding of many kinds": "the operation Pad, which explicit padding of a MaxPooling becomes",
-    **dict.fromkeys(
-        [f"layer-MaxPooling{rank}D-{number}" for rank in (1, 2, 3) for number in (2, 3)],
-        "the operation Pad, which explicit padding of a MaxPooling becomes",
-    ),
     "layer-Softmax-3": "a mask that no layer makes",
     "layer-SpectralNormalization-2": "words as floats, which Keras wants there",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.exchange.keras_export.model import Tensor
+from netspec.exchange.keras_export.model import OPS_NUMPY, Tensor
 from netspec.exchange.keras_export.rules import applied, kept, rule, type_of
 from netspec.exchange.keras_export.values import Unwritable, called, function_fields
 from netspec.exchange.keras_export.writer import Writer, channels_last, in_order
@@ -165,6 +165,21 @@ def _alike(net: Writer, inputs: list[Tensor]) -> list[Tensor]:
     same_rank = len({len(one.order) for one in straight}) == 1
     order = turned[0] if turned and same_rank else None
     return [net.ordered(one, order or in_order(len(one.order))) for one in straight]
+
+
+@rule("Pad", passes=True)
+def pad(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[Tensor]:
+    """An operation there, of constants and of mirrored data."""
+    x = net.straight(inputs[0])
+    fields: Any = link.fields
+    if fields.mode not in ("constant", "reflect"):
+        raise Unwritable(f"Keras has no mode `{fields.mode}`")
+    if min(map(min, fields.padding)) < 0:
+        raise Unwritable("Keras's padding cuts nothing off")
+    sides = [(0, 0), *fields.padding]
+    config = {"pad_width": [list(sides[axis]) for axis in x.order], "mode": fields.mode}
+    kwargs = {"constant_values": fields.value} if fields.mode == "constant" else {}
+    return net.layer(link, [x], kind="Pad", module=OPS_NUMPY, orders=[x.order], config=config, kwargs=kwargs)
 
 
 @rule("Power", passes=True)

@@ -106,7 +106,7 @@ OF_ELEMENTS = frozenset(
     (
         "Add", "Subtract", "Multiply", "Divide", "TrueDivide", "Power", "Maximum", "Minimum", "Clip", "Exp", "Log",
         "Sqrt", "Square", "Abs", "Absolute", "Negative", "Relu", "Relu6", "Sigmoid", "Tanh", "Silu", "Gelu", "Elu",
-        "LeakyRelu", "HardSigmoid", "HardSilu", "Softplus", "Softsign", "Selu", "Cast", "Concatenate",
+        "LeakyRelu", "HardSigmoid", "HardSilu", "Softplus", "Softsign", "Selu", "Cast", "Concatenate", "Pad",
     )
 )  # fmt: skip
 """Operations, not layers, of which the same is true: what reads their result says how the axes are best laid."""

@@ -232,6 +232,20 @@ def reduction(net: Translator, call: Call, given: dict[str, Any]) -> None:
     net.put(call, *net.add(call, "Reduction", fields, [held], order))
 
 
+@operation("pad")
+def pad(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """A constant, or the data mirrored, around each sample."""
+    held, sides = _one(net, given), _argument(given, "pad_width", 1)
+    mode, value = _argument(given, "mode", 2, "constant"), _argument(given, "constant_values", 3, 0.0)
+    pairs = [side for side in sides if isinstance(side, list) and len(side) == 2] if isinstance(sides, list) else []
+    if held.rows is not None or len(pairs) != len(held.order) or any(pairs[0]):
+        raise Unsupported("it pads something else than the axes of each sample")
+    if mode not in ("constant", "reflect") or isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Unsupported(f"it pads in the mode {str(mode)[:60]!r}")
+    here = [pairs[held.order.index(axis)] for axis in range(1, len(held.order))]
+    _keeping(net, call, held, "Pad", {"padding": here, "mode": mode, "value": float(value)})
+
+
 @operation("reshape")
 def reshape(net: Translator, call: Call, given: dict[str, Any]) -> None:
     """The batch must stay as it is."""
