@@ -114,6 +114,10 @@ class Transpose(LayerSpec):
         return shape.Transpose(axes)(x)
 
 
+FEW = 256
+"""More copies than this are not joined one by one."""
+
+
 @LAYERS.register
 class Tile(LayerSpec):
     """Repeat the input along an axis, all of it again and again.
@@ -142,6 +146,12 @@ class Tile(LayerSpec):
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C · tiles, …)."""
         axis = sample_axis(x, self.axis, "to repeat along")
-        if x.shape[axis] == 1:
-            return Broadcast((*x.shape[:axis], self.tiles, *x.shape[axis + 1 :]))(x)
-        return x if self.tiles == 1 else shape.Concat(axis)(*[x] * self.tiles)
+        if self.tiles == 1:
+            return x
+        before, size, behind = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+        if size == 1:
+            return Broadcast((*before, self.tiles, *behind))(x)
+        if self.tiles <= FEW:
+            return shape.Concat(axis)(*[x] * self.tiles)
+        spread = Broadcast((*before, self.tiles, size, *behind))(reshape_to(x, (*before, 1, size, *behind)))
+        return reshape_to(spread, (*before, self.tiles * size, *behind))

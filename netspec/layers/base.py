@@ -297,6 +297,20 @@ def sample_axis(x: Value, axis: int, what: str) -> int:
     return axis % rank
 
 
+MOST_PLACES = 2**24
+"""So many places along an axis are listed one by one, at most: a list of more takes long, and much memory."""
+
+
+def need_countable(count: int, axis: int) -> None:
+    """Raise if there are more places along an axis than are listed one by one."""
+    need(
+        count <= MOST_PLACES,
+        f"there are too many places along axis {axis}",
+        expected=f"up to {MOST_PLACES:,}",
+        got=f"{count:,}",
+    )
+
+
 @dataclass(frozen=True)
 class Sample:
     """A small configuration of a class for the registry-wide tests: its fields and the shapes of its inputs."""

@@ -11,7 +11,7 @@ from netspec.graph.ops.reduce import BroadcastLike, reshape_to
 from netspec.graph.ops.source import constant
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Axes, Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.base import Axes, Builder, LayerSpec, Sample, need, need_countable, sample_axis
 from netspec.schema.kinds import LAYERS
 
 
@@ -74,6 +74,7 @@ class ReverseSequence(LayerSpec):
             got=lengths.type,
         )
         net.require_range(lengths, 0, x.shape[time] + 1, f"axis {time} has {x.shape[time]} elements")
+        need_countable(x.shape[time], time)
         long = reshape_to(
             cast(lengths, DType.INT64), tuple(size if axis in (0, batch) else 1 for axis, size in enumerate(x.shape))
         )

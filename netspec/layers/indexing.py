@@ -12,7 +12,7 @@ from netspec.graph.ops.source import constant
 from netspec.graph.ops.whole import Mod
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, need_countable, sample_axis
 from netspec.schema.kinds import LAYERS
 
 Joined: TypeAlias = Literal["none", "add", "mul", "min", "max"]
@@ -201,6 +201,7 @@ class TensorScatter(LayerSpec):
         count = updates.shape[axis] if len(updates.shape) == rank else 0
         need_updates(x, (*x.shape[:axis], count, *x.shape[axis + 1 :]), updates)
         need(0 < count <= size, "there are more elements than places", expected=f"up to {size}", got=updates.type)
+        need_countable(count, axis)
         steps = constant(np.arange(count).reshape(-1, *(1,) * (rank - axis - 1)))
         if start is not None:
             need(

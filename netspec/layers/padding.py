@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from netspec.graph.ops.shape import PadAxis, Slice, Take
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample, need, need_countable
 from netspec.layers.sizes import need_spatial
 from netspec.layers.window import Explicit, Sides1D, Sides2D, Sides3D
 from netspec.schema.kinds import LAYERS
@@ -248,6 +248,7 @@ class Pad(LayerSpec):
             return PadAxis(axis, before, after, self.value)(x)
         size = x.shape[axis]
         places = range(-before, size + after)
+        need_countable(len(places), axis)
         if self.mode == "edge":
             index = [min(max(place, 0), size - 1) for place in places]
         elif self.mode == "wrap":

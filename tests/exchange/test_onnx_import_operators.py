@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from netspec.errors import InputError
 from netspec.exchange.onnx_import import import_onnx
 from netspec.exchange.onnx_model import open_session
 from tests.exchange.foreign import floats, imported, ints, layers_of, node
@@ -303,3 +304,20 @@ def test_random_numbers_are_drawn_once_and_that_is_told(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one, other)
     assert one.min() >= 2
     assert one.max() < 3
+
+
+HUGE: dict[str, Any] = {
+    "padding": case(node("Pad", "x p", mode="wrap"), "too many places", x="f N 3", p=ints(0, 10**12, 0, 0)),
+    "a matrix": case(node("EyeLike", "x"), "a matrix of", x=f"f {10**6} {10**6}"),
+    "sequences": case(
+        node("ReverseSequence", "x n", batch_axis=0, time_axis=1), "too many places", x=f"f N {10**10}", n="i N"
+    ),
+    "vectors": case(node("RandomNormalLike", "x"), "random numbers", x=f"f {10**6} {10**6}"),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_what_would_fill_memory_is_refused(name: str, tmp_path: Path) -> None:
+    model, message, _ = HUGE[name]
+    with pytest.raises(InputError, match=message):
+        imported(model, tmp_path)

@@ -108,3 +108,10 @@ def test_trilu_leaves_nothing_of_what_it_drops():
     np.testing.assert_array_equal(
         layer({"type": "Flip", "axis": [1, 2]}, np.arange(4.0).reshape(1, 2, 2)).y, [[[3, 2], [1, 0]]]
     )
+
+
+def test_many_copies_are_the_same_as_few():
+    x = RANDOM.normal(size=(2, 3, 2))
+    for count in (2, 1000):
+        np.testing.assert_array_equal(layer({"type": "Tile", "tiles": count}, x).y, np.tile(x, (1, count, 1)))
+    assert len(layer({"type": "Tile", "tiles": 1000}, x).outputs[0].inputs) == 1

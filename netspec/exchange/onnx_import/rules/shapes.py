@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any, get_args
 
+from netspec.exchange.onnx_import.computing import MAX_ELEMENTS
 from netspec.exchange.onnx_import.folding import element_type, squeezed, target_shape, unsqueezed
 from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
 from netspec.exchange.onnx_import.translate import Translator, rule
@@ -104,7 +105,7 @@ def dropout(net: Translator, node: Node) -> None:
     if mask and net.is_read(mask):
         if not net.whole:
             raise Mixed("its mask is that of each sample")
-        net.constants[mask] = np.ones(net.shape(node.inputs[0]), bool)
+        net.constants[mask] = np.broadcast_to(np.ones((), bool), net.shape(node.inputs[0]))
     rate = node.attributes.get("ratio", 0.5)
     if node.operand(1):
         rate = float(str(net.constant(node.operand(1), "ratio").reshape(())))
@@ -154,4 +155,6 @@ def eye_like(net: Translator, node: Node) -> None:
     given = node.attributes.get("dtype")
     dtype = element_type(given) if given else str(net.dtype(node.inputs[0]))
     rows, columns = shape
+    if rows * columns > MAX_ELEMENTS:
+        raise Unsupported(f"a matrix of {rows} by {columns}")
     net.constants[node.outputs[0]] = np.eye(rows, columns, k=node.attributes.get("k", 0), dtype=dtype)
