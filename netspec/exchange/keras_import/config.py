@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypeAlias
 
 from netspec.errors import InputError
 from netspec.exchange.keras_import.nodes import Reference, damaged, references, references_in, told
@@ -19,7 +19,8 @@ from netspec.exchange.keras_names import keras_snake, numbered
 MODELS = ("Sequential", "Functional", "Model")
 DEEPEST = 32
 """Models within models."""
-MOST_CALLS = 200_000
+MOST_CALLS = 20_000
+"""Of layers, and of models within models."""
 
 
 @dataclass(eq=False)
@@ -70,6 +71,10 @@ class Call:
         return list(tensors_in([self.args, {name: one for name, one in self.kwargs.items() if name != "mask"}]))
 
 
+Made: TypeAlias = "list[Tensor] | Call"
+"""What a call made: the outputs of a model, or a call whose outputs are known when its layer is built."""
+
+
 @dataclass
 class Graph:
     """A model, taken apart."""
@@ -83,6 +88,8 @@ class Graph:
     """What its losses call the outputs."""
     layers: list[KerasLayer] = field(default_factory=list)
     """All of them, in the order of their variables."""
+    entered: int = 0
+    """How many models have been called."""
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
@@ -176,6 +183,9 @@ class _Model:
 
     def called(self, args: list[Any] | None) -> tuple[list[Tensor], list[str]]:
         """The outputs of a call, and their names. Without arguments the model's inputs are the net's."""
+        self.graph.entered += 1
+        if self.graph.entered > MOST_CALLS:
+            raise damaged(f"its models are called more than {MOST_CALLS} times")
         return self._chain(args) if self.sequential else self._functional(args)
 
     def _input(self, layer: KerasLayer) -> Tensor:
@@ -237,7 +247,7 @@ class _Model:
     def _functional(self, args: list[Any] | None) -> tuple[list[Tensor], list[str]]:
         inputs = list(references(self.config.get("input_layers")))
         outputs = self.config.get("output_layers")
-        found: dict[tuple[str, int], list[Tensor]] = {}
+        found: dict[tuple[str, int], Made] = {}
         given = None if args is None else _by_input(args, [name for name, _, _ in inputs], self.config)
         for index, (name, node, _) in enumerate(inputs):
             layer = self.made.get(name)
@@ -251,7 +261,7 @@ class _Model:
         named = list(outputs) if isinstance(outputs, dict) else [name for name, _, _ in wanted]
         return [self._tensor(found, one) for one in wanted], named
 
-    def _process(self, found: dict[tuple[str, int], list[Tensor]]) -> None:
+    def _process(self, found: dict[tuple[str, int], Made]) -> None:
         """Call every layer as often as the configuration says, once what it reads is there."""
         offsets = self._offsets()
         waiting: dict[tuple[str, int], Any] = {}
@@ -283,21 +293,21 @@ class _Model:
         if stuck:
             raise damaged(f"layers read each other in a circle, or what is not there: {', '.join(stuck[:6])}")
 
-    def _outputs(self, name: str, filled: tuple[list[Any], dict[str, Any]], tells_mask: bool) -> list[Tensor]:
+    def _outputs(self, name: str, filled: tuple[list[Any], dict[str, Any]], tells_mask: bool) -> Made:
         args, kwargs = filled
         layer = self.made[name]
         if isinstance(layer, _Model):
             return layer.called(args)[0]
         call = self._call(layer, args, kwargs)
         call.tells_mask = tells_mask
-        return [Tensor(call, index) for index in range(MOST_OUTPUTS)]
+        return call
 
-    def _tensor(self, found: Mapping[tuple[str, int], list[Tensor]], reference: Reference) -> Tensor:
+    def _tensor(self, found: Mapping[tuple[str, int], Made], reference: Reference) -> Tensor:
         name, node, index = reference
         made = found.get((name, node))
-        if made is None or not 0 <= index < len(made):
+        if made is None or index < 0 or (isinstance(made, list) and index >= len(made)):
             raise damaged(f"there is no output {index} of call {node} of {name[:60]!r}")
-        return made[index]
+        return made[index] if isinstance(made, list) else Tensor(made, index)
 
     def _offsets(self) -> dict[str, int]:
         """By how much the numbers of a layer's calls are above those of the calls that the configuration lists.
@@ -317,7 +327,7 @@ class _Model:
             found[name] = int(is_model and (max(numbers, default=0) >= count or (first and 0 not in numbers)))
         return found
 
-    def _filled(self, found: Mapping[tuple[str, int], list[Tensor]], read: Any) -> tuple[list[Any], dict[str, Any]]:
+    def _filled(self, found: Mapping[tuple[str, int], Made], read: Any) -> tuple[list[Any], dict[str, Any]]:
         def fill(value: Any) -> Any:
             if isinstance(value, Reference):
                 return self._tensor(found, value)
@@ -329,10 +339,6 @@ class _Model:
 
         args = fill(read["args"])
         return args if isinstance(args, list) else [args], fill(read["kwargs"])
-
-
-MOST_OUTPUTS = 256
-"""Of one layer; which of them there are is known when it is built."""
 
 
 def is_operation(module: str) -> bool:

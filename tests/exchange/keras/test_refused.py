@@ -113,6 +113,17 @@ def test_models_without_end(tmp_path: Path) -> None:
     assert "models lie one in another" in refused(archive(tmp_path / "m.keras", config))
 
 
+def test_models_that_call_each_other_over_and_over(tmp_path: Path) -> None:
+    """Twice each, 25 deep, without a layer in any: 33 million calls."""
+    entry = {**new("InputLayer", name="x", batch_shape=[None, 4]), "name": "x", "inbound_nodes": []}
+    config: dict[str, Any] = {}
+    for depth in range(25):
+        inner = [{**config, "name": "m", "inbound_nodes": [[["x", 0, 0, {}]], [["m", 1, 0, {}]]]}] if config else []
+        ends = {"input_layers": [["x", 0, 0]], "output_layers": [["m", 2, 0] if inner else ["x", 0, 0]]}
+        config = {"class_name": "Functional", "config": {"name": f"m{depth}", "layers": [entry, *inner], **ends}}
+    assert "called more than" in refused(archive(tmp_path / "m.keras", config))
+
+
 DENSE = new_model(new("Dense", name="a", units=2))
 SOUND = {"layers/dense/vars/0": np.zeros((4, 2), np.float32), "layers/dense/vars/1": np.zeros(2, np.float32)}
 
