@@ -49,21 +49,31 @@ def inputs_of(net: Net, size: int, ranges: Ranges) -> dict[str, Any]:
 def agree(before: Net, after: Net, ranges: Ranges = ()) -> None:
     """The same numbers up to the order of additions: a constant folded in, a bias added elsewhere."""
     inputs = inputs_of(before, 3, ranges)
-    expected = before.predict(inputs)
-    got = after.predict({name: array for name, array in inputs.items() if name in after.spec.inputs})
+    expected = read_as(before, after, before.predict(inputs))
+    got = after.predict(
+        {name: array for name, array in read_as(before, after, inputs).items() if name in after.spec.inputs}
+    )
     assert list(got) == list(expected)
     for name, array in expected.items():
         np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-6)
 
 
+def read_as(before: Net, after: Net, arrays: dict[str, Any]) -> dict[str, Any]:
+    """The arrays as the second net has them: of a model that was read whole, each sample is a batch of one within."""
+    inputs = after.spec.inputs
+    whole = any(len(inputs[name].shape) > len(one.shape) for name, one in before.spec.inputs.items() if name in inputs)
+    return {name: array[:, None] for name, array in arrays.items()} if whole else arrays
+
+
 def computes_in_onnx(before: Net, after: Net, ranges: Ranges = ()) -> None:
     """The net that came back is written once more, and that model computes what the first net did."""
     session = open_session(to_onnx(after.graph, after.states).model.SerializeToString())
-    inputs = inputs_of(before, 3, ranges)
+    given = inputs_of(before, 3, ranges)
+    inputs, expected = (read_as(before, after, arrays) for arrays in (given, before.predict(given)))
     names = [put.name for put in session.get_outputs()]
     results = session.run(names, {put.name: inputs[put.name] for put in session.get_inputs()})
     for name, got in zip(names, results, strict=True):
-        np.testing.assert_allclose(got, before.predict(inputs)[name], rtol=1e-5, atol=1e-5)  # some hundred terms
+        np.testing.assert_allclose(got, expected[name], rtol=1e-5, atol=1e-5)  # some hundred terms
 
 
 def one_way(case: Case) -> bool:
