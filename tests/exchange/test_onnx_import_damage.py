@@ -13,6 +13,7 @@ from onnx import TensorProto
 from netspec.errors import InputError
 from netspec.exchange.onnx_import import import_onnx
 from tests.exchange.foreign import RESHAPED, floats, model, node
+from tests.exchange.foreign_whole import IN_BATCHES, WHOLE
 
 W = floats(4, 2, 3, 3)
 
@@ -80,13 +81,14 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
         import_onnx(tmp_path / "m")
 
 
-SOUND = RESHAPED.SerializeToString()
+WHOLE_ONES = [WHOLE[name][0] for name in ("an image", "a repeated batch")]
+SOUND = [one.SerializeToString() for one in (RESHAPED, *WHOLE_ONES, IN_BATCHES["heads as samples"][0])]
 
 
 @given(st.data())
 def test_no_damage_ends_in_another_error(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """An ONNX file has no checksum: damage may go unseen, but it is told or it is imported, never a traceback."""
-    content = bytearray(SOUND)
+    content = bytearray(data.draw(st.sampled_from(SOUND)))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.mktemp("fuzz") / "m.onnx"

@@ -99,4 +99,4 @@ def held_as(array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         raise Unsupported(f"a constant of {array.dtype}")
     if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo("int64").max:
         raise Unsupported("a constant of whole numbers beyond int64")
-    return name, np.ascontiguousarray(array, name)
+    return name, np.asarray(array, name, order="C")

@@ -32,7 +32,7 @@ Axes: TypeAlias = tuple[tuple[int, ...], ...]
 that the net does not have, several that were made one."""
 
 
-MAX_SIZE = 2**31
+MAX_SIZE = 2**28
 """Elements of a tensor of one sample at most."""
 
 

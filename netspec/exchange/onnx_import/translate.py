@@ -153,7 +153,7 @@ class Translator(Moving):
             self._lose(node)
             return
         try:
-            self.write(node)
+            _trusting(self.write, node)
         except Unsupported as reason:
             text = str(reason).replace(str(OPEN_BATCH), "N")
             where = self.mixed if isinstance(reason, Mixed) else self.problems
@@ -190,7 +190,7 @@ class Translator(Moving):
             try:
                 if found not in _of_several:
                     self._need_one_result(node)
-                _apply(found, self, node)
+                _trusting(found, self, node)
             except Mixed:
                 raise
             except Unsupported:
@@ -328,11 +328,11 @@ class Steps:
         self.net.instead(self.node, self.nodes)
 
 
-def _apply(found: Rule, net: Translator, node: Node) -> None:
-    """Call a rule. Rules rely on what ONNX says of an operator; a file may not keep to it."""
+def _trusting(function: Callable[..., None], *given: Any) -> None:
+    """Call what relies on what ONNX says of an operator; a file may not keep to it. Raises `Unsupported` then."""
     try:
-        found(net, node)
-    except (IndexError, KeyError, TypeError, ValueError, ArithmeticError) as error:
+        function(*given)
+    except (IndexError, KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise Unsupported(f"its operands or attributes are not what the operator takes ({error})") from error
 
 

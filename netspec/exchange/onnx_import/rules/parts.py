@@ -7,13 +7,16 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from netspec.exchange.onnx_import.model import Mixed, Node
+from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
 from netspec.exchange.onnx_import.rules.beside import picked_beside
 from netspec.exchange.onnx_import.rules.windows import padding_field, short
 from netspec.exchange.onnx_import.translate import Translator, rule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+MAX_COPIES = 2**12
+"""Of an axis of more than one element: each is an operand of what puts them together."""
 
 
 @rule("Slice")
@@ -155,7 +158,10 @@ def _embedding(net: Translator, node: Node) -> None:
 def tile(net: Translator, node: Node) -> None:
     """Repeated along its axes → Tile, one for each axis."""
     repeats = net.constant(node.inputs[1], "repeats").tolist()
-    net.need_room([size * count for size, count in zip(net.shape(node.inputs[0]), repeats, strict=True)])
+    shape = net.shape(node.inputs[0])
+    net.need_room([size * count for size, count in zip(shape, repeats, strict=True)])
+    if any(count > MAX_COPIES for size, count in zip(shape, repeats, strict=True) if size > 1):
+        raise Unsupported(f"it repeats {list(shape)} {repeats} times")
     axes = {axis: net.axis(node.inputs[0], axis, "it repeats the batch") for axis, n in enumerate(repeats) if n != 1}
     layers = [
         ("Tile", {"tiles": repeats[axis], **({} if held == 1 else {"axis": held})}) for axis, held in axes.items()
