@@ -168,12 +168,18 @@ class Prepared(BackendRep):
             try:
                 translation = translate(rest, ImportOptions(), ORIGIN)
             except Untranslatable as error:
-                more = _origins(self._model, error.wanted) & given.keys() - self._fixed
+                more = self._needed(error.wanted, given) - self._fixed
                 if not more:
                     raise
                 self._fixed |= more
             else:
                 return _Special(constants, translation, self._compiled(translation.imported))
+
+    def _needed(self, wanted: Iterable[str], given: Arrays) -> set[str]:
+        """The inputs that tensors are computed from; of tensors within a function, all inputs of whole numbers."""
+        inside = set(wanted) - {name for node in self._model.nodes for name in node.outputs} - given.keys()
+        whole = {name for name, array in given.items() if array.dtype.kind in "iu"} if inside else set()
+        return _origins(self._model, wanted) & given.keys() | whole
 
     def _with(self, given: Arrays) -> Model:
         """The model with the shapes of the inputs, and with the values of those that are needed as constants."""

@@ -133,7 +133,9 @@ class Writing(Tensors):
             dtype, values = held_as(array)
             node = Node("Constant", "", (), (name,), {}, self.model.opset)
             fields = {"shape": list(shape), **({} if dtype == "float32" else {"dtype": dtype})}
-            like = next(iter(self._values))
+            like = next(iter(self._values), None)
+            if like is None:
+                raise Unsupported("the model reads no input that its constants could go with")
             self.add(node, "Parameter", [like], fields, {"value": values.reshape(shape)})
         return self._parameters[tensor, shape]
 
