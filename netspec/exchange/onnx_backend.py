@@ -26,6 +26,7 @@ from netspec.exchange.onnx_import import Translation, Untranslatable, translate
 from netspec.exchange.onnx_import.folding import fold
 from netspec.exchange.onnx_import.model import Model, Unsupported
 from netspec.exchange.onnx_import.reading import model_of
+from netspec.exchange.onnx_import.translate import MEASURES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -189,12 +190,16 @@ class Prepared(BackendRep):
 
 
 def _computed(model: Model) -> Arrays:
-    """The constants of a model, and what its nodes make of them."""
+    """The constants of a model, and what its nodes make of them and of the shapes of its inputs."""
+    import numpy as np
+
+    shapes = {one.name: np.broadcast_to(np.uint8(0), [size or 0 for size in one.dims or ()]) for one in model.inputs}
     found = dict(model.constants)
     for node in model.nodes:
-        if all(name in found for name in node.inputs if name):
+        known = {**shapes, **found} if node.op_type in MEASURES and not node.domain else found
+        if all(name in known for name in node.inputs if name):
             with suppress(Unsupported):
-                found |= zip(node.outputs, fold(node, [found.get(name) for name in node.inputs]), strict=False)
+                found |= zip(node.outputs, fold(node, [known.get(name) for name in node.inputs]), strict=False)
     return found
 
 
