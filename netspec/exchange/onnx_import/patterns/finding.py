@@ -57,7 +57,7 @@ def find_patterns(model: Model) -> Model:
     replaced: dict[str, Node] = {}
     gone: set[str] = set()
     for node in reversed(model.nodes):
-        if node.domain or not node.outputs or node.outputs[0] in gone:
+        if node.domain or not node.outputs or any(node.outputs[0] in names for names in (gone, search.fixed)):
             continue
         wanted = [one for one in _ending_in(node.op_type) if operators(one.formula) <= near[node.outputs[0]]]
         found = max(_found(search, wanted, node, gone), key=lambda one: len(one[1]), default=None)

@@ -88,6 +88,8 @@ class Search:
             if node.op_type == "Constant" and not node.domain and hasattr(node.attributes.get("value"), "shape")
         }
         self.constants: dict[str, NDArray[Any]] = {**constants, **model.constants}
+        self.fixed = _fixed(model)
+        """Tensors that come from constants and shapes alone: arithmetic of them is no formula."""
         self.reads = model.reads()
         self._steps = 0
 
@@ -108,7 +110,7 @@ class Search:
         made: Match | None = None
         match term:
             case Variable():
-                made = found.tensor(term.name, tensor) if tensor not in self.constants else None
+                made = found.tensor(term.name, tensor) if tensor not in self.fixed else None
             case Weights():
                 made = found.tensor(term.name, tensor) if tensor in self.constants else None
             case Number():
@@ -278,6 +280,14 @@ class Search:
             yield node.inputs[0], 1 / second if node.op_type == "Div" else second
         if first and node.op_type == "Mul":
             yield node.inputs[1], first
+
+
+def _fixed(model: Model) -> set[str]:
+    fixed = {*model.constants, ""}
+    for node in model.nodes:
+        if node.op_type == "Shape" or fixed.issuperset(node.inputs):
+            fixed.update(node.outputs)
+    return fixed
 
 
 def _kept(found: Match | None) -> Iterator[Match]:
