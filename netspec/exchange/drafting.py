@@ -92,8 +92,8 @@ def without_defaults(type_: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def clean(name: str) -> str:
-    """The name with only the characters that names in a spec may have."""
-    text = re.sub(r"[^A-Za-z0-9_./:\-]", "_", name)[:LONGEST_NAME]
+    """The name with only the characters that names in a spec may have; a `/` in front (`/encoder/Conv`) is left out."""
+    text = re.sub(r"[^A-Za-z0-9_./:\-]", "_", name.lstrip("/"))[:LONGEST_NAME]
     return text if re.match(r"[A-Za-z0-9_]", text) else f"_{text}"
 
 

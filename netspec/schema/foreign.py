@@ -47,7 +47,7 @@ _LAYERS = {
         InfogainLoss: !a loss goes under `losses`: InfoGain
         Accuracy: !a metric goes under `metrics`: SparseCategoricalAccuracy
         Silence: !not needed: an output that nothing reads costs nothing
-        Parameter, Python, Filter: !Caffe's layer of this name has no counterpart here
+        Python, Filter: !Caffe's layer of this name has no counterpart here
         Im2col: !not needed: convolutions take patches themselves
         LSTMUnit, RNNUnit: !not needed: LSTM and SimpleRNN are one layer each, with all of their steps
     """,

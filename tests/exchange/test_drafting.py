@@ -61,4 +61,5 @@ def test_a_field_that_does_not_fit_stays_for_the_reader_to_tell_of() -> None:
 
 def test_names_have_the_characters_that_names_may_have() -> None:
     assert clean("model/conv 1:0") == "model/conv_1:0"
-    assert clean("/a") == "_/a"
+    assert clean("/a/b") == "a/b"
+    assert clean("-a") == "_-a"
