@@ -24,6 +24,7 @@ import numpy as np
 
 from tests.peers.fitting import fitted
 from tests.peers.keras_files import predicted
+from tests.peers.keras_training import continued
 from tests.peers.minimizing import minimized
 from tests.peers.scheduling import scheduled
 from tests.peers.solving import solved
@@ -342,6 +343,7 @@ def answers(*classes: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
 OTHERS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
     "fitting": lambda: fitted(keras()),
     "keras_files": lambda: predicted(keras()),
+    "keras_training": lambda: continued(keras()),
     "minimizing": lambda: minimized(import_module("torch")),
     "scheduling": lambda: scheduled(keras(), import_module("torch")),
     "solving": lambda: solved(keras()),

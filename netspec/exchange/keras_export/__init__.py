@@ -16,6 +16,7 @@ from netspec.exchange.formats import Exportable, ExportOptions
 from netspec.exchange.keras_export.archive import write_model, write_weights
 from netspec.exchange.keras_export.model import KerasModel
 from netspec.exchange.keras_export.rules import RULES
+from netspec.exchange.keras_export.training import write_training
 from netspec.exchange.keras_export.writer import Writer
 from netspec.graph.graph import Graph
 
@@ -50,6 +51,7 @@ def keras_model(made: Exportable) -> tuple[KerasModel, tuple[str, ...]]:
     """The net as a Keras model, and what its user should know."""
     writer = Writer(made.net, made.graph_for(1), made.arrays, RULES)
     model = writer.write()
+    write_training(made, writer)
     images = [f"`{name}`" for name, one in zip(made.graph_for(1).inputs(), model.inputs, strict=True) if not one.plain]
     last = f"channels are last in Keras: {', '.join(images)} is to be given as (N, …, channels)" if images else ""
     return model, (*([last] if last else []), *writer.notes)

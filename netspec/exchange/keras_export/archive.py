@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 from netspec.exchange.files import write_atomically
 from netspec.exchange.keras_export.model import KerasModel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 KERAS = "3.0.0"
 """The version of Keras whose files these are: later ones read them."""
@@ -50,11 +54,20 @@ def weights(model: KerasModel) -> bytes:
     buffer = BytesIO()
     with h5py.File(buffer, "w", libver=("earliest", "v110")) as file:
         file.create_group("vars").attrs["name"] = model.name
+
+        def put(group: Any, path: str, array: NDArray[Any]) -> None:
+            data = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+            group.create_dataset(path, data=data, track_times=False)
+
         layers = file.create_group("layers")
         for name, layer in model.groups().items():
             group = layers.create_group(name)
             group.create_group("vars").attrs["name"] = layer.name
             for path, array in sorted(layer.arrays.items()):
-                data = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
-                group.create_dataset(path, data=data, track_times=False)
+                put(group, path, array)
+        if model.optimizer:
+            group = file.create_group("optimizer/vars")
+            group.attrs["name"] = model.compiled["optimizer"]["config"]["name"]
+            for index, array in enumerate(model.optimizer):
+                put(group, str(index), array)
     return buffer.getvalue()

@@ -97,6 +97,10 @@ class KerasModel:
     layers: dict[str, KerasLayer] = field(default_factory=dict)
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
+    compiled: dict[str, Any] = field(default_factory=dict)
+    """What it is compiled with: the optimizer, losses and metrics; nothing where no training is told."""
+    optimizer: list[NDArray[Any]] = field(default_factory=list)
+    """The variables of the optimizer in Keras's order; none where it has yet to begin."""
 
     def described(self) -> dict[str, Any]:
         """The configuration, as `config.json` has it."""
@@ -117,6 +121,7 @@ class KerasModel:
             "class_name": "Functional",
             "config": config,
             "registered_name": "Functional",
+            **({"compile_config": self.compiled} if self.compiled else {}),
         }
 
     def groups(self) -> dict[str, KerasLayer]:

@@ -96,6 +96,16 @@ class Writer:
         self.model.outputs = [self._output(name) for name in resolve_names(self.net).outputs]
         return self.model
 
+    def trained(self) -> set[str]:
+        """Names of the parameters that Keras trains."""
+        return {
+            f"{link.fields.share or link.name}/{one.state}"
+            for link in self.links
+            if link.fields.trainable
+            for one in variables(link.fields, self.shapes(link))
+            if one.trainable
+        }
+
     # What rules use
 
     def config(self, link: LayerLink, *without: str, **more: Any) -> dict[str, Any]:

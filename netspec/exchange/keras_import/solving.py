@@ -12,6 +12,15 @@ from netspec.exchange.keras_import.fields import Reading, Unsupported, plain, re
 from netspec.exchange.keras_import.translate import Translator, Wanted
 from netspec.exchange.keras_import.weights import fitted, flat_order
 from netspec.exchange.keras_names import Variable
+from netspec.exchange.keras_solvers import (
+    CLIPPING,
+    DECAYS,
+    FIELDS,
+    MOMENTUM_PRODUCT,
+    SCHEDULES,
+    is_turned,
+    slot_groups,
+)
 from netspec.schema.flow import flow
 
 if TYPE_CHECKING:
@@ -19,45 +28,11 @@ if TYPE_CHECKING:
 
 FURTHER = 1000
 """Steps that a training goes on for where the file says how far it had come: how far it shall go, no file says."""
-_MOMENTS = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
-_FIELDS: Mapping[str, Mapping[str, Any]] = {
-    "SGD": {"momentum": 0.0, "nesterov": False},
-    "RMSprop": {"rho": 0.9, "momentum": 0.0, "epsilon": 1e-7, "centered": False},
-    "Adam": {**_MOMENTS, "amsgrad": False},
-    "AdamW": {**_MOMENTS, "amsgrad": False},
-    "Adamax": _MOMENTS,
-    "Nadam": _MOMENTS,
-    "Adadelta": {"rho": 0.95, "epsilon": 1e-7},
-    "Adagrad": {"initial_accumulator_value": 0.1, "epsilon": 1e-7},
-    "Ftrl": {
-        "learning_rate_power": -0.5, "initial_accumulator_value": 0.1, "l1_regularization_strength": 0.0,
-        "l2_regularization_strength": 0.0, "l2_shrinkage_regularization_strength": 0.0, "beta": 0.0,
-    },
-    "Lion": {"beta_1": 0.9, "beta_2": 0.99},
-    "Lamb": _MOMENTS,
-}  # fmt: skip
-"""Optimizers that are solvers here by the same name, and their fields with defaults, which are the same too."""
-_DECAYS = {"AdamW": 0.004, "Lion": 0.0}
-"""Solvers whose decay is decoupled without being told, and what it is where nothing is said."""
 _NOTHING = (
     "name", "learning_rate", "lr", "weight_decay", "decay", "use_ema", "ema_momentum", "ema_overwrite_frequency",
     "loss_scale_factor", "gradient_accumulation_steps", "jit_compile", "is_legacy_optimizer", "clipnorm", "clipvalue",
     "global_clipnorm", "schedule_decay",
 )  # fmt: skip
-_CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
-
-_SLOTS: Mapping[str, Sequence[Sequence[str]]] = {
-    "Adam": [["first_moment", "second_moment"]],
-    "AdamW": [["first_moment", "second_moment"]],
-    "Adamax": [["first_moment", "norm"]],
-    "Nadam": [["first_moment", "second_moment"]],
-    "Adadelta": [["accumulator", "delta_accumulator"]],
-    "Adagrad": [["accumulator"]],
-    "Ftrl": [["accumulator", "linear"]],
-    "Lion": [["first_moment"]],
-    "Lamb": [["first_moment", "second_moment"]],
-}
-"""Slots in the order of Keras's variables: those of one inner list for one parameter after the other."""
 
 
 def training_of(file: KerasFile, net: Translator, targets: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -93,10 +68,10 @@ def solver_of(given: Any, reading: Reading) -> tuple[dict[str, Any], dict[str, A
             "growth_steps": config.get("dynamic_growth_steps"),
         }
         return solver, {**more, "loss_scale": {key: one for key, one in scale.items() if one is not None}}
-    type_ = next((one for one in _FIELDS if one.lower() == name.rpartition(">")[2].replace("_", "").lower()), None)
+    type_ = next((one for one in FIELDS if one.lower() == name.rpartition(">")[2].replace("_", "").lower()), None)
     if type_ is None:
         raise Unsupported(f"there is no solver for the optimizer {name[:60]!r}")
-    usual = _FIELDS[type_]
+    usual = FIELDS[type_]
     rate = config.get("learning_rate", config.get("lr", 0.01 if type_ == "SGD" else 0.001))
     solver = {"type": type_, "learning_rate": _rate(rate, config.get("decay"))}
     for key, value in config.items():
@@ -105,11 +80,11 @@ def solver_of(given: Any, reading: Reading) -> tuple[dict[str, Any], dict[str, A
         elif key not in usual and key not in _NOTHING and value not in (None, False, 0, 0.0):
             reading.note(f"`{key}` of the optimizer {type_} was left out")
     decay = plain(config.get("weight_decay"))
-    if isinstance(decay, float) and decay != _DECAYS.get(type_, 0.0):
-        solver |= {"weight_decay": decay} | ({} if type_ in _DECAYS else {"decoupled_weight_decay": True})
-    elif type_ in _DECAYS and decay is None and "weight_decay" in config and _DECAYS[type_]:
+    if isinstance(decay, float) and decay != DECAYS.get(type_, 0.0):
+        solver |= {"weight_decay": decay} | ({} if type_ in DECAYS else {"decoupled_weight_decay": True})
+    elif type_ in DECAYS and decay is None and "weight_decay" in config and DECAYS[type_]:
         solver["weight_decay"] = 0.0
-    solver |= {key: plain(config[key]) for key in _CLIPPING if config.get(key) is not None}
+    solver |= {key: plain(config[key]) for key in CLIPPING if config.get(key) is not None}
     if config.get("use_ema"):
         every = config.get("ema_overwrite_frequency")
         solver["ema"] = {"decay": plain(config.get("ema_momentum", 0.99))} | (
@@ -134,23 +109,8 @@ def _rate(rate: Any, decay: Any) -> Any:
     return value
 
 
-_SCHEDULES: Mapping[str, Mapping[str, str]] = {
-    "ExponentialDecay": {"initial_learning_rate": "initial", "decay_steps": "decay_steps", "decay_rate": "decay_rate",
-                         "staircase": "staircase"},
-    "InverseTimeDecay": {"initial_learning_rate": "initial", "decay_steps": "decay_steps", "decay_rate": "decay_rate",
-                         "staircase": "staircase"},
-    "PolynomialDecay": {"initial_learning_rate": "initial", "decay_steps": "decay_steps",
-                        "end_learning_rate": "end", "power": "power", "cycle": "cycle"},
-    "PiecewiseConstantDecay": {"boundaries": "boundaries", "values": "values"},
-    "CosineDecay": {"initial_learning_rate": "initial", "decay_steps": "decay_steps", "alpha": "alpha"},
-    "CosineDecayRestarts": {"initial_learning_rate": "initial", "first_decay_steps": "first_decay_steps",
-                            "t_mul": "t_mul", "m_mul": "m_mul", "alpha": "alpha"},
-}  # fmt: skip
-"""Schedules by the same name here, and what their fields are called."""
-
-
 def _schedule(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    fields = _SCHEDULES.get(name)
+    fields = SCHEDULES.get(name)
     if fields is None:
         raise Unsupported(f"there is no schedule {name[:60]!r}")
     told = {new: config[old] for old, new in fields.items() if config.get(old) is not None}
@@ -199,10 +159,9 @@ def slots_of(file: KerasFile, net: Translator, solver: Mapping[str, Any]) -> tup
     for groups, several in product(_orders(type_, solver, file.major), parameters):
         slots = _laid(groups, several, rest)
         if slots is not None:
-            if type_ == "RMSprop":  # which takes its momentum off the weights, where a velocity is added here
-                slots = {key: -one if key.endswith("/velocity") else one for key, one in slots.items()}
+            slots = {key: -one if is_turned(type_, key.rpartition("/")[2]) else one for key, one in slots.items()}
             if products:
-                slots["solver/$all/momentum_product"] = products[0].astype("float32")
+                slots[MOMENTUM_PRODUCT] = products[0].astype("float32")
             return slots, step
     net.reading.note("the states of the optimizer do not fit the net and were left out")
     return {}, 0
@@ -220,14 +179,7 @@ def _stored(weights: Hdf5) -> list[str]:
 
 def _orders(type_: str, solver: Mapping[str, Any], major: int) -> list[list[list[str]]]:
     """The ways in which files of this optimizer may have its variables, the likeliest first."""
-    groups = [list(group) for group in _SLOTS.get(type_, [])]
-    if type_ == "SGD":
-        groups = [["velocity"]] if solver.get("momentum") else []
-    if type_ == "RMSprop":
-        groups = [["second_moment"]] + ([["velocity"]] if solver.get("momentum") else [])
-        groups += [["first_moment"]] if solver.get("centered") else []
-    if solver.get("amsgrad"):
-        groups.append(["largest_second_moment"])
+    groups = slot_groups(type_, solver)
     if solver.get("ema"):
         groups.insert(0, ["average"])
     apart = [[name] for group in groups for name in group]  # all of one kind, then all of the next

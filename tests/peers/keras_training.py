@@ -1,0 +1,199 @@
+"""One step of a training that Keras goes on with: from files that are written for it, with the solver's states.
+
+`record.py` has Keras load each file and take a step; `test_keras_training.py` takes the same step here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import netspec.data.sources
+import netspec.solvers  # noqa: F401  # these two register what a training file may say
+from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.exchange.formats import Exportable
+from netspec.exchange.keras_export import keras_model, write_keras
+from netspec.exchange.keras_export.model import KerasModel
+from netspec.schema.load import load_train
+from netspec.schema.train import TrainSpec
+from tests.exchange.nets import Arrays, net_data
+
+BATCH, DONE = 4, 3
+"""Samples of a step, and steps that were taken before."""
+JUDGES = {"from": ["classes", "target"]}
+IMAGES = net_data(
+    {"type": "Conv2D", "filters": 3, "kernel_size": 3, "activation": "tanh"},
+    {"type": "BatchNormalization"},
+    {"type": "PReLU"},
+    {"type": "LayerNormalization", "axis": [1, 2, 3]},
+    {"type": "Flatten"},
+    {"type": "Dense", "name": "classes", "units": 4},
+    inputs={"image": {"shape": [2, 5, 4]}, "target": {"shape": [], "dtype": "int32"}},
+    losses=[{"type": "SparseCategoricalCrossentropy", "from_logits": True, **JUDGES}],
+    metrics=[
+        {"type": "SparseCategoricalAccuracy", **JUDGES}, {"type": "SparseTopKCategoricalAccuracy", "k": 2, **JUDGES},
+    ],
+)  # fmt: skip
+SEQUENCES = net_data(
+    {"type": "Dense", "name": "first", "units": 4, "from": "x"},
+    {"type": "Dense", "name": "again", "units": 4, "share": "first"},
+    {"type": "Dense", "name": "still", "units": 4, "trainable": False},
+    {"type": "MultiHeadAttention", "num_heads": 2, "key_dim": 3},
+    {"type": "Bidirectional", "layer": {"type": "GRU", "units": 2, "return_sequences": True}},
+    {"type": "Permute", "dims": [2, 1]},
+    {"type": "DepthwiseConv1D", "kernel_size": 2, "depth_multiplier": 2},
+    {"type": "GlobalAveragePooling1D", "name": "means"},
+    {"type": "LSTM", "name": "last", "units": 3, "from": "again"},
+    inputs={"x": {"shape": [5, 4]}, "a": {"shape": [8]}, "b": {"shape": [3]}},
+    outputs=["means", "last"],
+    losses=[
+        {"type": "Huber", "delta": 0.5, "from": ["last", "b"]},
+        {"type": "MeanSquaredError", "weight": 0.25, "from": ["means", "a"]},
+    ],
+    metrics=[{"type": "MeanAbsoluteError", "from": ["last", "b"]}],
+)
+SOLVERS: dict[str, dict[str, Any]] = {
+    "sgd": {"type": "SGD", "learning_rate": 0.1},
+    "sgd with momentum": {"type": "SGD", "learning_rate": {"type": "CosineDecay", "initial": 0.1}, "momentum": 0.9,
+                          "nesterov": True, "clipnorm": 0.5},
+    "rmsprop": {"type": "RMSprop", "learning_rate": 0.01, "momentum": 0.5, "centered": True, "global_clipnorm": 1.0},
+    "adam": {"type": "Adam", "learning_rate": 0.01, "amsgrad": True, "clipvalue": 0.1},
+    "adamw": {"type": "AdamW", "learning_rate": {"type": "Warmup", "steps": 5, "then": {"type": "CosineDecay",
+              "initial": 0.05}}, "weight_decay": 0.1},
+    "adamax": {"type": "Adamax", "learning_rate": {"type": "PiecewiseConstantDecay", "boundaries": [2],
+               "values": [0.5, 0.01]}},
+    "nadam": {"type": "Nadam", "learning_rate": 0.01, "weight_decay": 0.02, "decoupled_weight_decay": True},
+    "adadelta": {"type": "Adadelta", "learning_rate": 0.5, "rho": 0.8},
+    "adagrad": {"type": "Adagrad", "learning_rate": {"type": "ExponentialDecay", "initial": 0.05, "decay_rate": 0.5,
+                "decay_steps": 2, "staircase": True}},
+    "ftrl": {"type": "Ftrl", "learning_rate": 0.05, "l1_regularization_strength": 0.01, "beta": 0.1},
+    "lion": {"type": "Lion", "learning_rate": 0.01, "weight_decay": 0.1},
+    "lamb": {"type": "Lamb", "learning_rate": 0.01},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training that has come to a step, with weights and states that are drawn."""
+
+    name: str
+    net: dict[str, Any]
+    solver: dict[str, Any]
+
+    @cached_property
+    def spec(self) -> TrainSpec:
+        data = {"train": {"source": "python", "fields": list(self.net["inputs"]), "batch_size": BATCH}}
+        return load_train(
+            {"netspec": 1, "net": self.net, "data": data, "solver": self.solver, "train": {"max_steps": 20}}
+        )
+
+    @cached_property
+    def compiler(self) -> Compiler:
+        solver: Any = self.spec.solver
+        made = Compiler(self.spec.net, solver=solver, device="reference", loop=self.spec.train)
+        random = np.random.default_rng(3)
+        for name in made.names("parameter", "statistic", "slot"):
+            shape, last = made.info[name].value.shape, name.rpartition("/")[2]
+            positive = any(word in last for word in ("variance", "second", "norm", "accumulator", "product"))
+            array = random.uniform(0.5, 0.9, shape) if positive else random.uniform(-0.4, 0.4, shape)
+            made.states.assign(name, array.astype(np.float32))
+        return made
+
+    def _states(self, *roles: str) -> Arrays:
+        return {name: np.array(self.compiler.states[name]) for name in self.compiler.names(*roles)}
+
+    def exportable(self, step: int = DONE) -> Exportable:
+        """What is written."""
+        return Exportable(
+            self.spec.net, self._states("parameter", "statistic"),
+            lambda size: self.compiler.graph(Purpose.PREDICT, size), self.spec, self._states("slot"), step,
+        )  # fmt: skip
+
+    @cached_property
+    def batch(self) -> Arrays:
+        """A batch, its axes as they are here."""
+        random = np.random.default_rng(9)
+        return {
+            name: (
+                random.normal(size=(BATCH, *one.shape)).astype(np.float32)
+                if one.dtype == "float32"
+                else random.integers(0, 4, (BATCH, *one.shape)).astype(np.int32)
+            )
+            for name, one in self.spec.net.inputs.items()
+        }
+
+    def advance(self) -> None:
+        """Take a step."""
+        solver: Any = self.spec.solver
+        rate = np.array(solver.learning_rate.value(DONE, 20), np.float32)
+        program = self.compiler.program(Purpose.TRAIN, BATCH)
+        program({**self.batch, LEARNING_RATE: rate, STEP: np.array(DONE + 1.0)})
+
+
+def trainings() -> list[Training]:
+    """All that are gone on with: each solver, and a net in which the order of many layers' variables matters."""
+    of_images = [Training(name, IMAGES, solver) for name, solver in SOLVERS.items()]
+    return [*of_images, Training("two outputs", SEQUENCES, {"type": "Adam", "learning_rate": 0.01})]
+
+
+def arrays_in(model: KerasModel) -> Arrays:
+    """All arrays of a model by their paths in its file of weights."""
+    found = {
+        f"layers/{group}/{path}": array
+        for group, layer in model.groups().items()
+        for path, array in layer.arrays.items()
+    }
+    return found | {f"optimizer/vars/{index}": array for index, array in enumerate(model.optimizer)}
+
+
+def digest(one: Training) -> str:
+    """Of the file that Keras is given, and of the batch."""
+    model, _ = keras_model(one.exportable())
+    found = hashlib.sha256(json.dumps(model.described(), sort_keys=True).encode())
+    for path, array in sorted({**arrays_in(model), **one.batch}.items()):
+        found.update(f"{path} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return found.hexdigest()
+
+
+def continued(keras: Any) -> Arrays:
+    """All arrays of the files that Keras writes after a step more."""
+    import h5py
+
+    keras.config.set_floatx("float32")
+    keras.config.set_image_data_format("channels_last")
+    found: Arrays = {}
+    for one in trainings():
+        found[f"{one.name}/of"] = np.array(digest(one))
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "model.keras"
+            write_keras(path, one.exportable())
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # it only warns of variables that it does not take
+                model = keras.models.load_model(path)
+            x, *targets = one.batch.values()
+            x = np.moveaxis(x, 1, -1) if x.ndim > 3 else x
+            model.train_on_batch(x, targets if len(targets) > 1 else targets[0])
+            after = path.with_name("after.weights.h5")
+            model.save_weights(after)
+            with h5py.File(after) as file:
+                file.visititems(
+                    lambda name, item, of=one.name: (
+                        found.update({f"{of}/{name}": item[()]}) if isinstance(item, h5py.Dataset) else None
+                    )
+                )
+    return found
+
+
+def stepped(one: Training) -> Arrays:
+    """All arrays of the file that is written after a step more."""
+    one.advance()
+    model, _ = keras_model(one.exportable(DONE + 1))
+    return arrays_in(model)

@@ -1,0 +1,23 @@
+"""Keras on PyTorch goes on with a training that is written for it, as `keras_training.py` recorded it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.peers.keras_training import Training, digest, stepped, trainings
+from tests.peers.test_answers import ANSWERS
+
+
+@pytest.mark.parametrize("one", trainings(), ids=lambda one: one.name)
+def test_the_next_step_is_that_of_keras(one: Training) -> None:
+    """Weights, moving averages, the states of the solver and the number of the step."""
+    with np.load(ANSWERS / "keras_training.npz") as stored:
+        prefix = f"{one.name}/"
+        found = {key.removeprefix(prefix): stored[key] for key in stored.files if key.startswith(prefix)}
+    assert str(found.pop("of", "")) == digest(one), "record the peers' answers: tests/peers/record.py keras_training"
+    ours = stepped(one)
+    assert found.keys() == ours.keys()
+    for path, array in ours.items():
+        # Both in float32, adding some hundred terms in different orders.
+        np.testing.assert_allclose(found[path], array, rtol=1e-5, atol=1e-5, err_msg=path)
