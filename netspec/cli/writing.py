@@ -29,8 +29,11 @@ from netspec.exchange.hdf5_read import read_block
 from netspec.exchange.imported import ImportOptions
 from netspec.exchange.onnx_export import ExportReport
 from netspec.exchange.onnx_verify import TOLERANCE
+from netspec.schema.load import load_train
 from netspec.schema.net import NetSpec
+from netspec.schema.reader import parse_yaml
 from netspec.schema.train import TrainSpec
+from netspec.schema.tree import Map
 from netspec.train.model import Model
 from netspec.train.preparation import Preparation
 
@@ -117,11 +120,22 @@ def _exportable(
         model.spec,
         dict(model.parameters),
         lambda size: model.compiler.graph(Purpose.PREDICT, size),
-        spec if isinstance(spec, TrainSpec) else None,
+        spec if isinstance(spec, TrainSpec) else _training_in(checkpoint),
         slots,
         step,
         preparation.as_meta(),
     )
+
+
+def _training_in(checkpoint: CheckpointFile | None) -> TrainSpec | None:
+    """The training that a checkpoint is of; None where it says none that can be read here."""
+    if checkpoint is None:
+        return None
+    try:
+        tree = parse_yaml(checkpoint.spec, "the training in the checkpoint")
+        return load_train(tree) if isinstance(tree, Map) else None
+    except InputError:  # of parts that are not here: the net and its weights go all the same
+        return None
 
 
 def _read_back(model: Model, chosen: Format, path: Path, tolerance: float) -> tuple[float | None, str]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from netspec.cli import writing
+from netspec.exchange.hdf5 import read_checkpoint
 from netspec.train.model import load
 
 
@@ -31,6 +32,18 @@ def test_a_checkpoint_and_a_spec_with_weights(netspec, trained):
     with np.load("one.npz") as one, np.load("two.npz") as two:
         assert set(one.files) == set(two.files)
         assert all(np.array_equal(one[name], two[name]) for name in one.files if name != "netspec.net")
+
+
+def test_a_training_goes_to_keras_and_goes_on_when_it_comes_back(netspec, trained):
+    checkpoint = max(Path("run/checkpoints").glob("*.h5"))
+    assert netspec("convert", checkpoint, "model.keras").status == 0
+    assert netspec("import", "model.keras", "--output", "back").status == 0
+    before, after = read_checkpoint(checkpoint), read_checkpoint("back/checkpoint.h5")
+    assert after.progress["step"] == before.progress["step"] == 12
+    ours = {name: array for name, array in before.states.items() if before.roles[name] == "slot"}
+    assert len(ours) == 4
+    assert all(np.array_equal(after.states[name], array) for name, array in ours.items())
+    assert "solver: {type: SGD, learning_rate: 0.5, momentum: 0.9}" in Path("back/train.yaml").read_text()
 
 
 def test_what_is_read_again_otherwise_is_not_written(netspec, trained, monkeypatch):

@@ -124,7 +124,9 @@ def _variables(made: Exportable, rate: Any, net: Writer) -> list[NDArray[Any]]:
             if not own.keys() >= wanted:
                 net.note("the states of the solver were left out: they are not those of all weights that Keras trains")
                 return []
-            alike = replace(net, arrays={key: own[key] for key in wanted}, problems=[], notes={}).write()
+            alike = replace(
+                net, arrays={key: own[key] for key in net.arrays if key in wanted}, problems=[], notes={}
+            ).write()
             kinds.append(_in_order(alike))
         found += [array.astype(np.float32) for several in zip(*kinds, strict=True) for array in several]
     if solver.type == "Nadam":

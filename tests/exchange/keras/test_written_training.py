@@ -1,0 +1,120 @@
+"""A training in a file that is written for Keras: what comes back, and what is told that does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.exchange.importing import import_model
+from netspec.exchange.keras_export import keras_model, write_keras
+from netspec.schema.load import load_train
+from netspec.schema.train import LossScale
+from tests.peers.keras_training import DONE, IMAGES, SEQUENCES, Training, trainings
+
+RATE = {"learning_rate"}
+
+
+@pytest.mark.parametrize("one", trainings(), ids=lambda one: one.name)
+def test_solver_states_and_step_come_back(one: Training, tmp_path: Path) -> None:
+    made = one.exportable()
+    write_keras(tmp_path / "model.keras", made)
+    found = import_model(tmp_path / "model.keras")
+    assert found.step == DONE
+    assert found.slots.keys() == made.slots.keys()
+    for name, array in made.slots.items():
+        np.testing.assert_array_equal(found.slots[name], array, err_msg=name)
+    (tmp_path / "net.yaml").write_text(found.net, encoding="utf-8")
+    (tmp_path / "train.yaml").write_text(found.train, encoding="utf-8")
+    after: Any = load_train(tmp_path / "train.yaml")
+    before: Any = one.spec
+    assert after.solver.model_dump(exclude=RATE) == before.solver.model_dump(exclude=RATE)
+    for step in range(25):  # a schedule that takes the length of the training is written with it
+        assert after.solver.learning_rate.value(step, 1000) == before.solver.learning_rate.value(step, 20)
+    assert [loss.weight for loss in after.net.losses] == sorted(loss.weight for loss in before.net.losses)
+    assert sorted(one.type for one in after.net.metrics) == sorted(one.type for one in before.net.metrics)
+
+
+def notes(net: dict[str, Any], solver: dict[str, Any], **loop: Any) -> tuple[list[str], Any]:
+    one = Training("other", net, solver)
+    made = one.exportable()
+    spec = made.train
+    assert spec is not None
+    model, told = keras_model(
+        replace(made, train=spec.model_copy(update={"train": spec.train.model_copy(update=loop)}))
+    )
+    return [note for note in told if not note.startswith("channels are last")], model
+
+
+@pytest.mark.parametrize(
+    ("solver", "told"),
+    [
+        ({"type": "SGD", "weight_decay": 0.1}, "`weight_decay` of the solver was left out"),
+        ({"type": "RMSprop", "epsilon_in_root": False}, "`epsilon_in_root` of the solver was left out"),
+        ({"type": "Adam", "ema": 0.9}, "`ema` of the solver was left out: the weights are the averages"),
+        ({"type": "Adam", "groups": [{"match": "*/bias", "learning_rate_multiplier": 2}]}, "`groups` of the solver"),
+        ({"type": "SGD", "learning_rate": {"type": "StepDecay", "initial": 0.1, "step_size": 2}},
+         "the learning rate is the number 0.01: Keras has no StepDecay"),
+        ({"type": "SGD", "learning_rate": {"type": "InverseTimeDecay", "initial": 0.1, "decay_rate": 1, "power": 2}},
+         "the learning rate is the number 0.00625: Keras has no InverseTimeDecay like that"),
+    ],
+)  # fmt: skip
+def test_what_an_optimizer_has_not_is_told(solver: dict[str, Any], told: str) -> None:
+    found, model = notes(IMAGES, solver)
+    assert [note.startswith(told) for note in found] == [True]
+    assert model.compiled["optimizer"]["class_name"] == solver["type"]
+    assert len(model.optimizer) >= 2
+
+
+def test_a_solver_that_is_none_of_keras_is_left_out() -> None:
+    found, model = notes(IMAGES, {"type": "LARS"})
+    assert found == ["the training was left out: LARS is not written as an optimizer of Keras"]
+    assert (model.compiled, model.optimizer) == ({}, [])
+
+
+def test_states_of_some_weights_only_are_left_out() -> None:
+    groups = [{"match": "*/bias", "solver": {"type": "SGD"}}]
+    found, model = notes(IMAGES, {"type": "Adam", "groups": groups})
+    assert [
+        note
+        for note in found
+        if note.startswith("the states of the solver were left out: they are not those of all weights")
+    ]
+    assert model.optimizer == []
+
+
+def test_what_the_loop_does_to_gradients_is_told_or_said() -> None:
+    found, model = notes(IMAGES, {"type": "SGD"}, accumulate=2, loss_scale=LossScale(initial=8.0, growth_steps=None))
+    assert found == ["`accumulate` of the training was left out"]
+    assert model.compiled["optimizer"]["config"]["loss_scale_factor"] == 8.0
+    found, _ = notes(IMAGES, {"type": "SGD"}, loss_scale=LossScale())
+    assert found == ["a `loss_scale` that adapts was left out"]
+
+
+@pytest.mark.parametrize(
+    ("net", "told"),
+    [
+        (IMAGES | {"metrics": [{"type": "ConfusionMatrix", "from": ["classes", "target"]}]},
+         "the metric `confusion_matrix` was left out: Keras has no ConfusionMatrix"),
+        (SEQUENCES | {"outputs": ["last"]},
+         "the loss `mean_squared_error` was left out: `means` is no output of the net"),
+        (SEQUENCES | {"losses": [{"type": "Huber", "reduction": "batch_size", "from": ["last", "b"]}]},
+         "the loss `huber` was left out: Keras has no reduction `batch_size`"),
+    ],
+)  # fmt: skip
+def test_what_keras_compares_otherwise_is_told(net: dict[str, Any], told: str) -> None:
+    found, model = notes(net, {"type": "SGD"})
+    assert told in found
+    assert bool(model.compiled) == (
+        "the training was left out: there is no loss that a Keras model can be compiled with" not in found
+    )
+
+
+def test_a_training_without_a_checkpoint_starts_afresh() -> None:
+    one = next(iter(trainings()))
+    model, _ = keras_model(replace(one.exportable(), slots={}, step=0))
+    assert model.compiled["optimizer"]["class_name"] == "SGD"
+    assert model.optimizer == []
