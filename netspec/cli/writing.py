@@ -33,7 +33,6 @@ from netspec.schema.load import load_train
 from netspec.schema.net import NetSpec
 from netspec.schema.reader import parse_yaml
 from netspec.schema.train import TrainSpec
-from netspec.schema.tree import Map
 from netspec.train.model import Model
 from netspec.train.preparation import Preparation
 
@@ -132,8 +131,7 @@ def _training_in(checkpoint: CheckpointFile | None) -> TrainSpec | None:
     if checkpoint is None:
         return None
     try:
-        tree = parse_yaml(checkpoint.spec, "the training in the checkpoint")
-        return load_train(tree) if isinstance(tree, Map) else None
+        return load_train(parse_yaml(checkpoint.spec, "the training in the checkpoint"))
     except InputError:  # of parts that are not here: the net and its weights go all the same
         return None
 
