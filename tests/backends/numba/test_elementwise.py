@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from netspec.backends.numba.trace import Untraceable, power, scalar_code, why_untraceable
+from netspec.backends.numba.trace import CODED, Untraceable, power, scalar_code, why_untraceable
 from netspec.graph.fused import ForEach, Fused, Step
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Array, Op, Traits, Xp
@@ -56,11 +56,16 @@ def test_whole_numbers_keep_their_type_and_wrap(dtype: str) -> None:
         np.testing.assert_array_equal(by_numba(op, a, b)[0], by_reference(op, a, b)[0])
 
 
-@pytest.mark.parametrize("source", ["float32", "float64", "int32", "int64", "uint8", "bool"])
-@pytest.mark.parametrize("target", [one for one in DType if one == one.computed])
+@pytest.mark.parametrize("source", sorted(CODED))
+@pytest.mark.parametrize("target", sorted(CODED))
 def test_casts(source: str, target: DType) -> None:
     x = np.array([0, 1, 2, 100, 0, 7]).astype(source)
     np.testing.assert_array_equal(by_numba(Cast(target), x)[0], x.astype(str(target)))
+
+
+@pytest.mark.parametrize("other", [one for one in DType if one == one.computed and one not in CODED])
+def test_types_without_arithmetic_here_are_declined(other: DType) -> None:
+    assert why_untraceable(Cast(other), [TensorType((2,), DType.FLOAT32)]) == f"it computes in {other}"
 
 
 SHAPES = [
