@@ -21,10 +21,14 @@ import netspec.solvers  # noqa: F401  # these two register what a training file 
 from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
 from netspec.exchange.formats import Exportable
 from netspec.exchange.keras_export import keras_model, write_keras
+from netspec.exchange.keras_export.judging import judged
 from netspec.exchange.keras_export.model import KerasModel
+from netspec.exchange.keras_export.rules import RULES
+from netspec.exchange.keras_export.writer import Writer
 from netspec.schema.load import load_train
 from netspec.schema.train import TrainSpec
-from tests.exchange.nets import Arrays, net_data
+from tests.exchange.nets import Arrays, Net, net_data
+from tests.registry.cases import cases
 
 BATCH, DONE = 4, 3
 """Samples of a step, and steps that were taken before."""
@@ -163,13 +167,43 @@ def digest(one: Training) -> str:
     return found.hexdigest()
 
 
+def compared() -> dict[str, str]:
+    """The configuration of each sample of a loss or metric that is written, as JSON."""
+    found = {}
+    for case in cases("loss", "metric"):
+        section = "losses" if case.kind == "loss" else "metrics"
+        sample = case.sample
+        if len(sample.shapes) != 2:
+            continue
+        inputs = {
+            name: {"shape": list(shape[1:]), "dtype": dtype}
+            for name, shape, dtype in zip(("x", "target"), sample.shapes, sample.dtypes, strict=True)
+        }
+        fields = {key: list(value) if isinstance(value, tuple) else value for key, value in case.fields.items()}
+        of: dict[str, Any] = {"from": ["y", "target"]}
+        judges = {"losses": [{"type": "MeanSquaredError", "name": "mean", **of}]}
+        judges |= {section: [{**fields, "type": case.type, "name": "judge", "sample_weight": None, **of}]}
+        net = net_data({"type": "Identity", "name": "y", "from": "x"}, inputs=inputs, **judges)
+        one = Net.of(net)
+        writer = Writer(one.spec, one.graph(1), one.states, RULES)
+        writer.write()
+        made = judged(writer)
+        if not any("left out" in note for note in writer.notes) and made:
+            (given,) = [made["loss"]] if section == "losses" else made["metrics"]
+            found[case.id] = json.dumps(given)
+    return found
+
+
 def continued(keras: Any) -> Arrays:
-    """All arrays of the files that Keras writes after a step more."""
+    """All arrays of the files that Keras writes after a step more, and the losses and metrics that it knows."""
     import h5py
 
     keras.config.set_floatx("float32")
     keras.config.set_image_data_format("channels_last")
     found: Arrays = {}
+    for name, text in compared().items():
+        keras.saving.deserialize_keras_object(json.loads(text))  # which raises what it does not know
+        found[f"compared/{name}"] = np.array(text)
     for one in trainings():
         found[f"{one.name}/of"] = np.array(digest(one))
         with TemporaryDirectory() as folder:

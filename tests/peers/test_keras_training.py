@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.peers.keras_training import Training, digest, stepped, trainings
+from netspec.exchange.keras_export.judging import LOSSES, METRICS
+from tests.peers.keras_training import Training, compared, digest, stepped, trainings
 from tests.peers.test_answers import ANSWERS
 
 
@@ -21,3 +22,11 @@ def test_the_next_step_is_that_of_keras(one: Training) -> None:
     for path, array in ours.items():
         # Both in float32, adding some hundred terms in different orders.
         np.testing.assert_allclose(found[path], array, rtol=1e-5, atol=1e-5, err_msg=path)
+
+
+def test_keras_knows_the_losses_and_metrics_that_are_written() -> None:
+    with np.load(ANSWERS / "keras_training.npz") as stored:
+        found = {key.removeprefix("compared/"): str(stored[key]) for key in stored.files if key.startswith("compared/")}
+    assert found == compared(), "record the peers' answers: tests/peers/record.py keras_training"
+    types = {tuple(name.split("-")[:2]) for name in found}
+    assert types == {("loss", one) for one in LOSSES} | {("metric", one) for one in METRICS}

@@ -44,7 +44,9 @@ _ABSENT: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("metrics", "TopKCategoricalAccuracy"): ("axis",),
 }
 """Fields that Keras's class has not: an axis is its last one, others are their defaults."""
-_REDUCTIONS = ("sum_over_batch_size", "sum", "mean_with_sample_weight")
+_ALONG_LAST = ("CategoricalHinge", "KLDivergence", "Circle", "CTC", "R2Score", "F1Score", "FBetaScore")
+"""Losses and metrics without a field for the axis along which they look: the last one, which are channels in Keras."""
+_REDUCTIONS = ("sum_over_batch_size", "mean", "sum", "mean_with_sample_weight")
 _APART = frozenset(JudgeFields.model_fields) | {"type", "weight"}
 """Fields that are said elsewhere, or have no word in a configuration."""
 
@@ -104,6 +106,8 @@ def _described(net: Writer, module: str, link: LossLink | MetricLink, outputs: S
     if len(link.sources) != 2 or link.sources[1] not in net.net.inputs:
         raise Unwritable("Keras compares an output with data alone")
     tensor = net.model.outputs[outputs.index(link.sources[0])]
+    if type_ in _ALONG_LAST and not tensor.plain:
+        raise Unwritable("Keras looks along the channels, which are last there")
     config: dict[str, Any] = {"name": link.name}
     for key, field in type(fields).model_fields.items():
         value = getattr(fields, key)

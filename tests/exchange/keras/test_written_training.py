@@ -13,6 +13,7 @@ from netspec.exchange.importing import import_model
 from netspec.exchange.keras_export import keras_model, write_keras
 from netspec.schema.load import load_train
 from netspec.schema.train import LossScale
+from tests.exchange.nets import net_data
 from tests.peers.keras_training import DONE, IMAGES, SEQUENCES, Training, trainings
 
 RATE = {"learning_rate"}
@@ -111,6 +112,25 @@ def test_what_keras_compares_otherwise_is_told(net: dict[str, Any], told: str) -
     assert bool(model.compiled) == (
         "the training was left out: there is no loss that a Keras model can be compiled with" not in found
     )
+
+
+def test_what_is_said_of_images_is_said_of_channels_that_are_last() -> None:
+    last: dict[str, Any] = {"from": ["conv2d", "image"]}
+    net = net_data(
+        {"type": "Conv2D", "filters": 2, "kernel_size": 1},
+        inputs={"image": {"shape": [2, 5, 4]}},
+        losses=[{"type": "CategoricalCrossentropy", "axis": 1, **last}],
+        metrics=[
+            {"type": "CategoricalAccuracy", "axis": 1, **last}, {"type": "CosineSimilarity", "axis": 2, **last},
+            {"type": "KLDivergence", **last},
+        ],
+    )  # fmt: skip
+    found, model = notes(net, {"type": "SGD"})
+    assert found == [
+        "the metric `kl_divergence` was left out: Keras looks along the channels, which are last there"
+    ]  # fmt: skip
+    assert model.compiled["loss"]["config"]["axis"] == -1
+    assert [one["config"].get("axis") for one in model.compiled["metrics"]] == [None, 1]
 
 
 def test_a_training_without_a_checkpoint_starts_afresh() -> None:
