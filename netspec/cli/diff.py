@@ -11,6 +11,7 @@ from netspec.cli import DONE, FAILED
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Json
 from netspec.cli.output import print_json
+from netspec.cli.shapes import Shapes, Values, shapes_of, values_of
 
 if TYPE_CHECKING:
     from netspec.cli.differing import Difference
@@ -26,6 +27,7 @@ SHOWN = 30
         "netspec diff net.yaml new_net.yaml",
         "netspec diff runs/lenet-1 runs/lenet-2",
         "netspec diff runs/lenet-1/best.h5 model.onnx",
+        "netspec diff net.yaml weights.safetensors",
         "netspec diff train.yaml other/train.yaml --exit-code",
     ),
 )
@@ -41,17 +43,22 @@ def diff(
         bool, typer.Option("--exit-code", help="Exit with status 1 where anything differs, as `diff` does.")
     ] = False,
     seed: Annotated[int, typer.Option(metavar="N", help="Of the random inputs that outputs are compared on.")] = 0,
+    shapes: Shapes = None,
+    values: Values = None,
     as_json: Json = False,
 ) -> int:
     """Compare two nets: layers, settings, weights and results.
 
     Layers are compared in meaning: defaults are filled in, blocks written out, and a layer that is only called
     otherwise is the same. Of weights it is said which could be loaded from one into the other and how far they are
-    apart; where both sides have weights and inputs alike, both compute the same random samples.
+    apart; where both sides have weights and inputs alike, both compute the same random samples. Weights whose file does
+    not say their net are taken for those of the net on the other side.
     """
+    given, constants = shapes_of(shapes), values_of(values)
     from netspec.cli.differing import find_differences
+    from netspec.exchange.imported import ImportOptions
 
-    found = find_differences(Path(before), Path(after), seed)
+    found = find_differences(Path(before), Path(after), seed, ImportOptions(shapes=given, values=constants))
     if as_json:
         print_json(found.as_json())
     else:

@@ -11,6 +11,7 @@ from netspec.cli.comparing import SAMPLES, compare_models
 from netspec.cli.opened import Opened, open_any
 from netspec.cli.output import count
 from netspec.errors import InputError, Problem, listing
+from netspec.exchange.imported import ImportOptions, WithoutNet
 from netspec.exchange.onnx_verify import Comparison, compare
 from netspec.schema.comparing import SpecDifference, compare_specs
 
@@ -103,21 +104,33 @@ class Difference:
         }
 
 
-def find_differences(before: Path, after: Path, seed: int = 0) -> Difference:
+def find_differences(before: Path, after: Path, seed: int = 0, options: ImportOptions | None = None) -> Difference:
     """Compare what two paths hold. Raises `InputError` with all that is wrong with either."""
-    sides: list[Opened] = []
-    problems: list[Problem] = []
-    for path in (before, after):
-        try:
-            sides.append(open_any(path))
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(problems)
-    one, two = sides
+    one, two = _open_both(before, after, options)
     spec = compare_specs(one.spec, two.spec)
     outputs, why_not = _outputs(one, two, spec.names, seed)
     return Difference(spec, tuple(_weights(one, two, spec.names)), outputs, why_not)
+
+
+def _open_both(before: Path, after: Path, options: ImportOptions | None) -> tuple[Opened, Opened]:
+    """Both sides; weights alone are laid onto the net of the other one."""
+    sides: dict[Path, Opened] = {}
+    alone: dict[Path, list[Problem]] = {}
+    problems: list[Problem] = []
+    for path in (before, after):
+        try:
+            sides[path] = open_any(path, options=options)
+        except WithoutNet as error:
+            alone[path] = error.problems
+        except InputError as error:
+            problems += error.problems
+    if not sides:
+        problems += [problem for found in alone.values() for problem in found]
+    if problems:
+        raise InputError(problems)
+    (known, *_) = sides.values()
+    one, two = (sides[path] if path in sides else known.with_weights(path) for path in (before, after))
+    return one, two
 
 
 def _weights(one: Opened, two: Opened, names: dict[str, str]) -> Iterator[WeightDifference]:

@@ -42,6 +42,10 @@ class Opened:
         """The net, of a training too."""
         return net_of(self.spec)
 
+    def with_weights(self, weights: Path) -> Opened:
+        """The same net with the weights in a file. Raises `InputError` where they do not fit."""
+        return _spec(self.spec, weights)
+
 
 def open_any(
     path: str | Path, weights: str | Path | None = None, options: ImportOptions | None = None,
@@ -57,22 +61,21 @@ def open_any(
         if spec is None:
             raise InputError(f"{path} is a folder without a spec", expected=f"one of {', '.join(SPECS)} in it")
         beside = next((path / name for name in WEIGHTS if (path / name).is_file()), None)
-        return _spec(spec, weights or beside, overrides)
+        return _spec(load_spec(spec, overrides), weights or beside)
     if path.suffix in (".yaml", ".yml"):
-        return _spec(path, weights, overrides)
+        return _spec(load_spec(path, overrides), weights)
     found = import_model(path, options)
     tree = parse_yaml(found.net, f"{path} (its net)")
     assert isinstance(tree, Map)
     net = load_net(tree)
     model = load(net, weights)
-    if weights is None:
+    if weights is None and found.arrays:
         assigned(model.compiler, found.arrays, source=str(path))
         model.preparation = Preparation.from_meta(found.meta)
     known = bool(found.arrays) or weights is not None
     return Opened(net, model, known, Path(weights or path), found, found.notes)
 
 
-def _spec(path: Path, weights: str | Path | None, overrides: Sequence[str]) -> Opened:
-    spec = load_spec(path, overrides)
+def _spec(spec: NetSpec | TrainSpec, weights: str | Path | None) -> Opened:
     model = load(net_of(spec), weights, precision=str(precision_of(spec).computed))
     return Opened(spec, model, weights is not None, None if weights is None else Path(weights))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError
 from netspec.exchange.hdf5 import CheckpointFile, read_checkpoint, read_weights, write_weights
-from netspec.exchange.imported import Imported, ImportOptions, Target
+from netspec.exchange.imported import Imported, ImportOptions, Target, WithoutNet
 from netspec.schema.load import load_net
 from netspec.schema.provenance import canonical_yaml, resolved_yaml
 from netspec.schema.reader import parse_yaml
@@ -30,7 +30,7 @@ def import_hdf5(path: str | Path, options: ImportOptions | None = None) -> Impor
         meta = {name: checkpoint.progress[name] for name in OF_THE_DATA if name in checkpoint.progress}
         return Imported(_net_of_run(path, checkpoint), found.arrays, meta=meta)
     if not found.net:
-        raise InputError(
+        raise WithoutNet(
             f"{path} holds weights without the net they belong to",
             expected="weights with their net, as `netspec train` writes them",
             got="weights alone",

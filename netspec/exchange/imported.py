@@ -7,11 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from netspec.errors import InputError
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from netspec.graph.types import TensorType
     from netspec.schema.net import NetSpec
+
+
+class WithoutNet(InputError):
+    """A file holds weights alone: what net they are of must be said by somebody else."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError
-from netspec.exchange.imported import Imported, ImportOptions, Target
+from netspec.exchange.imported import Imported, ImportOptions, Target, WithoutNet
 from netspec.exchange.npz import NET, read_npz, write_npz
 from netspec.exchange.safetensors import read_safetensors, write_safetensors
 from netspec.exchange.state_dicts import from_state_dict, to_state_dict
@@ -81,9 +81,9 @@ def export_npz(path: Path, made: Exportable) -> tuple[str, ...]:
     return ()
 
 
-def without_net(path: Path) -> InputError:
+def without_net(path: Path) -> WithoutNet:
     """What is raised where the net of weights is not known."""
-    return InputError(
+    return WithoutNet(
         f"{path} holds weights without the net they belong to",
         expected="a model, or weights that netspec wrote",
         hint=f"lay them onto a net: `netspec import {path} --net net.yaml`",

@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
+from onnx import TensorProto, helper, save
 
 from netspec.exchange.hdf5 import read_weights, write_weights
+from netspec.exchange.safetensors import write_safetensors
+from netspec.exchange.state_dicts import to_state_dict
 
 RUN = ("diff", "run")
 
@@ -57,3 +61,50 @@ def test_mistakes_of_both_sides_are_told_at_once(netspec, trained):
     assert "run/spec.yam" in found.err
     Path("empty").mkdir()
     assert "a folder without a spec" in netspec("diff", "empty", "net.yaml").err
+
+
+@pytest.mark.parametrize("name", ["own.h5", "own.npz", "torch.safetensors", "blobs.weights.h5", "blobs.caffemodel.h5"])
+def test_weights_alone_are_those_of_the_other_net(netspec, trained, name):
+    stored = read_weights("run/best.h5")
+    if name == "own.h5":
+        write_weights(name, stored.arrays)
+    elif name == "own.npz":
+        np.savez(name, **stored.arrays)
+    elif name == "torch.safetensors":
+        write_safetensors(name, to_state_dict(stored.arrays), {})
+    else:
+        assert netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", name).status == 0
+    for sides in ((name, "run"), ("run", name), (name, "net.yaml")):
+        found = netspec("diff", *sides)
+        assert (found.status, found.err) == (0, "")
+        assert "4 of 4 weights can be loaded" in found.out
+        compared = "output logits: largest difference 0 on 2 random samples" in found.out
+        assert compared == ("run" in sides)
+    both = netspec("diff", name, name)
+    assert both.status == 2
+    assert "holds weights without" in both.err
+
+
+def test_a_net_of_another_program_without_weights(netspec, trained):
+    assert netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", "blobs.prototxt").status == 0
+    found = netspec("diff", "blobs.prototxt", "net.yaml")
+    assert (found.status, found.err) == (0, "")
+    assert "4 of 4 weights can be loaded" in found.out
+    assert "outputs were not compared: A, B have no weights" in found.out
+
+
+def test_what_models_leave_open_is_said(netspec, trained):
+    found = netspec("diff", "run", "run/best.h5", "--shape", "features=three")
+    assert found.status == 2
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Relu", ["x"], ["y"])], "open",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", "size"])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", "size"])],
+        )
+    )  # fmt: skip
+    save(model, "open.onnx")
+    assert netspec("diff", "open.onnx", "open.onnx").status == 2
+    found = netspec("diff", "open.onnx", "open.onnx", "--shape", "size=5")
+    assert (found.status, found.err) == (0, "")
+    assert found.out.endswith("no difference\n")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from netspec.errors import InputError
 from netspec.exchange.caffe.blobs import WEIGHTS, Weights, read_mean, read_weights, weights_of
 from netspec.exchange.caffe.nets import NetDraft, draft_net
 from netspec.exchange.caffe.proto.text import read_text
 from netspec.exchange.caffe.upgrade import upgraded
-from netspec.exchange.imported import Imported, ImportOptions
-
-if TYPE_CHECKING:
-    pass
+from netspec.exchange.imported import Imported, ImportOptions, WithoutNet
 
 NET = "a net of Caffe's (.prototxt)"
 
@@ -35,7 +31,7 @@ def read_caffemodel(path: Path, options: ImportOptions) -> Imported:
         raise InputError(f"{path} holds weights itself", expected=NET, got=f"--weights {options.weights} beside it")
     weights, net = read_weights(path)
     if net is None:
-        raise InputError(
+        raise WithoutNet(
             f"{path} holds weights without their net", expected=NET, got=WEIGHTS,
             hint=f"name both: `netspec import deploy.prototxt --weights {path}`",
         )  # fmt: skip

@@ -20,7 +20,7 @@ from netspec.exchange.keras_import.judging import Judging
 from netspec.exchange.keras_import.rules import apply, check
 from netspec.exchange.keras_import.solving import slots_of, text_of, training_of
 from netspec.exchange.keras_import.translate import Translator
-from netspec.exchange.keras_import.weights import give, unreadable
+from netspec.exchange.keras_import.weights import give, without_model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,7 @@ def import_keras(path: str | Path, options: ImportOptions | None = None) -> Impo
     options = options or ImportOptions()
     with open_keras(Path(path)) as file:
         if file.config is None:
-            raise unreadable(file)
+            raise without_model(file)
         reading = Reading(file.major)
         graph = graph_of(file.config, options.shapes)
         origin = f"{Path(path).name} (Keras {file.version or 'of unknown version'})"

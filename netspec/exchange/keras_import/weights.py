@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from netspec.errors import InputError, Problem
+from netspec.errors import Problem
 from netspec.exchange.hdf5_foreign import Hdf5
+from netspec.exchange.imported import WithoutNet
 from netspec.exchange.keras_import.archive import KerasFile
 from netspec.exchange.keras_import.translate import Wanted
 from netspec.exchange.keras_names import MORE, Variable, flat, from_keras, layer_type
@@ -192,9 +193,9 @@ def _gates_together(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
     return [np.concatenate([arrays[place + k] for place in first], axis=-1) for k in range(3)]
 
 
-def unreadable(file: KerasFile) -> InputError:
+def without_model(file: KerasFile) -> WithoutNet:
     """The error for a file without a model, where one is needed."""
-    return InputError(
+    return WithoutNet(
         f"{file.name} holds weights without the model they belong to",
         expected="a model of Keras with its configuration",
         hint="lay them onto a net: `netspec import FILE --net net.yaml`",
