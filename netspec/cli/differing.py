@@ -115,17 +115,17 @@ def find_differences(before: Path, after: Path, seed: int = 0, options: ImportOp
 def _open_both(before: Path, after: Path, options: ImportOptions | None) -> tuple[Opened, Opened]:
     """Both sides; weights alone are laid onto the net of the other one."""
     sides: dict[Path, Opened] = {}
-    alone: dict[Path, list[Problem]] = {}
+    alone: list[Problem] = []
     problems: list[Problem] = []
     for path in (before, after):
         try:
             sides[path] = open_any(path, options=options)
         except WithoutNet as error:
-            alone[path] = error.problems
+            alone += error.problems
         except InputError as error:
             problems += error.problems
     if not sides:
-        problems += [problem for found in alone.values() for problem in found]
+        problems += alone
     if problems:
         raise InputError(problems)
     (known, *_) = sides.values()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import Problem
+from netspec.exchange.names import Names
 from netspec.graph.graph import Graph
 from netspec.graph.onnx_map import Decomposed, NoOnnx, OnnxExpansion, OnnxMap
 from netspec.graph.ops.source import Input, State
@@ -68,21 +69,6 @@ def _decomposed(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | No
     return made if isinstance(made, tuple) else (made,)
 
 
-class _Names:
-    """Hands out names that were not given before."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    def __call__(self, wanted: str) -> str:
-        name, count = wanted, 0
-        while name in self._taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self._taken.add(name)
-        return name
-
-
 class _Writer:
     """Writes a graph node by node; it is the `Emitter` that expansions write to."""
 
@@ -90,7 +76,7 @@ class _Writer:
         self.graph = graph
         self.made = OnnxGraph()
         self.problems: dict[Problem, None] = {}
-        self._tensor_names, self._node_names = _Names(), _Names()
+        self._tensor_names, self._node_names = Names(), Names()
         self._tensors: dict[Value, str] = {}
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._called: dict[Value, str] = {}

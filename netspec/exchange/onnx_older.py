@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from netspec.exchange.names import Names
 from netspec.exchange.onnx_emit import OnnxGraph, OnnxNode
 from netspec.graph.types import DType
 
@@ -29,7 +30,7 @@ class _Older:
     def __init__(self, graph: OnnxGraph, opset: int) -> None:
         self.graph, self.opset = graph, opset
         self.constants: dict[str, NDArray[Any]] = dict(graph.constants)
-        self._taken = {name for node in graph.nodes for name in (*node.outputs, node.name)} | set(self.constants)
+        self.fresh = Names([*(name for node in graph.nodes for name in (*node.outputs, node.name)), *self.constants])
 
     def written(self) -> OnnxGraph:
         nodes: list[OnnxNode] = []
@@ -42,15 +43,6 @@ class _Older:
         """The whole numbers of a constant operand; None where it is left out, or computed."""
         name = node.inputs[index] if index < len(node.inputs) else ""
         return [int(one) for one in self.constants[name].reshape(-1)] if name in self.constants else None
-
-    def fresh(self, wanted: str) -> str:
-        """A name that nothing has."""
-        name, count = wanted, 0
-        while name in self._taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self._taken.add(name)
-        return name
 
     def before(self, node: OnnxNode, op_type: str, *inputs: str, **attributes: Any) -> OnnxNode:
         """A node that helps to compute what `node` did."""

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, save
 
 from netspec.exchange.hdf5 import read_weights, write_weights
+from netspec.exchange.npz import write_npz
 from netspec.exchange.safetensors import write_safetensors
 from netspec.exchange.state_dicts import to_state_dict
 
@@ -69,7 +70,7 @@ def test_weights_alone_are_those_of_the_other_net(netspec, trained, name):
     if name == "own.h5":
         write_weights(name, stored.arrays)
     elif name == "own.npz":
-        np.savez(name, **stored.arrays)
+        write_npz(Path(name), stored.arrays)
     elif name == "torch.safetensors":
         write_safetensors(name, to_state_dict(stored.arrays), {})
     else:

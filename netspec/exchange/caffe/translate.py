@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from netspec.exchange.caffe.sequences import Sequences
 from netspec.exchange.caffe.values import Blob, Learned, Made
 from netspec.exchange.caffe.wiring import DATA_LAYERS, WATCHERS, Key, Node, Ref, Wired
 from netspec.exchange.drafting import Draft, DraftLayer, clean
+from netspec.exchange.names import Names
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import ShapeMismatch, in_scope
 from netspec.layers.base import Builder
@@ -62,16 +64,16 @@ class Translator:
     done: set[Key] = field(default_factory=set)
     """Layers that went into others before their turn."""
     builder: Builder = field(default_factory=lambda: Builder(training=False, dtype=DType.FLOAT32))
-    _taken: set[str] = field(default_factory=set)
+    _layer_names: Names = field(default_factory=partial(Names, first=2))
     _readers: dict[Ref, list[Node]] | None = None
     _shared: dict[str, tuple[DraftLayer, str]] = field(default_factory=dict)
-    _judged: set[str] = field(default_factory=set)
+    _judged_names: Names = field(default_factory=partial(Names, ["regularization"], first=2))
     _used: set[str] = field(default_factory=set)
     """Names of Caffe's layers whose weights were taken."""
 
     def run(self) -> None:
         """Translate all layers; what cannot be is in `problems`, all of it."""
-        self._taken |= {clean(name) for name in self.inputs}
+        self._layer_names.take(clean(name) for name in self.inputs)
         for node in self.wired.nodes:
             if node.key in self.done:
                 continue
@@ -258,13 +260,7 @@ class Translator:
 
     def unique(self, name: str) -> str:
         """A name for a layer that no other has."""
-        base = clean(name)
-        found, count = base, 1
-        while found in self._taken:
-            count += 1
-            found = f"{base}_{count}"
-        self._taken.add(found)
-        return found
+        return self._layer_names(clean(name))
 
     def judge(
         self, registry: Registry[Any], name: str, type_: str, sources: Sequence[Made], fields: Mapping[str, Any]
@@ -279,13 +275,7 @@ class Translator:
     def _judge_name(self, name: str) -> str:
         """A name for a loss or a metric that no other has. What begins with `loss/` belongs to losses already."""
         base = clean(name)
-        base = base.replace("/", "_") if base.partition("/")[0] == "loss" else base
-        found, count = base, 1
-        while found in self._judged or found == "regularization":
-            count += 1
-            found = f"{base}_{count}"
-        self._judged.add(found)
-        return found
+        return self._judged_names(base.replace("/", "_") if base.partition("/")[0] == "loss" else base)
 
     def _multipliers(self, layer: DraftLayer, blobs: Mapping[str, Blob]) -> None:
         """`lr_mult` and `decay_mult`, where they say something."""

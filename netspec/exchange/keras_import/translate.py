@@ -26,6 +26,7 @@ from netspec.exchange.keras_import.axes import (
 from netspec.exchange.keras_import.config import Call, Graph, KerasLayer, Tensor
 from netspec.exchange.keras_import.fields import Reading, Unsupported
 from netspec.exchange.keras_names import Variable, layer_type, variables
+from netspec.exchange.names import Names
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import ShapeMismatch, Value, in_scope
@@ -35,6 +36,8 @@ from netspec.schema.kinds import LAYERS, LayerFields
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+LONGEST = 180
+"""Letters of a name, before a number is added where it is taken."""
 BATCH = 7
 """Stands for the open batch size."""
 _DTYPES = {
@@ -75,7 +78,7 @@ class Translator:
         self._masks: dict[str, Value | None] = {}
         self._counted: list[tuple[Value, str, Held]] = []
         self._lost: set[Call] = set()
-        self._taken: set[str] = set()
+        self._unique = Names()
         self._turned: dict[tuple[str, tuple[int, ...]], Held] = {}
         self._first: dict[KerasLayer, Wanted] = {}
         self.calls = _reachable(graph)
@@ -132,7 +135,7 @@ class Translator:
         shape = [0] * rank
         for axis, size in zip(order, (BATCH, *sizes), strict=True):
             shape[axis] = size
-        name = self._unique(name)
+        name = self._unique(name[:LONGEST])
         fields: dict[str, Any] = {"shape": shape[1:]} | ({"dtype": dtype} if dtype != "float32" else {})
         self.draft.inputs[name] = fields
         value = Input(name, TensorType(tuple(shape), DType(dtype)))()
@@ -307,7 +310,7 @@ class Translator:
         self, name: str, type_: str, fields: Mapping[str, Any], inputs: Sequence[Held], spec: LayerSpec,
         builder: Builder, made: tuple[Value, ...], orders: list[Order], rows: Any,
     ) -> list[Held]:  # fmt: skip
-        name = self._unique(name)
+        name = self._unique(name[:LONGEST])
         self.draft.layers.append(DraftLayer(name, type_, dict(fields), tuple(one.source for one in inputs)))
         outputs = spec.output_names()
         found = []
@@ -355,14 +358,6 @@ class Translator:
         except TypeError as error:  # more or fewer inputs than it takes
             raise Unsupported(f"{type_} does not fit: {error}"[:300]) from None
         return spec, builder, made if isinstance(made, tuple) else (made,)
-
-    def _unique(self, name: str) -> str:
-        found, count = name[:180], 0
-        while found in self._taken:
-            count += 1
-            found = f"{name[:180]}_{count}"
-        self._taken.add(found)
-        return found
 
     def absorbs_rows(self, call: Call) -> bool:
         """Whether all that reads the call's result can take its features in another order."""

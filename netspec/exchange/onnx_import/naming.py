@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.drafting import clean
+from netspec.exchange.names import Names
 from netspec.exchange.onnx_import.translate import OPEN_BATCH, Layer, Translator
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def name_layers(net: Translator) -> list[Layer]:
     it (`conv1`, made by `conv1/Conv`), else by their node, else by their tensor.
     """
     names = {tensor: clean(feed.name) for tensor, feed in net.inputs.items()}
-    taken = set(names.values())
+    unique = Names(names.values())
     outputs = {output.tensor: name for name, output in net.outputs.items()}
     for layer in sorted(net.layers, key=lambda layer: layer.output not in outputs):
         node = layer.node.name
@@ -27,9 +28,8 @@ def name_layers(net: Translator) -> list[Layer]:
         of_tensor = not node or node.startswith(f"{tensor}/")
         wanted = outputs.get(layer.output) or (tensor if of_tensor else node)
         parts = [f".{name}" for _, name in layer.outputs]
-        layer.name = _unique(clean(layer.stem if layer.outputs else wanted), taken, parts)
+        layer.name = unique(clean(layer.stem if layer.outputs else wanted), parts)
         names |= tensor_names(layer)
-        taken |= {layer.name, *tensor_names(layer).values()}
     for layer in net.layers:
         layer.sources = tuple(names[net.resolve(tensor)] for tensor in layer.inputs)
     return net.layers
@@ -59,12 +59,3 @@ def notes(net: Translator, arrays: Mapping[str, NDArray[Any]], outputs: Collecti
         if old != new and (new in outputs or old in inputs):
             found.append(f"`{old}` became `{new}`")
     return tuple(dict.fromkeys(found))
-
-
-def _unique(name: str, taken: set[str], parts: Sequence[str]) -> str:
-    """The name, numbered where it is taken, or one of its outputs' is: `parts` is what they add to it."""
-    found, count = name, 0
-    while not taken.isdisjoint([found, *(f"{found}{part}" for part in parts)]):
-        count += 1
-        found = f"{name}_{count}"
-    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +13,7 @@ from netspec.errors import Problem
 from netspec.exchange.caffe.proto.fields import Field, kinds
 from netspec.exchange.caffe.proto.message import Message
 from netspec.exchange.caffe.writing.fillers import filler
+from netspec.exchange.names import Names
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,6 +75,8 @@ class Writer:
     """Blob of each value; a value that is not here has its own name."""
     sharing: frozenset[str] = frozenset()
     """Layers whose states others use too."""
+    unique: Names = field(default_factory=partial(Names, first=2))
+    """Names for layers."""
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -124,7 +127,7 @@ class Writer:
         params: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Message:
         """Add a layer of Caffe's; `params` are its messages by name, `of` the layer whose states the blobs are."""
-        message = Message("LayerParameter", name=self._free(name), type=type_)
+        message = Message("LayerParameter", name=self.unique(name), type=type_)
         for one in bottoms:
             message.add("bottom", one)
         for one in tops:
@@ -143,16 +146,6 @@ class Writer:
         if not self.training:
             return None
         return filler(blob.initializer, blob, self.note)
-
-    def _free(self, name: str) -> str:
-        """A name that no layer has yet."""
-        taken = {made.message["name"] for made in self.layers}
-        number = 1
-        found = name
-        while found in taken:
-            number += 1
-            found = f"{name}_{number}"
-        return found
 
     def _parameters(self, message: Message, blobs: Sequence[Blob], of: Layer | None) -> None:
         """`param`: names of arrays that are shared with other layers, and in training rates and decays other than 1."""
