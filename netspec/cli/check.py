@@ -9,7 +9,7 @@ import typer
 
 from netspec.cli import DONE, WRONG_INPUT
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import BatchOrOpen, Device, Json, Opset, batch_or_open, files_and_overrides
+from netspec.cli.options import BatchOrOpen, Device, Form, Json, Opset, batch_or_open, files_and_overrides, form_of
 from netspec.cli.output import count, print_json
 from netspec.errors import InputError, Problem
 
@@ -49,6 +49,7 @@ def check(
     ] = None,
     batch_size: BatchOrOpen = "symbolic",
     opset: Opset = None,
+    form: Form = "inference",
     as_json: Json = False,
 ) -> int:
     """Find the mistakes in net and train files.
@@ -64,10 +65,10 @@ def check(
     files, overrides = files_and_overrides(specs)
     if not files:
         raise InputError("which file to check is not said", expected="`netspec check SPEC`, changes after it")
-    batch = batch_or_open(batch_size)
-    if export is None and (batch is not None or opset is not None):
-        raise InputError("--batch-size and --opset are of an export", hint="add --export onnx")
-    target = Export(export, batch, opset) if export is not None else None
+    batch, wanted = batch_or_open(batch_size), form_of(form)
+    if export is None and (batch is not None or opset is not None or wanted is not None):
+        raise InputError("--batch-size, --opset and --form are of an export", hint="add --export onnx")
+    target = Export(export, batch, opset, wanted) if export is not None else None
     problems: list[tuple[str, Problem]] = []
     for file in dict.fromkeys(files):
         try:

@@ -9,7 +9,18 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import BatchOrOpen, Json, Opset, Overrides, Spec, Weights, batch_or_open, writable
+from netspec.cli.options import (
+    BatchOrOpen,
+    Form,
+    Json,
+    Opset,
+    Overrides,
+    Spec,
+    Weights,
+    batch_or_open,
+    form_of,
+    writable,
+)
 from netspec.errors import InputError
 
 app = command_app()
@@ -21,6 +32,7 @@ app = command_app()
         "netspec export net.yaml --weights weights.h5 --output model.onnx",
         "netspec export runs/lenet/spec.yaml --weights runs/lenet/best.h5 --output model.onnx --batch-size 1",
         "netspec export net.yaml --weights weights.h5 --output model.onnx --inputs images.npz --tolerance 1e-5",
+        "netspec export net.yaml --weights weights.h5 --output model.onnx --form training",
         "netspec export net.yaml --weights weights.h5 --output model.keras",
     ),
 )
@@ -40,6 +52,7 @@ def export(
     ],
     batch_size: BatchOrOpen = "symbolic",
     opset: Opset = None,
+    form: Form = "inference",
     inputs: Annotated[
         str | None,
         typer.Option(
@@ -63,9 +76,11 @@ def export(
 
     An ONNX model is checked, run in onnxruntime and compared with the net itself, on random inputs and on those of
     --inputs; files of other formats are read again and compared. Only what gives the same results is written.
+    With --form training it is the net as it is in training, which other programs train on from there: Dropout drops,
+    BatchNormalization takes mean and variance of the batch, losses and new moving averages are outputs.
     Transforms of the training are not part of it: they are listed, and recorded where the format can.
     """
-    batch = batch_or_open(batch_size)
+    batch, wanted = batch_or_open(batch_size), form_of(form)
     if tolerance is not None and not 0 < tolerance < math.inf:
         raise InputError("--tolerance is no bound", expected="a number above 0", got=str(tolerance))
     target = writable(Path(output_file), "--output")
@@ -84,8 +99,8 @@ def export(
     preparation = model.preparation.in_training(found)
     given = read_npz(Path(inputs)) if inputs is not None else None
     written = write_model(
-        model, found, target, preparation, checkpoint=checkpoint_in(weights), batch=batch, opset=opset, given=given,
-        tolerance=tolerance,
+        model, found, target, preparation, checkpoint=checkpoint_in(weights), batch=batch, opset=opset, form=wanted,
+        given=given, tolerance=tolerance,
     )  # fmt: skip
     tell_written(written, model, as_json=as_json)
     note_preparation(model, preparation)

@@ -91,6 +91,22 @@ Opset: TypeAlias = Annotated[
     ),
 ]  # fmt: skip
 
+TRAINING = "training"
+Form: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--form", metavar="inference|training",
+        help="The net as it is used, or as it is in training, losses included: ONNX only.",
+    ),
+]  # fmt: skip
+
+
+def form_of(given: str) -> str | None:
+    """The form that `--form` asks for: None for the one that is used. Raises `InputError`."""
+    if given not in ("inference", TRAINING):
+        raise InputError("--form is none", expected="inference or training", got=given)
+    return TRAINING if given == TRAINING else None
+
 
 def files_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words that name files, and those that are changes: `a.b=1`, `~a.b`.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netspec.cli.expectations import check_net
+from netspec.cli.options import TRAINING
 from netspec.cli.specs import load_spec, net_of, precision_of
 from netspec.compile import build
 from netspec.errors import InputError, Problem, by_place
@@ -35,6 +36,7 @@ class Export:
     format: str
     batch: int | None = None
     opset: int | None = None
+    form: str | None = None
 
 
 def preflight(file: str | Path, overrides: Sequence[str] = (), export: Export | None = None) -> Cleared:
@@ -78,9 +80,13 @@ def _check_export(net: NetSpec, dtype: DType, export: Export) -> None:
     """Raise `InputError` with all that keeps the net from being written in the format."""
     from netspec.exchange.formats import ExportOptions, format_to_check
 
-    options = ExportOptions(export.batch, export.opset)
+    options = ExportOptions(export.batch, export.opset, export.form)
 
     def graph_for(size: int) -> Graph:
+        if export.form == TRAINING:
+            from netspec.compile import training_form
+
+            return training_form(build(net, size, training=True, dtype=dtype))
         built = build(net, size, training=False, dtype=dtype, judged=False)
         return Graph(built.outputs, named=built.values)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from netspec.cli.comparing import compare_models
 from netspec.cli.opened import open_any
+from netspec.cli.options import TRAINING
 from netspec.cli.verified import export_model
 from netspec.compile import Purpose
 from netspec.errors import InputError, RunError
@@ -29,6 +30,7 @@ from netspec.exchange.hdf5_read import read_block
 from netspec.exchange.imported import ImportOptions
 from netspec.exchange.onnx_export import ExportReport
 from netspec.exchange.onnx_verify import TOLERANCE
+from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.load import load_train
 from netspec.schema.net import NetSpec
 from netspec.schema.reader import parse_yaml
@@ -61,6 +63,7 @@ def write_model(
     checkpoint: CheckpointFile | None = None,
     batch: int | None = None,
     opset: int | None = None,
+    form: str | None = None,
     given: Mapping[str, Any] | None = None,
     tolerance: float | None = None,
     notes: Sequence[str] = (),
@@ -72,17 +75,22 @@ def write_model(
     Raises `InputError` where the format can't say the net, `RunError` where results differ; then nothing is written.
     """
     chosen = format_to_write(target)
-    check_options(chosen, ExportOptions(batch, opset))
+    check_options(chosen, ExportOptions(batch, opset, form))
     if chosen.name != ONNX and given is not None:
         raise InputError("--inputs is of the comparison in onnxruntime", expected="a name that ends in .onnx")
     if chosen.name == ONNX:
-        report = export_model(model, target, preparation, batch=batch, opset=opset, given=given, tolerance=tolerance)
-        files = (target,) if report.data is None else (target, report.data)
-        return Written(files, chosen.name, tuple(notes), report)
-    made = _exportable(model, spec, preparation, checkpoint)
+        made = export_model(
+            model, target, preparation, batch=batch, opset=opset, training=form == TRAINING, given=given,
+            tolerance=tolerance,
+        )  # fmt: skip
+        files = (target,) if made.data is None else (target, made.data)
+        drawn = form == TRAINING and RNG_INPUT in model.compiler.graph(Purpose.FORWARD, 1).inputs()
+        told = [*notes, *(["what Dropout draws was left out where results were compared"] if drawn else [])]
+        return Written(files, chosen.name, tuple(told), made)
+    exportable = _exportable(model, spec, preparation, checkpoint)
     staged = Path(mkdtemp(prefix=f".{target.name}-", dir=target.absolute().parent))
     try:
-        told = [*notes, *chosen.writes(staged / target.name, made)]
+        told = [*notes, *chosen.writes(staged / target.name, exportable)]
         written = sorted(staged.iterdir())
         difference, why_not = _read_back(
             model, chosen, staged / target.name, TOLERANCE if tolerance is None else tolerance

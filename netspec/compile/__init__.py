@@ -17,7 +17,7 @@ from netspec.compile.build import LOSS, REGULARIZATION, Built, build, input_type
 if TYPE_CHECKING:
     from netspec.compile.compiler import KEPT_FORMS, Compiler, Purpose
     from netspec.compile.planning import PASSES, make_plan
-    from netspec.compile.steps import FIRST, LEARNING_RATE, SHARE, STEP, WEIGHT, rate_inputs
+    from netspec.compile.steps import FIRST, LEARNING_RATE, NEW, SHARE, STEP, WEIGHT, rate_inputs, training_form
     from netspec.compile.training import SCALE, SKIPPED
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "KEPT_FORMS",
     "LEARNING_RATE",
     "LOSS",
+    "NEW",
     "PASSES",
     "REGULARIZATION",
     "SCALE",
@@ -39,12 +40,15 @@ __all__ = [
     "input_type",
     "make_plan",
     "rate_inputs",
+    "training_form",
 ]
 
 _HOMES = {
     **dict.fromkeys(("KEPT_FORMS", "Compiler", "Purpose"), "compiler"),
     **dict.fromkeys(("PASSES", "make_plan"), "planning"),
-    **dict.fromkeys(("FIRST", "LEARNING_RATE", "SHARE", "STEP", "WEIGHT", "rate_inputs"), "steps"),
+    **dict.fromkeys(
+        ("FIRST", "LEARNING_RATE", "NEW", "SHARE", "STEP", "WEIGHT", "rate_inputs", "training_form"), "steps"
+    ),
     **dict.fromkeys(("SCALE", "SKIPPED"), "training"),
 }
 

@@ -12,7 +12,7 @@ from netspec.backends.program import Program
 from netspec.backends.states import States
 from netspec.compile.build import Built, build
 from netspec.compile.planning import make_plan, plan_within
-from netspec.compile.steps import gradients_graph, losses
+from netspec.compile.steps import gradients_graph, losses, training_form
 from netspec.compile.training import Made, Training
 from netspec.errors import InputError
 from netspec.graph.graph import Graph
@@ -38,6 +38,8 @@ class Purpose(StrEnum):
     """The update by the gradients of several batches. It reads none: its batch size makes no difference, and is 1."""
     GRADIENTS = "gradients"
     """Losses and gradients in the training form; no state changes."""
+    FORWARD = "forward"
+    """Outputs, losses and new states in the training form, without gradients: for trainings elsewhere."""
     TEST = "test"
     """Losses and totals of the metrics, in the inference form, with the weights that are evaluated."""
     ADAPT = "adapt"
@@ -164,7 +166,7 @@ class _Form:
         """The net as graph values."""
         purpose, compiler = self._purpose, self._compiler
         training, judged = (
-            purpose in (*STEPS, Purpose.GRADIENTS),
+            purpose in (*STEPS, Purpose.GRADIENTS, Purpose.FORWARD),
             purpose not in (Purpose.PREDICT, Purpose.ADAPT),
         )
         standing = compiler.evaluated if purpose in (Purpose.TEST, Purpose.PREDICT) else {}
@@ -184,6 +186,8 @@ class _Form:
                 return self._known(self._training.update(built))
             case Purpose.GRADIENTS:
                 return gradients_graph(spec, built)
+            case Purpose.FORWARD:
+                return training_form(built)
             case Purpose.TEST:
                 totals = {
                     f"{name}/{index}": value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netspec.compile.build import LOSS, Built, total
-from netspec.errors import Problem, SpecError
+from netspec.errors import InputError, Problem, SpecError
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
 from netspec.graph.value import Value
@@ -26,6 +26,8 @@ def rate_inputs(solver: SolverSpec) -> dict[str, ScheduleSpec]:
     return {f"{LEARNING_RATE}/{n}" if n else LEARNING_RATE: one for n, one in enumerate(solver.schedules())}
 
 
+NEW = "new"
+"""Last part of the name of an output that is the value of a state after a step."""
 FORWARD_PASSES = (SinkClamps(),)
 """Before gradients are made: what changes their form."""
 
@@ -44,6 +46,18 @@ def forward_graph(spec: NetSpec, built: Built) -> Graph:
         message, hint = "the net has no losses: there is nothing to train for", f"add e.g. `losses: [{example}]`"
         raise SpecError(Problem(message, spec.where(), "losses", hint=hint))
     return run_passes(Graph(losses(built), built.builder.updates), FORWARD_PASSES)
+
+
+def training_form(built: Built) -> Graph:
+    """Outputs, losses and new states as layers make them in training: what a program elsewhere trains.
+
+    The new value of a state is called `STATE/new`. Raises `InputError` where an output is called as the losses are.
+    """
+    found = losses(built)
+    if LOSS in found and LOSS in built.outputs:
+        raise InputError(f"an output is called `{LOSS}`, as the sum of the losses is", expected="another name")
+    new = {f"{name}/{NEW}": value for name, value in built.builder.updates.items()}
+    return Graph({**built.outputs, **found, **new}, named=built.values)
 
 
 def start_of(forward: Graph, name: str, info: StateInfo) -> Value:

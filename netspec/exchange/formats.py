@@ -59,6 +59,8 @@ class ExportOptions:
     """The only batch size that it takes; None: any."""
     opset: int | None = None
     """The operator set; None: the newest."""
+    form: str | None = None
+    """`training` for the net as it is in training; None: as it is used."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ FORMATS: tuple[Format, ...] = (
     Format(
         ONNX, "an ONNX model (.onnx)", (".onnx",), _is_onnx,
         read="netspec.exchange.onnx_import:import_onnx", write="netspec.exchange.onnx_export:write_onnx",
-        preflight="netspec.exchange.onnx_export:preflight_onnx", options=("batch", "opset"),
+        preflight="netspec.exchange.onnx_export:preflight_onnx", options=("batch", "opset", "form"),
     ),
     Format(
         "keras", "a Keras model or its weights (.keras, .h5)", (".keras",), _is_keras,

@@ -12,6 +12,7 @@ from netspec.errors import Problem
 from netspec.exchange.names import Names
 from netspec.graph.graph import Graph
 from netspec.graph.onnx_map import Decomposed, NoOnnx, OnnxExpansion, OnnxMap
+from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.ops.source import Input, State
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node, Scope, Value, in_scope
@@ -86,7 +87,8 @@ class _Writer:
 
     def write(self) -> tuple[OnnxGraph, list[Problem]]:
         """Write all nodes."""
-        self.made.inputs = {name: value.type for name, value in self.graph.inputs().items()}
+        inputs = self.graph.inputs().items()
+        self.made.inputs = {name: value.type for name, value in inputs if name != RNG_INPUT}  # who runs a model draws
         self.made.outputs = {name: value.type for name, value in self.graph.outputs.items()}
         for name in dict.fromkeys([*self.made.inputs, *self.made.outputs]):
             self._tensor_names(name)

@@ -125,9 +125,9 @@ def to_onnx(
     metadata: Mapping[str, str] | None = None,
     inside: int = messages.MAX_BYTES,
 ) -> Exported:
-    """The inference graph as a checked ONNX model.
+    """A graph, of inference or as it is in training, as a checked ONNX model.
 
-    `graph_for(n)` gives the inference graph for a batch of n, `states` the values of its states. `batch` fixes the
+    `graph_for(n)` gives the graph for a batch of n, `states` the values of its states. `batch` fixes the
     batch size; None leaves it open as the axis `N`. Raises `InputError` with every layer that has no ONNX form, that
     the opset can't say, or that needs a fixed batch size. Weights of more bytes than `inside` go into a file of their
     own.
@@ -198,6 +198,7 @@ def export_verified(
     domains: Mapping[str, Domain] | None = None,
     given: Arrays | None = None,
     all_values: Predict | None = None,
+    undrawn_for: Callable[[int], Graph] | None = None,
     tolerance: float = TOLERANCE,
     batch: int | None = None,
     opset: int | None = None,
@@ -210,7 +211,8 @@ def export_verified(
 
     `predict` maps the net's inputs to its outputs, for any batch size that the model takes; `all_values` likewise to
     every layer's output, to name the first layer that differs. `domains` says what whole numbers the inputs take.
-    `given` are samples to compare on as well, as many as wanted; with a fixed batch, a multiple of it. The largest
+    `given` are samples to compare on as well, as many as wanted; with a fixed batch, a multiple of it. `undrawn_for`
+    gives the graph without what is drawn at random: that is compared in place of a graph that draws. The largest
     difference found goes into the model's metadata. Raises as `to_onnx`; `RunError` where results differ.
     """
     parts = list(_parts(given, batch)) if given else []
@@ -219,10 +221,14 @@ def export_verified(
     check_writable(target)
     with _beside(target) if made.weights else nullcontext(target) as folder:
         model = made.runnable(folder, target.name)
-        differ = Verifier(model, predict, tolerance, graph=made.graph, all_values=all_values)
+        compared = made
+        if undrawn_for is not None:
+            compared = to_onnx(undrawn_for, states, batch=batch, opset=opset, inside=inside)
+            model = compared.runnable(folder, f"{target.name}.compared")
+        differ = Verifier(model, predict, tolerance, graph=compared.graph, all_values=all_values)
         found: list[Comparison] = []
         for seed, size in enumerate((1, 3) if batch is None else (batch,)):
-            types = {key: value.type for key, value in graph_for(size).inputs().items()}
+            types = {key: value.type for key, value in (undrawn_for or graph_for)(size).inputs().items()}
             found.append(differ(random_inputs(types, domains or {}, seed), "random inputs"))
         on_given = [differ(part, f"the samples given, from sample {start} on") for start, part in parts]
         worst = Comparison.largest(found + on_given)

@@ -54,6 +54,15 @@ class Graph:
             new.update(zip(node.outputs, made, strict=True))
         return self.mapped(new)
 
+    def undrawn(self) -> Graph:
+        """The graph in which ops that draw random numbers draw none, as far as they can do without."""
+
+        def quiet(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:
+            made = node.op.undrawn(inputs)
+            return None if made is None else (made,)
+
+        return self.rewrite(quiet)
+
     def mapped(self, new: dict[Value, Value]) -> Graph:
         """The graph that ends in the images of this graph's results."""
         return replace(

@@ -109,4 +109,4 @@ class NoOnnx:
 
 
 OnnxForm: TypeAlias = OnnxMap | OnnxExpansion | Decomposed | NoOnnx
-GRADIENT = NoOnnx("only training graphs have it, and what is exported is the inference graph")
+GRADIENT = NoOnnx("only training graphs have it, and ONNX has no operator for it")

@@ -125,6 +125,10 @@ class Op:
         """
         return None
 
+    def undrawn(self, inputs: Sequence[Value]) -> Value | None:
+        """Of an op that draws random numbers, the result as if it drew none; None for all others."""
+        return None
+
     def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
         """The operands that a result may be written over if they are of its type and nobody reads them afterwards."""
         return inputs if self.traits.inplace else ()

@@ -230,13 +230,20 @@ class Builder:
         assert isinstance(state.op, State)
         return self.updates.get(state.op.label, state)
 
-    def uniform(self, shape: tuple[int, ...]) -> Value:
-        """Uniform random numbers in [0, 1), other ones at every step; axis 0 is the batch."""
+    def draws(self, shape: tuple[int, ...]) -> tuple[RandomUniform, Value]:
+        """The op that draws uniform random numbers in [0, 1) for each place of `shape`, and its operand.
+
+        They are other ones at every step; axis 0 is the batch. The op's result may have axis 0 split in two.
+        """
         stream = crc32(f"{self._name}/{self._streams}".encode())
         self._streams += 1
         by_sample = (shape[0] // self._steps, self._steps, *shape[1:]) if self._steps > 1 else shape
-        made = RandomUniform(TensorType(by_sample, self.dtype), stream)(self.input(RNG_INPUT, RNG_TYPE))
-        return reshape_to(made, shape)
+        return RandomUniform(TensorType(by_sample, self.dtype), stream), self.input(RNG_INPUT, RNG_TYPE)
+
+    def uniform(self, shape: tuple[int, ...]) -> Value:
+        """Uniform random numbers in [0, 1), other ones at every step; axis 0 is the batch."""
+        draw, counter = self.draws(shape)
+        return reshape_to(draw(counter), shape)
 
     def normal(self, shape: tuple[int, ...]) -> Value:
         """Normal random numbers of mean 0 and variance 1, other ones at every step; axis 0 is the batch.

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.elementwise import GreaterOrEqual, Where, elementwise
-from netspec.graph.value import Operand, Value
+from netspec.graph.ops import dropout as ops
+from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
 from netspec.layers.sizes import need_spatial
 from netspec.schema.kinds import LAYERS
@@ -17,17 +17,16 @@ SELU_LEAST = -1.0507009873554805 * 1.6732632423543772
 """What the activation `selu` makes of very negative numbers. Klambauer et al. 2017, arXiv:1706.02515"""
 
 
-def kept(net: Builder, x: Operand, otherwise: Operand, rate: float, shape: tuple[int, ...]) -> Value:
-    """`x`, and `otherwise` with probability `rate`: one draw for each place of `shape`, which broadcasts."""
-    return elementwise(Where(), elementwise(GreaterOrEqual(), net.uniform(shape), rate), x, otherwise)
-
-
 def dropped(net: Builder, x: Value, rate: float, shape: tuple[int, ...] | None = None) -> Value:
     """In training `x` with a share `rate` of its numbers set to 0 and the others scaled up; else `x` itself.
 
     Numbers are dropped one by one, or together where `shape`, which broadcasts to that of `x`, has size 1.
     """
-    return kept(net, x * (1 / (1 - rate)), 0.0, rate, shape or x.shape) if net.training and rate else x
+    if not net.training or not rate:
+        return x
+    places = shape or x.shape
+    uniform, counter = net.draws(places)
+    return ops.Dropout(rate, uniform, places)(x, counter)
 
 
 class Noisy(LayerSpec):
@@ -182,7 +181,7 @@ class AlphaDropout(Shaped):
     def changed(self, net: Builder, x: Value, places: tuple[int, ...]) -> Value:
         """a · (x or α') + b."""
         scale = 1 / sqrt((1 - self.rate) * (1 + self.rate * SELU_LEAST**2))
-        return kept(net, x, SELU_LEAST, self.rate, places) * scale - scale * SELU_LEAST * self.rate
+        return ops.kept(net.uniform(places), x, SELU_LEAST, self.rate) * scale - scale * SELU_LEAST * self.rate
 
 
 @LAYERS.register

@@ -110,9 +110,11 @@ class BatchNormalization(Affine):
         moving_variance = net.statistic("moving_variance", shape, self.moving_variance_initializer)
         if not net.learning:
             return ops.BatchNormalization(axis, self.epsilon)(x, gamma, beta, moving_mean, moving_variance)
-        y, mean, variance = ops.BatchNormalizationTraining(axis, self.epsilon).many(x, gamma, beta)
-        for state, seen in ((moving_mean, mean), (moving_variance, variance)):
-            net.update(state, net.latest(state) * self.momentum + seen * (1 - self.momentum))
+        moving = net.latest(moving_mean), net.latest(moving_variance)
+        made = ops.BatchNormalizationUpdating(axis, self.epsilon, self.momentum).many(x, gamma, beta, *moving)
+        y, mean, variance = made
+        net.update(moving_mean, mean)
+        net.update(moving_variance, variance)
         return y
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
@@ -51,15 +52,22 @@ class OverChannels(Op):
         return vector.reshape((-1,) + (1,) * (x.ndim - 1 - self.axis))
 
 
-def _to_onnx(g: Emitter, y: Value, x: str, gamma: str, beta: str, mean: str, variance: str) -> str:
+def _around_channels(g: Emitter, y: Value, x: str, *vectors: str, outputs: int, **attributes: float) -> tuple[str, ...]:
+    """ONNX's BatchNormalization, with its results; the channels, which are axis 1 there, are turned there and back."""
+    op = y.op
+    assert isinstance(op, OverChannels)
+    order = list(range(len(y.shape)))
+    order[1], order[op.axis] = order[op.axis], order[1]  # swapping two axes is its own inverse
+    turned = g.node("Transpose", x, perm=order) if op.axis != 1 else x
+    made = g.node("BatchNormalization", turned, *vectors, outputs=outputs, **attributes)
+    y_name = g.node("Transpose", made, perm=order) if op.axis != 1 else made
+    return y_name, *(f"{made}:{index}" for index in range(1, outputs))
+
+
+def _to_onnx(g: Emitter, y: Value, x: str, *vectors: str) -> str:
     op = y.op
     assert isinstance(op, BatchNormalization)
-    # ONNX's channels are axis 1. Swapping two axes is its own inverse.
-    order = list(range(len(y.shape)))
-    order[1], order[op.axis] = order[op.axis], order[1]
-    turned = g.node("Transpose", x, perm=order) if op.axis != 1 else x
-    made = g.node("BatchNormalization", turned, gamma, beta, mean, variance, epsilon=op.epsilon)
-    return g.node("Transpose", made, perm=order) if op.axis != 1 else made
+    return _around_channels(g, y, x, *vectors, outputs=1, epsilon=op.epsilon)[0]
 
 
 class BatchNormalization(OverChannels):
@@ -134,6 +142,55 @@ class BatchNormalizationTraining(OverChannels):
         (x, gamma, beta), (_, mean, variance) = inputs, results
         scale = gamma / Sqrt()(variance + self.epsilon)
         return (x - self.column(x, mean)) * self.column(x, scale) + self.column(x, beta)
+
+    def flops(self, x: TensorType, *vectors: TensorType) -> int:
+        return 7 * x.size
+
+
+def _updating_to_onnx(g: Emitter, y: Value, x: str, *vectors: str) -> tuple[str, ...]:
+    op = y.op
+    assert isinstance(op, BatchNormalizationUpdating)
+    attributes = {"epsilon": op.epsilon, "momentum": op.momentum, "training_mode": 1}
+    return _around_channels(g, y, x, *vectors, outputs=3, **attributes)
+
+
+@dataclass(frozen=True)
+class BatchNormalizationUpdating(OverChannels):
+    """As `BatchNormalizationTraining`, with moving averages: new = old · momentum + of the batch · (1 - momentum).
+
+    Results: y, the new moving mean and variance. This is what ONNX calls the training mode of its operator.
+    """
+
+    momentum: float = 0.99
+    onnx = OnnxExpansion(_updating_to_onnx)
+
+    def infer(
+        self, x: TensorType, gamma: TensorType, beta: TensorType, mean: TensorType, variance: TensorType
+    ) -> tuple[TensorType, TensorType, TensorType]:
+        """x: (N, C, …), the others: (C) → (N, C, …), (C), (C)."""
+        vector = self.channels(x, gamma, beta, mean, variance)
+        return x, vector, vector
+
+    def forward(
+        self, xp: Xp, x: Array, gamma: Array, beta: Array, mean: Array, variance: Array
+    ) -> tuple[Array, Array, Array]:
+        made = BatchNormalizationTraining(self.axis, self.epsilon).forward(xp, x, gamma, beta)
+        return self._updated(made, mean, variance)
+
+    def decompose(
+        self, x: Value, gamma: Value, beta: Value, mean: Value, variance: Value
+    ) -> tuple[Value, Value, Value]:
+        made = BatchNormalizationTraining(self.axis, self.epsilon).many(x, gamma, beta)
+        return self._updated(made, mean, variance)
+
+    def _updated(self, made: Sequence[Any], mean: Any, variance: Any) -> tuple[Any, Any, Any]:
+        """The averages moved on, of arrays or values; `made` is y, and mean and variance of the batch."""
+        y, seen_mean, seen_variance = made
+        old, new = self.momentum, 1 - self.momentum
+        return y, mean * old + seen_mean * new, variance * old + seen_variance * new
+
+    def simplified(self, *inputs: Value) -> tuple[Value, Value, Value]:
+        return self.decompose(*inputs)  # what there are kernels for
 
     def flops(self, x: TensorType, *vectors: TensorType) -> int:
         return 7 * x.size

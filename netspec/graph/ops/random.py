@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from netspec.graph.onnx_map import GRADIENT
+from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.op import Array, NoGradient, Xp
 from netspec.graph.types import DType, TensorType
 
@@ -48,7 +48,7 @@ class RandomUniform(NoGradient):
 
     type: TensorType
     stream: int
-    onnx = GRADIENT
+    onnx = NoOnnx("its numbers follow from the seed, the step and the layer, which ONNX knows nothing of")
 
     def infer(self, rng: TensorType) -> TensorType:
         self.check(rng == RNG_TYPE, "not the state of the random numbers", expected=str(RNG_TYPE), got=rng)

@@ -11,20 +11,33 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.onnx_map import GRADIENT
+from netspec.graph.onnx_map import Emitter, OnnxExpansion
 from netspec.graph.op import Array, Grads, Op, Xp
 from netspec.graph.ops.elementwise import Maximum, Minimum, elementwise
 from netspec.graph.ops.functions import Exp, Log, Softplus
 from netspec.graph.ops.reduce import ArgMax, ReduceMean, ReduceSum, reshape_to
 from netspec.graph.ops.shape import OneHot
 from netspec.graph.ops.softmax import LogSoftmax
-from netspec.graph.types import TensorType
+from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample, sample_axis
 from netspec.layers.judging import Judged, PairLoss
 from netspec.layers.targets import EPSILON, ClassWeighted, alike, classes, unless
 from netspec.schema.kinds import LOSSES
 from netspec.schema.spec import Spec
+
+
+def _to_onnx(g: Emitter, y: Value, x: str, label: str) -> tuple[str, str]:
+    op, (scores, numbers) = y.op, y.inputs
+    assert isinstance(op, SoftmaxCrossEntropyLoss)
+    if numbers.dtype not in (DType.INT32, DType.INT64):
+        label = g.node("Cast", label, to=DType.INT64)
+    behind = [axis for axis in range(len(scores.shape)) if axis != op.axis]  # ONNX's classes are axis 1
+    order = [behind[0], op.axis, *behind[1:]]
+    turned = g.node("Transpose", x, perm=order) if op.axis != 1 else x
+    loss = g.node("SoftmaxCrossEntropyLoss", turned, label, outputs=2, reduction="none")
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return loss, f"{loss}:1" if op.axis == 1 else g.node("Transpose", f"{loss}:1", perm=back)
 
 
 @dataclass(frozen=True)
@@ -36,7 +49,7 @@ class SoftmaxCrossEntropyLoss(Op):
     """
 
     axis: int = 1
-    onnx = GRADIENT
+    onnx = OnnxExpansion(_to_onnx)
 
     def infer(self, x: TensorType, label: TensorType) -> tuple[TensorType, TensorType]:
         """x: (N, …, C, …), label: (N, …) → (N, …), (N, …, C, …)."""
