@@ -87,6 +87,29 @@ def test_the_transforms_of_the_training_are_told_and_recorded(netspec, work):
     assert load("new/net.yaml", "new/weights.h5").preparation == load("net.yaml", "run/weights.h5").preparation
 
 
+def test_the_training_form_says_what_is_trained(netspec, trained):
+    text = (trained / "net.yaml").read_text()
+    layers = "  - {type: Dropout, rate: 0.2}\n  - {name: norm, type: BatchNormalization}\n"
+    (trained / "norm.yaml").write_text(text.replace("  - {name: logits", f"{layers}  - {{name: logits"))
+    load("norm.yaml").save_weights("norm.h5")
+    words = ("export", "norm.yaml", "--weights", "norm.h5", "--output", "norm.onnx", "--form", "training")
+    assert netspec("check", "norm.yaml", "--export", "onnx", "--form", "training").status == 0
+    found = netspec(*words, "--inputs", "blobs.npz")
+    assert found.status == 0
+    assert found.err == "note: what Dropout draws was left out where results were compared\n"
+    assert "features [N, 3], label [N] → logits [N, 2], loss [], " in found.out
+    told = {one.key: one.value for one in onnx.load("norm.onnx").metadata_props}
+    assert told["netspec_form"] == "training"
+    assert json.loads(told["netspec_trainable"]) == [
+        "hidden/kernel", "hidden/bias", "norm/gamma", "norm/beta", "logits/kernel", "logits/bias",
+    ]  # fmt: skip
+    assert json.loads(told["netspec_updates"]) == {
+        f"norm/moving_{one}": f"norm/moving_{one}/new" for one in ("mean", "variance")
+    }
+    found = netspec(*words[:-1], "other")
+    assert (found.status, "--form is none" in found.err) == (2, True)
+
+
 def test_an_opset_that_is_none(netspec, trained):
     found = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx", "--opset", "3")
     assert found.status == 2
@@ -191,6 +214,7 @@ def test_a_model_and_weights_for_keras(netspec, trained):
         (("--output", "model.foo"), "its name says no format that is written"),
         (("--output", "model.keras", "--opset", "13"), "has no opset to choose"),
         (("--output", "model.keras", "--batch-size", "1"), "has no batch to choose"),
+        (("--output", "model.keras", "--form", "training"), "has no form to choose"),
         (("--output", "model.keras", "--inputs", "blobs.npz"), "of the comparison in onnxruntime"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from netspec.backends.base import Device
 from netspec.backends.device import open_device
 from netspec.compile import make_plan
+from netspec.exchange.onnx_emit import emit
 from netspec.graph.graph import Graph
 from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.types import DType
@@ -135,6 +136,14 @@ def test_inference_form_can_be_written_in_onnx(case: Case) -> None:
     nodes = Graph({str(index): y for index, y in enumerate(one.outputs)}).nodes()
     computing = [node.op for node in nodes if node.inputs or not node.op.traits.source]
     assert [op.name for op in computing if op.onnx is None or isinstance(op.onnx, NoOnnx)] == []
+
+
+@pytest.mark.parametrize("case", cases("layer"), ids=ids)
+def test_training_form_can_be_written_in_onnx_unless_it_draws(case: Case) -> None:
+    one = built(case, True)
+    _, problems = emit(Graph({str(index): y for index, y in enumerate((*one.outputs, *one.builder.updates.values()))}))
+    told = [problem.message for problem in problems]
+    assert not told or any("RandomUniform has no ONNX form" in message for message in told)
 
 
 @every

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap
+from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion
 from netspec.graph.op import Array, Grads, NoGradient, Op, Traits, Xp
 from netspec.graph.ops.reduce import along, reshape_to, sum_to
 from netspec.graph.ops.shape import Reshape
@@ -133,10 +133,16 @@ def before_look_up(op: Op, a: Value, b: Value) -> Value | None:
     return Gather()(op(table, b), index)
 
 
+def _gather_to_onnx(g: Emitter, y: Value, table: str, index: str) -> str:
+    if y.inputs[1].dtype not in (DType.INT32, DType.INT64):  # the operator takes these alone
+        index = g.node("Cast", index, to=DType.INT64)
+    return g.node("Gather", table, index, axis=0)
+
+
 class Gather(Op):
     """Rows of `table` by number: (V, …) and integers of any shape I → (I…, …)."""
 
-    onnx = OnnxMap("Gather", fixed={"axis": 0})
+    onnx = OnnxExpansion(_gather_to_onnx)
 
     def infer(self, table: TensorType, index: TensorType) -> TensorType:
         self.check(
