@@ -79,18 +79,18 @@ def write_model(
     if chosen.name != ONNX and given is not None:
         raise InputError("--inputs is of the comparison in onnxruntime", expected="a name that ends in .onnx")
     if chosen.name == ONNX:
-        made = export_model(
+        report = export_model(
             model, target, preparation, batch=batch, opset=opset, training=form == TRAINING, given=given,
             tolerance=tolerance,
         )  # fmt: skip
-        files = (target,) if made.data is None else (target, made.data)
+        files = (target,) if report.data is None else (target, report.data)
         drawn = form == TRAINING and RNG_INPUT in model.compiler.graph(Purpose.FORWARD, 1).inputs()
         told = [*notes, *(["what Dropout draws was left out where results were compared"] if drawn else [])]
-        return Written(files, chosen.name, tuple(told), made)
-    exportable = _exportable(model, spec, preparation, checkpoint)
+        return Written(files, chosen.name, tuple(told), report)
+    made = _exportable(model, spec, preparation, checkpoint)
     staged = Path(mkdtemp(prefix=f".{target.name}-", dir=target.absolute().parent))
     try:
-        told = [*notes, *chosen.writes(staged / target.name, exportable)]
+        told = [*notes, *chosen.writes(staged / target.name, made)]
         written = sorted(staged.iterdir())
         difference, why_not = _read_back(
             model, chosen, staged / target.name, TOLERANCE if tolerance is None else tolerance
