@@ -114,6 +114,7 @@ def test_all_that_keras_has_no_words_for_is_told_at_once(tmp_path: Path) -> None
         {"type": "LocalResponseNormalization"},
         {"type": "AveragePooling2D", "pool_size": 3, "strides": 2, "ceil_mode": True},
         {"type": "Conv2DTranspose", "filters": 4, "kernel_size": 2, "groups": 2},
+        {"type": "MaxPooling2D", "pool_size": 1, "dilation_rate": 2},
         {"type": "Activation", "activation": "sparsemax"},
         {
             "type": "TimeDistributed",
@@ -129,6 +130,7 @@ def test_all_that_keras_has_no_words_for_is_told_at_once(tmp_path: Path) -> None
         ("layers.local_response_normalization", "Keras has no such layer"),
         ("layers.average_pooling2d", "Keras has no padding that averages leave out, and rounds down"),
         ("layers.conv2d_transpose", "Keras's Conv2DTranspose has no `groups`"),
+        ("layers.max_pooling2d", "Keras's MaxPooling2D has no `dilation_rate`"),
         ("layers.activation", "Keras's `sparsemax` adds up sums of sums: what it gives does not sum to 1"),
         ("layers.time_distributed", "a function by name has Keras's own numbers, not `alpha: 2.0` for `elu`"),
     ]

@@ -24,6 +24,7 @@ ONLY_HERE_INITIALIZERS = ("Bilinear", "PositiveUnitball")
 
 ABSENT: Mapping[str, tuple[str, ...]] = {
     **{f"Conv{rank}DTranspose": ("groups",) for rank in (1, 2, 3)},
+    **{f"{kind}Pooling{rank}D": ("dilation_rate",) for kind in ("Max", "Average") for rank in (1, 2, 3)},
     "RMSNormalization": ("scale_initializer", "scale_regularizer", "scale_constraint"),
 }
 """Fields of layers that Keras's layers of the same name have not."""
