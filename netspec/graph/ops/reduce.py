@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import prod
 
@@ -164,7 +165,7 @@ def _halved(x: Value, axis: int) -> Value:
 
 
 @dataclass(frozen=True)
-class ArgExtreme(NoGradient):
+class ArgExtreme(NoGradient, ABC):
     """Base of places of extremes: index along `axis` of the first, or the last, as int64."""
 
     axis: int = -1
@@ -178,9 +179,9 @@ class ArgExtreme(NoGradient):
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.shape[self.axis] - 1 - self.place(xp.flip(x, self.axis)) if self.last else self.place(x)
 
+    @abstractmethod
     def place(self, x: Array) -> Array:
         """Index of the first extreme."""
-        raise NotImplementedError
 
 
 def _extreme_to_onnx(op_type: str) -> OnnxExpansion:
