@@ -121,6 +121,23 @@ def test_the_branch_of_a_constant_condition_is_taken(condition: bool, tmp_path: 
     assert ("Dense" in text) == condition
 
 
+def test_branches_that_the_shape_chooses_are_not_taken_for_constants(tmp_path: Path) -> None:
+    """What an If gives comes from what its branches read, though it reads a constant itself."""
+    branches = {
+        name: graph([node(op, "same", "z")], [], "z") for name, op in (("then_branch", "Tanh"), ("else_branch", "Neg"))
+    }
+    nodes = [
+        node("Relu", "x", "t"),
+        node("Identity", "t", "same"),
+        node("Shape", "x", "s"),
+        node("Gather", "s one", "width"),
+        node("Equal", "width three", "c"),
+        helper.make_node("If", ["c"], ["z"], **branches),
+        node("Sigmoid", "z"),
+    ]  # fmt: skip
+    assert "sigmoid" in agrees(model(nodes, ("N", 3), one=np.array(1), three=np.array(3)), tmp_path)
+
+
 def state(name: str = "s") -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
 

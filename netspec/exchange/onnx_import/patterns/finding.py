@@ -10,6 +10,7 @@ from pkgutil import iter_modules
 from typing import Any, TypeAlias
 
 from netspec.exchange.onnx_import.model import Model, Node
+from netspec.exchange.onnx_import.nodes import rename
 from netspec.exchange.onnx_import.patterns.formula import Term, ends_in, operators
 from netspec.exchange.onnx_import.patterns.matching import Match, Search
 
@@ -97,7 +98,7 @@ def _without_identities(model: Model) -> Model:
     same: dict[str, str] = {}
     nodes = []
     for node in model.nodes:
-        read = replace(node, inputs=tuple(same.get(name, name) for name in node.inputs))
+        read = rename(node, lambda name: same.get(name, name))
         alias = read.op_type == "Identity" and not read.domain and bool(read.outputs)
         if alias and read.outputs[0] not in model.outputs and read.operand(0) not in model.constants:
             same[read.outputs[0]] = read.operand(0)

@@ -285,7 +285,7 @@ class Search:
 def _fixed(model: Model) -> set[str]:
     fixed = {*model.constants, ""}
     for node in model.nodes:
-        if node.op_type == "Shape" or fixed.issuperset(node.inputs):
+        if node.op_type == "Shape" or fixed.issuperset((*node.inputs, *node.captured)):
             fixed.update(node.outputs)
     return fixed
 
