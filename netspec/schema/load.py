@@ -79,6 +79,8 @@ def _load(source: Source, overrides: Overrides, wanted: Kind | None) -> NetSpec 
 
 
 def _read(source: object) -> Map:
+    if isinstance(source, Map):  # read already: each value knows its place in the text
+        return source
     if isinstance(source, Mapping):
         return from_python(source)
     if isinstance(source, (str, PathLike)) and isinstance(path := fspath(source), str):

@@ -232,3 +232,13 @@ def test_what_is_not_read_again_is_written_and_told(netspec, work):
     assert found.status == 0
     assert Path("masked.keras").is_file()
     assert "the results were not compared: it can't be read again: " in found.err
+
+
+def test_what_an_imported_net_has_no_form_for_is_told_at_its_line(netspec, trained):
+    net = Path("net.yaml").read_text().replace("activation: relu", "activation: gelu")
+    Path("gelu.yaml").write_text(net)
+    assert netspec("export", "gelu.yaml", "--weights", "run/best.h5", "--output", "gelu.npz").status == 0
+    found = netspec("convert", "gelu.npz", "gelu.caffemodel")
+    assert found.status == 2
+    assert "has no form in Caffe" in found.err
+    assert found.err.startswith("gelu.npz (its net):")

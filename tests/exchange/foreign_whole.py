@@ -87,7 +87,8 @@ IN_BATCHES: dict[str, tuple[onnx.ModelProto, str]] = {
         "{name: y, type: Concatenate, from: [e, x]}",
     ),
     "a sigmoid of straight lines": (
-        model([node("HardSigmoid", "x", alpha=0.3)]), "{name: y, type: Clip, min: 0.0, max: 1.0}"
+        model([node("HardSigmoid", "x", alpha=0.3)]),
+        "{name: y, type: Activation, activation: {type: hard_sigmoid, alpha: 0.3}}",
     ),
     "spread over rows": (model([node("Expand", "x s")], (2, 1, 3), s=ints(1, 4, 1)), "{name: y, type: Tile, tiles: 4}"),
 }  # fmt: skip

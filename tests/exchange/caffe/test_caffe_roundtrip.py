@@ -54,6 +54,18 @@ NETS: dict[str, list[dict[str, Any]]] = {
         {"type": "Conv2D", "filters": 4, "kernel_size": 3, "padding": "same", "activation": function}
         for function in ("relu", "sigmoid", "softplus", "hard_sigmoid", "selu")
     ],
+    "factors and terms of channels": [
+        {"name": "conv", "type": "Conv2D", "filters": 4, "kernel_size": 3},
+        {"name": "mean", "type": "GlobalAveragePooling2D", "keepdims": True},
+        {"name": "gate", "type": "Conv2D", "filters": 4, "kernel_size": 1, "activation": "sigmoid"},
+        {"name": "gated", "type": "Multiply", "from": ["conv", "gate"]},
+        {"type": "Add", "from": ["mean", "gated"]},
+    ],
+    "a factor of an image": [
+        {"name": "conv", "type": "Conv2D", "filters": 1, "kernel_size": 3},
+        {"name": "mean", "type": "GlobalAveragePooling2D", "keepdims": True},
+        {"type": "Multiply", "from": ["conv", "mean"]},
+    ],
     "a softmax over channels": [{"type": "Conv2D", "filters": 4, "kernel_size": 3, "activation": "softmax"}],
     "shared weights": [
         {"name": "a", "type": "Conv2D", "filters": 2, "kernel_size": 3, "padding": "same"},

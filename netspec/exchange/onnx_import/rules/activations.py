@@ -31,7 +31,7 @@ def pattern(net: Translator, node: Node) -> None:
 
 _SINGLE: dict[str, tuple[str, dict[str, str], dict[str, float]]] = {
     "LeakyRelu": ("leaky_relu", {"alpha": "negative_slope"}, {}),
-    "HardSigmoid": ("hard_sigmoid", {}, {"alpha": 1 / 6, "beta": 0.5}),
+    "HardSigmoid": ("hard_sigmoid", {"alpha": "alpha", "beta": "beta"}, {}),
     "HardSwish": ("hard_silu", {}, {}),
     "Celu": ("celu", {"alpha": "alpha"}, {}),
     "Selu": ("selu", {}, {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from netspec.exchange.caffe.proto.message import Message
 from netspec.exchange.caffe.writing import functions
 from netspec.exchange.caffe.writing.functions import Step, run
 from netspec.exchange.caffe.writing.writer import Blob, Layer, NoForm, Writer, writes
@@ -134,7 +135,8 @@ def merge(w: Writer, link: Layer) -> None:
     """Eltwise: sums with coefficients, products, maxima; minima are the negated maxima of the negated."""
     bottoms, count = w.bottoms(link), len(link.sources)
     if len({w.shape(source) for source in link.sources}) > 1:
-        raise NoForm("Caffe's Eltwise takes inputs of one shape")
+        _spread(w, link)
+        return
     coefficients: Sequence[float] | None = None
     match link.fields.type:
         case "Multiply":
@@ -155,6 +157,22 @@ def merge(w: Writer, link: Layer) -> None:
         return
     param = {"operation": operation, "coeff": coefficients}
     w.layer(link.name, "Eltwise", bottoms, [link.name], params={"eltwise_param": param})
+
+
+def _spread(w: Writer, link: Layer) -> None:
+    """A factor or a term for each channel (N, C, 1, 1): Caffe's Scale and Bias take it as (N, C)."""
+    kind = {"Multiply": "Scale", "Add": "Bias"}.get(link.fields.type)
+    if kind is None or len(link.sources) != 2:
+        raise NoForm("Caffe's Eltwise takes inputs of one shape")
+    large, small = sorted(link.sources, key=lambda source: w.shape(source) != w.shape(link.name))
+    given, whole = w.shape(small), w.shape(large)
+    count = max((axis for axis, size in enumerate(given) if size != 1), default=1) + 1
+    if whole != w.shape(link.name) or len(given) != len(whole) or given[1:count] != whole[1:count]:
+        raise NoForm(f"Caffe's {kind} takes a second input that has the first axes of the other, as they are")
+    shape = Message("BlobShape", dim=[0] * count)
+    narrow = f"{link.name}_{kind.lower()}"
+    w.layer(narrow, "Reshape", [w.blob(small)], [narrow], params={"reshape_param": {"shape": shape}})
+    w.layer(link.name, kind, [w.blob(large), narrow], [link.name], params={f"{kind.lower()}_param": {"axis": 0}})
 
 
 def _minimum(w: Writer, link: Layer, bottoms: list[str]) -> None:
