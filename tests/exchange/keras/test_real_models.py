@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from netspec.data.bundled import zoo_root
 from netspec.exchange.importing import import_model
 from tests.exchange.keras.recorded import opened
 
@@ -28,11 +29,10 @@ def test_answers_as_keras_did(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(got, reference["out_0"], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.skipif(not os.environ.get("NETSPEC_DATASETS"), reason="NETSPEC_DATASETS names no folder with mnist")
 @pytest.mark.parametrize(("name", "right"), [("sudoku_digits_cnn.h5", 9868), ("mnist_cnn.keras", 9918)])
 def test_is_as_good_on_mnist(name: str, right: int, tmp_path: Path) -> None:
     """Of 10,000 images so many are told right, as by Keras."""
-    folder = Path(os.environ["NETSPEC_DATASETS"]) / "mnist"
+    folder = zoo_root() / "data/mnist"
     images, labels = (gzip.decompress((folder / f"t10k-{what}-ubyte.gz").read_bytes()) for what in FILES)
     x = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 1, 28, 28).astype(np.float32) / 255
     model = opened(import_model(MODELS / name), tmp_path)
