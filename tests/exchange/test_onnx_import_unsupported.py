@@ -16,7 +16,7 @@ from tests.exchange.foreign import floats, imported, ints, model, node
 BN: dict[str, Any] = {name: floats(2) for name in ("g", "b", "m", "v")}
 
 UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
-    "operator": (model([node("MaxUnpool", "x x")]), "no layer for the operator MaxUnpool (opset 13)"),
+    "operator": (model([node("MaxRoiPool", "x x")]), "no layer for the operator MaxRoiPool (opset 13)"),
     "foreign domain": (model([node("FusedGemm", "x", domain="com.microsoft")]), "com.microsoft.FusedGemm"),
     "faked pattern": (model([node("Activation", "x", domain="netspec")]), "no such activation function"),
     "4d convolution": (
@@ -36,7 +36,7 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "second result": (
         model([helper.make_node("MaxPool", ["x"], ["p", "i"], kernel_shape=[2, 2]), node("Cast", "i", "z", to=1),
                node("Add", "p z")]),
-        "its second result, `i`, is used",
+        "its second result, `i`, counts places in the whole batch",
     ),
     "even window": (model([node("LRN", "x", size=4)]), "there is no middle among an even number"),
     "no such shape": (model([node("Reshape", "x s")], s=ints(0, 7)), "cannot take the shape [0, 7]"),
@@ -67,8 +67,8 @@ EVEN = "LocalResponseNormalization does not take it: size: there is no middle am
 
 def test_all_of_it_at_once(tmp_path: Path) -> None:
     nodes = [
-        node("MaxUnpool", "x x", "a", name="first"),
-        node("MaxUnpool", "a a", "b"),
+        node("MaxRoiPool", "x x", "a", name="first"),
+        node("MaxRoiPool", "a a", "b"),
         node("LRN", "x", "c", size=4),
         node("Sum", "b c"),
     ]
@@ -76,6 +76,6 @@ def test_all_of_it_at_once(tmp_path: Path) -> None:
         imported(model(nodes), tmp_path)
     assert [problem.message.partition(": ")[2] for problem in error.value.problems] == [
         f"node `c` (LRN, opset 13) can't be imported: {EVEN}",
-        "netspec has no layer for the operator MaxUnpool (opset 13)",
+        "netspec has no layer for the operator MaxRoiPool (opset 13)",
     ]
     assert error.value.problems[1].got == "2 nodes: b, first"

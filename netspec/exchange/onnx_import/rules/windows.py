@@ -146,9 +146,9 @@ def power_pool(net: Translator, node: Node) -> None:
     steps.run()
 
 
-@rule("MaxPool", "AveragePool")
+@rule("MaxPool", "AveragePool", several=True)
 def pool(net: Translator, node: Node) -> None:
-    """MaxPool → MaxPooling2D, AveragePool → AveragePooling2D (or 1D, 3D)."""
+    """MaxPool → MaxPooling2D, AveragePool → AveragePooling2D (or 1D, 3D); for the places of maxima ArgMaxPooling2D."""
     size = _ints(node, "kernel_shape", [])
     rank = _rank(len(size), "pooling")
     dilation = _ints(node, "dilations", [1] * rank)
@@ -161,7 +161,34 @@ def pool(net: Translator, node: Node) -> None:
         padding["count_include_pad"] = True
     strides = _strides(node, size, absent=[1] * rank)
     fields = ({} if size == [2] * rank else {"pool_size": short(size)}) | strides | padding
-    net.sampled(node, f"{node.op_type}ing{rank}D", node.inputs[:1], fields)
+    net.sampled(node, f"{node.op_type}ing{rank}D", node.inputs[:1], fields, outputs=node.outputs[:1])
+    places = node.outputs[1] if len(node.outputs) > 1 else ""
+    if places and net.is_read(places):
+        _need_unpooled(net, places)
+        net.add(node, f"ArgMaxPooling{rank}D", node.inputs[:1], fields, outputs=[places])
+
+
+def _need_unpooled(net: Translator, places: str) -> None:
+    """Raise unless MaxUnpool alone reads the places: ONNX counts them through the batch, a net in each channel."""
+    readers = {one.op_type for one in net.model.nodes if places in (*one.inputs, *one.captured)}
+    if net.whole or readers != {"MaxUnpool"} or places in net.model.outputs:
+        raise Unsupported(f"its second result, `{places}`, counts places in the whole batch")
+
+
+@rule("MaxUnpool")
+def max_unpool(net: Translator, node: Node) -> None:
+    """The layer of the same name, which finds the place in a channel in that of the whole tensor."""
+    size = _ints(node, "kernel_shape", [])
+    sides = _ints(node, "pads", [0] * (2 * len(size)))
+    fields: dict[str, Any] = {"pool_size": size}
+    strides = _ints(node, "strides", [1] * len(size))
+    if strides != size:
+        fields["strides"] = strides
+    if any(sides):
+        fields["padding"] = sides
+    if node.operand(2):
+        fields["output_size"] = net.constant(node.operand(2), "output_shape").tolist()[2:]
+    net.add(node, "MaxUnpool", node.inputs[:2], fields)
 
 
 @rule("GlobalAveragePool", "GlobalMaxPool")
