@@ -11,7 +11,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from netspec.exchange.imported import ImportOptions
-from netspec.exchange.onnx_import import import_onnx
+from netspec.exchange.onnx_import import import_onnx, translate
+from netspec.exchange.onnx_import.reading import read_model
+from netspec.exchange.onnx_model import open_session
 from netspec.schema.load import load_net
 from tests.exchange.nets import Net
 
@@ -71,6 +73,27 @@ def imported(made: onnx.ModelProto, folder: Path, **options: Any) -> tuple[Net, 
     found = import_onnx(path, ImportOptions(**options))
     (folder / "net.yaml").write_text(found.net)
     return Net(load_net(folder / "net.yaml"), found.arrays), found.net
+
+
+def agrees(made: onnx.ModelProto, folder: Path, **options: Any) -> str:
+    """The net's YAML; it computes what onnxruntime computes."""
+    net, text = imported(made, folder, **options)
+    found = translate(read_model(folder / "model.onnx"), ImportOptions(**options), "model")
+    sizes = [size.dim_value for size in made.graph.input[0].type.tensor_type.shape.dim]
+    x = random.normal(size=[size or 3 for size in sizes]).astype("float32")
+    expected = open_session(made.SerializeToString()).run(None, {"x": x})
+    results = net.predict({"x": found.inputs["x"].to_net(x)})
+    for one, place in zip(expected, found.outputs.values(), strict=True):
+        np.testing.assert_allclose(place.from_net(results[place.name]), one, rtol=1e-5, atol=1e-5)
+    return text
+
+
+def graph(nodes: list[onnx.NodeProto], inputs: list[Any], outputs: str, **weights: Any) -> onnx.GraphProto:
+    """A graph within a node."""
+    told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs.split()]
+    return helper.make_graph(
+        nodes, "inner", inputs, told, [numpy_helper.from_array(np.asarray(one), name) for name, one in weights.items()]
+    )
 
 
 def layers_of(text: str) -> list[str]:

@@ -12,26 +12,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from netspec.errors import InputError
-from netspec.exchange.imported import ImportOptions
-from netspec.exchange.onnx_import import import_onnx, translate
-from netspec.exchange.onnx_import.reading import read_model
-from netspec.exchange.onnx_model import open_session
-from tests.exchange.foreign import floats, imported, ints, layers_of, model, node, random
+from netspec.exchange.onnx_import import import_onnx
+from tests.exchange.foreign import agrees, floats, graph, imported, ints, layers_of, model, node, random
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
-
-
-def agrees(made: onnx.ModelProto, folder: Path, **options: Any) -> str:
-    """The net's YAML; it computes what onnxruntime computes."""
-    net, text = imported(made, folder, **options)
-    found = translate(read_model(folder / "model.onnx"), ImportOptions(**options), "model")
-    sizes = [size.dim_value for size in made.graph.input[0].type.tensor_type.shape.dim]
-    x = random.normal(size=[size or 3 for size in sizes]).astype("float32")
-    expected = open_session(made.SerializeToString()).run(None, {"x": x})
-    results = net.predict({"x": found.inputs["x"].to_net(x)})
-    for one, place in zip(expected, found.outputs.values(), strict=True):
-        np.testing.assert_allclose(place.from_net(results[place.name]), one, rtol=1e-5, atol=1e-5)
-    return text
 
 
 def with_functions(nodes: list[onnx.NodeProto], *functions: onnx.FunctionProto) -> onnx.ModelProto:
@@ -98,103 +82,6 @@ def test_functions_that_grow_without_bounds_are_refused(tmp_path: Path) -> None:
     ids=lambda made: made.graph.node[0].op_type,
 )
 def test_operators_become_what_onnx_says_that_they_are_made_of(made: onnx.ModelProto, tmp_path: Path) -> None:
-    agrees(made, tmp_path)
-
-
-def graph(nodes: list[onnx.NodeProto], inputs: list[Any], outputs: str, **weights: Any) -> onnx.GraphProto:
-    told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs.split()]
-    return helper.make_graph(
-        nodes, "inner", inputs, told, [numpy_helper.from_array(np.asarray(one), name) for name, one in weights.items()]
-    )
-
-
-@pytest.mark.parametrize("condition", [True, False])
-def test_the_branch_of_a_constant_condition_is_taken(condition: bool, tmp_path: Path) -> None:
-    yes = graph([node("MatMul", "t w", "m"), node("Add", "m b", "yes")], [], "yes", b=floats(2))
-    no = graph([node("Neg", "t", "no")], [], "no")
-    nodes = [
-        node("Relu", "x", "t"),
-        helper.make_node("If", ["c"], ["z"], then_branch=yes, else_branch=no),
-        node("Tanh", "z"),
-    ]  # fmt: skip
-    text = agrees(model(nodes, ("N", 3), c=np.array(condition), w=floats(3, 2)), tmp_path)
-    assert ("Dense" in text) == condition
-
-
-def test_branches_that_the_shape_chooses_are_not_taken_for_constants(tmp_path: Path) -> None:
-    """What an If gives comes from what its branches read, though it reads a constant itself."""
-    branches = {
-        name: graph([node(op, "same", "z")], [], "z") for name, op in (("then_branch", "Tanh"), ("else_branch", "Neg"))
-    }
-    nodes = [
-        node("Relu", "x", "t"),
-        node("Identity", "t", "same"),
-        node("Shape", "x", "s"),
-        node("Gather", "s one", "width"),
-        node("Equal", "width three", "c"),
-        helper.make_node("If", ["c"], ["z"], **branches),
-        node("Sigmoid", "z"),
-    ]  # fmt: skip
-    assert "sigmoid" in agrees(model(nodes, ("N", 3), one=np.array(1), three=np.array(3)), tmp_path)
-
-
-def state(name: str = "s") -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-
-
-COUNTERS = [
-    helper.make_tensor_value_info("i", TensorProto.INT64, []),
-    helper.make_tensor_value_info("go", TensorProto.BOOL, []),
-]  # fmt: skip
-
-
-def turns(*nodes: onnx.NodeProto, outputs: str, **weights: Any) -> onnx.NodeProto:
-    """A loop of `m` turns over a state `s`, which begins as x."""
-    inside = graph([*nodes, node("Identity", "go", "on")], [*COUNTERS, state()], f"on {outputs}", **weights)
-    inside.output[0].type.tensor_type.elem_type = TensorProto.BOOL
-    return helper.make_node("Loop", ["m", "", "x"], ["y", "all"][: len(outputs.split())], body=inside)
-
-
-def test_loops_are_unrolled(tmp_path: Path) -> None:
-    loop = turns(
-        node("MatMul", "s w", "a"), node("Add", "a b", "c"), node("Relu", "c", "d"), node("Identity", "d", "e"),
-        outputs="d e", w=floats(3, 3), b=floats(3),
-    )  # fmt: skip
-    made = model([loop], ("N", 3), m=np.array(3))
-    made.graph.output.add().CopyFrom(helper.make_tensor_value_info("all", TensorProto.FLOAT, None))
-    text = agrees(model([loop], ("N", 3), m=np.array(3)), tmp_path)
-    assert text.count("type: Dense") == 3
-    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
-    agrees(made, tmp_path)  # a new axis in front, of turns
-
-
-def test_loops_end_where_a_constant_says_so(tmp_path: Path) -> None:
-    inside = graph([node("Less", "i two", "on"), node("Sin", "s", "t")], [*COUNTERS, state()], "on t", two=np.array(2))
-    inside.output[0].type.tensor_type.elem_type = TensorProto.BOOL
-    made = model([helper.make_node("Loop", ["", "c", "x"], ["y"], body=inside)], ("N", 3), c=np.array(True))
-    assert agrees(made, tmp_path).count("sin(x)") == 3
-
-
-def test_endless_loops_are_refused(tmp_path: Path) -> None:
-    loop = turns(node("Sin", "s", "t"), outputs="t")
-    start = time.perf_counter()
-    with pytest.raises(InputError, match="it takes more than 4096 turns"):
-        imported(model([loop], ("N", 3), m=np.array(2**40)), tmp_path)
-    assert time.perf_counter() - start < 60
-
-
-def test_scans_are_unrolled(tmp_path: Path) -> None:
-    told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "sp"]
-    inside = graph(
-        [node("Mul", "s k", "a"), node("Add", "a p", "t"), node("Identity", "t", "u")], told, "t u", k=floats(4)
-    )
-    scan = helper.make_node(
-        "Scan", ["z", "x"], ["y", "all"], body=inside, num_scan_inputs=1, scan_input_axes=[1],
-        scan_input_directions=[1],
-        scan_output_axes=[1],
-    )  # fmt: skip
-    made = model([node("ReduceMax", "x", "z", axes=[1], keepdims=0), scan], ("N", 3, 4))
-    made.graph.output.add().CopyFrom(helper.make_tensor_value_info("all", TensorProto.FLOAT, None))
     agrees(made, tmp_path)
 
 

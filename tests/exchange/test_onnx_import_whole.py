@@ -12,7 +12,7 @@ from netspec.errors import InputError
 from netspec.exchange.imported import ImportOptions
 from netspec.exchange.onnx_import import import_onnx
 from netspec.exchange.onnx_model import open_session
-from tests.exchange.foreign import floats, imported, ints, layers_of, model, node, random
+from tests.exchange.foreign import agrees, chain, floats, imported, ints, layers_of, model, node, random
 from tests.exchange.foreign_whole import IN_BATCHES, WHOLE, joined
 
 READ_WHOLE = "the whole model is read as one sample, all inputs and outputs with a batch in front of them"
@@ -89,6 +89,55 @@ def test_it_is_told_how_the_model_is_read(tmp_path: Path) -> None:
     given = import_onnx(tmp_path / "m", ImportOptions(shapes={"N": (5,)}))
     assert "x: {shape: [5, 3]}" in given.net
     assert len(given.notes) == 1
+
+
+@pytest.mark.parametrize("constant", [floats(1, 3), floats(3), floats(3, 2)])
+def test_constant_outputs_are_those_of_the_models_own_batch(constant: np.ndarray, tmp_path: Path) -> None:
+    made = joined([node("Relu", "x"), node("Identity", "c", "k")], {"x": [3, 2]}, "y k", c=constant)
+    agrees(made, tmp_path)
+    first = [node("Shape", "x", "n", end=1), node("Cast", "n", "k", to=1)]
+    agrees(joined([node("Relu", "x"), *first], {"x": [3, 2]}, "y k"), tmp_path)
+
+
+def test_a_constant_output_of_open_batches_is_given_for_each_sample(tmp_path: Path) -> None:
+    made = joined([node("Relu", "x"), node("Identity", "c", "k")], {"x": ["N", 2]}, "y k", c=floats(1, 3))
+    net, _ = imported(made, tmp_path)
+    assert net.predict({"x": floats(2, 2)})["k"].shape == (2, 3)
+    (note,) = import_onnx(tmp_path / "model.onnx").notes
+    assert note == "the output `k` is a constant, which the net gives for each sample"
+
+
+SCALED = chain("s = Shape x", "n = Gather s first", "f = Cast n", Cast={"to": 1})
+
+
+@pytest.mark.parametrize(("batch", "whole"), [(3, True), ("N", True), (1, False)])
+def test_a_model_that_computes_with_the_size_of_its_batch_is_read_whole(
+    batch: int | str, whole: bool, tmp_path: Path
+) -> None:
+    made = model([*SCALED, node("Mul", "x f")], (batch, 4), first=np.array(0))
+    if batch != "N":
+        agrees(made, tmp_path)
+    imported(made, tmp_path)
+    notes = import_onnx(tmp_path / "model.onnx").notes
+    said = f"{READ_WHOLE}: node `y` (Mul, opset 13): what it computes depends on the size of the batch"
+    assert (said in notes) == whole
+
+
+def test_it_is_told_where_the_size_of_the_batch_may_be_a_number_in_the_model(tmp_path: Path) -> None:
+    """No other batch can be tried: a constant has the size too."""
+    nodes = [*SCALED, *chain("a = Reshape x t", "b = Mul a f", "y = Reshape b u")]
+    made = model(nodes, (3, 4, 5), first=np.array(0), t=ints(12, 5), u=ints(3, 4, 5))
+    agrees(made, tmp_path)
+    told = "the size of the batch, 3, is a number that the model may compute with"
+    assert told in import_onnx(tmp_path / "model.onnx").notes
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_dropout_that_is_always_on_is_told(training: bool, tmp_path: Path) -> None:
+    made = model([node("Dropout", "x rate on", name="drop")], ("N", 4), rate=np.float32(0.5), on=np.array(training))
+    imported(made, tmp_path)
+    told = "node `drop` (Dropout, opset 13) drops numbers whenever the model runs; here it does only in training"
+    assert import_onnx(tmp_path / "model.onnx").notes == ((told,) if training else ())
 
 
 @pytest.mark.parametrize(

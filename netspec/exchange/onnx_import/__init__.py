@@ -118,10 +118,14 @@ def _translated(model: Model, options: ImportOptions) -> Translator:
     """
     in_batches = Translator(model, options.shapes)
     in_batches.run()
-    if in_batches.counts_batch and not in_batches.stopped and in_batches.size_of_batch == OPEN_BATCH:
-        other = Translator(model, options.shapes, open_batch=OTHER_BATCH)
+    if in_batches.counts_batch and not in_batches.stopped and in_batches.size_of_batch != 1:
+        other = Translator(model, options.shapes, batch=OTHER_BATCH)
         other.run()
-        in_batches.mixed += _depending_on_batch(in_batches, other)
+        size = in_batches.size_of_batch
+        if size == OPEN_BATCH or not other.stopped:
+            in_batches.mixed += _depending_on_batch(in_batches, other)
+        else:
+            in_batches.remarks.append(f"the size of the batch, {size}, is a number that the model may compute with")
     if not in_batches.mixed:
         return in_batches
     as_whole = Translator(model, options.shapes, as_whole=True)

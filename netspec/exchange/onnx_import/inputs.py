@@ -138,9 +138,9 @@ def pinned(
     return found, problems
 
 
-def batched(inputs: Sequence[ModelInput], open_batch: int = OPEN_BATCH) -> Feeds:
-    """The inputs with an axis of samples each, which has the size `open_batch` where the model leaves it open."""
-    made = Feeds(batch=open_batch)
+def batched(inputs: Sequence[ModelInput]) -> Feeds:
+    """The inputs with an axis of samples each, which has the size `OPEN_BATCH` where the model leaves it open."""
+    made = Feeds(batch=OPEN_BATCH)
     shared, sizes, labels = _batch_name(inputs), set(), set()
     for one in inputs:
         dims = one.dims
@@ -164,7 +164,7 @@ def batched(inputs: Sequence[ModelInput], open_batch: int = OPEN_BATCH) -> Feeds
         found = sorted(size for size in sizes if size)
         made.mixed.append(Problem(f"the inputs have different batch sizes: {found}"))
     elif sizes:
-        made.batch = sizes.pop() or open_batch
+        made.batch = sizes.pop() or OPEN_BATCH
     if len(labels - {""}) > 1:
         made.remarks.append(f"{listing(sorted(labels - {''}))} are taken for the same: the axis of samples")
     return made

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from netspec.errors import Problem, listing
 from netspec.exchange.onnx_import.computing import NotComputed
 from netspec.exchange.onnx_import.folding import fold
-from netspec.exchange.onnx_import.inputs import INPUT_TYPES, OPEN_BATCH, Feed, batched, sized, whole
+from netspec.exchange.onnx_import.inputs import INPUT_TYPES, OPEN_BATCH, OTHER_BATCH, Feed, batched, sized, whole
 from netspec.exchange.onnx_import.layer import Layer
 from netspec.exchange.onnx_import.model import Mixed, Model, Node, Unsupported, needed, reads
 from netspec.exchange.onnx_import.moved import Moving
@@ -84,8 +84,9 @@ class Translator(Moving):
         model: Model,
         shapes: Mapping[str, tuple[int, ...]],
         as_whole: bool = False,
-        open_batch: int = OPEN_BATCH,
+        batch: int = 0,
     ) -> None:
+        """With `batch`, samples come in batches of that size whatever the model says."""
         super().__init__(model, as_whole, model.reads())
         self.problems: list[Problem] = []
         self.mixed: list[Problem] = []
@@ -100,9 +101,9 @@ class Translator(Moving):
         self._folded = 0
         self._lost: set[str] = set()
         self._unknown: dict[tuple[str, str, int], list[str]] = {}
-        self._take_inputs(shapes, open_batch)
+        self._take_inputs(shapes, batch)
 
-    def _take_inputs(self, shapes: Mapping[str, tuple[int, ...]], open_batch: int) -> None:
+    def _take_inputs(self, shapes: Mapping[str, tuple[int, ...]], batch: int) -> None:
         read = [one for one in self.model.inputs if self._reads.get(one.name)]
         for one in self.model.inputs:
             if one not in read:
@@ -115,7 +116,8 @@ class Translator(Moving):
         known, wrong = sized(self.model.inputs, shapes)
         self.problems += wrong
         taken = [one for one in known if self._reads.get(one.name) and one.dtype in INPUT_TYPES]
-        found = whole(taken) if self.whole else batched(taken, open_batch)
+        found = whole(taken) if self.whole else batched(taken)
+        found.batch = batch or found.batch
         self.size_of_batch = found.batch
         self.mixed, self.missing = found.mixed, found.missing
         self.remarks += [*self.model.remarks, *found.remarks, *found.assumed]
@@ -289,6 +291,10 @@ class Translator(Moving):
         front = None if self.whole else 0
         if name in self.constants:
             self.value(name)
+            if not self.whole and self.batch != 1 and self.shape(name)[0] == 1:
+                if self.batch not in (OPEN_BATCH, OTHER_BATCH):
+                    raise Mixed("a constant that the model gives once, not for each sample")
+                self.remarks.append(f"the output `{name}` is a constant, which the net gives for each sample")
             return self._held_constant(name, self.rank(name)), front
         view = self.held(name)
         if not self.whole and (0,) in view.axes[1:]:

@@ -73,8 +73,9 @@ def scan(net: Translator, node: Node) -> None:
     made: list[list[str]] = [[] for _ in range(results)]
     for turn in range(turns):
         parts = []
-        for name, axis, backwards in zip(over, axes, back, strict=True):
-            place, part = f"{name} place {turn} of {node.outputs[0]}", f"{name} at {turn} of {node.outputs[0]}"
+        for index, (name, axis, backwards) in enumerate(zip(over, axes, back, strict=True)):
+            of = f"{turn} of {node.outputs[0]}" + (f" ({index})" if over.count(name) > 1 else "")
+            place, part = f"{name} place {of}", f"{name} at {of}"
             net.constants[place] = np.asarray(turns - 1 - turn if backwards else turn, "int64")
             parts.append(Node("Gather", node.name, (name, place), (part,), {"axis": axis}, node.opset))
         net.put(parts, [one.outputs[0] for one in parts])

@@ -109,6 +109,9 @@ def dropout(net: Translator, node: Node) -> None:
     rate = node.attributes.get("ratio", 0.5)
     if node.operand(1):
         rate = float(str(net.constant(node.operand(1), "ratio").reshape(())))
+    training = node.operand(2)
+    if training and (net.is_computed(training) or bool(net.constants[training].reshape(()))):
+        net.remarks.append(f"{node.describe()} drops numbers whenever the model runs; here it does only in training")
     net.each(node, "Dropout", node.inputs[:1], {"rate": rate})
 
 
