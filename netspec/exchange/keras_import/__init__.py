@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,10 @@ def import_keras(path: str | Path, options: ImportOptions | None = None) -> Impo
         if file.config is None:
             raise without_model(file)
         reading = Reading(file.major)
-        graph = graph_of(file.config, options.shapes)
+        try:
+            graph = graph_of(file.config, options.shapes)
+        except InputError as error:
+            raise InputError(_named(error.problems, path)) from None
         origin = f"{Path(path).name} (Keras {file.version or 'of unknown version'})"
         net = Translator(graph, options.shapes, reading, origin)
         net.run(apply, check)
@@ -54,7 +57,11 @@ def import_keras(path: str | Path, options: ImportOptions | None = None) -> Impo
 
 def _raise(problems: list[Problem], path: str | Path) -> None:
     if problems:
-        raise InputError(replace(one, message=f"{path}: {one.message}" if path else one.message) for one in problems)
+        raise InputError(_named(problems, path) if path else problems)
+
+
+def _named(problems: Iterable[Problem], path: str | Path) -> Iterator[Problem]:
+    return (replace(one, message=f"{path}: {one.message}") for one in problems)
 
 
 def _wild(arrays: Mapping[str, NDArray[Any]]) -> list[str]:

@@ -23,6 +23,8 @@ OLDEST_OPSET = 7
 IR_VERSION = b"\x08"
 """Tag of the field that a model begins with."""
 DAMAGED = "copy or download it again"
+NO_NAMES = ("?", "-1", "None")
+"""What programs write in place of an axis' name, to say that its size is not known."""
 
 T = TypeVar("T")
 
@@ -110,7 +112,8 @@ def _input(info: onnx.ValueInfoProto) -> ModelInput:
     if not kind.HasField("shape"):
         return ModelInput(info.name, dtype, None)
     dims = tuple(size.dim_value if size.dim_value > 0 else None for size in kind.shape.dim)  # 0 where it is not set
-    return ModelInput(info.name, dtype, dims, tuple(text(size.dim_param) for size in kind.shape.dim))
+    names = (text(size.dim_param) for size in kind.shape.dim)
+    return ModelInput(info.name, dtype, dims, tuple("" if name in NO_NAMES else name for name in names))
 
 
 def _sort(model: Model) -> None:

@@ -109,7 +109,8 @@ class Translator(Moving):
             if one not in read:
                 self.remarks.append(f"the input `{one.name}` is read by nothing and was left out")
             elif one.dtype not in INPUT_TYPES:
-                self.problems.append(Problem(f"the input `{one.name}` holds {one.dtype}, which no net takes"))
+                held = "text" if one.dtype == "object" else one.dtype
+                self.problems.append(Problem(f"the input `{one.name}` holds {held}, which no net takes"))
             elif INPUT_TYPES[one.dtype] != one.dtype:
                 self.remarks.append(f"the input `{one.name}` of {one.dtype} became {INPUT_TYPES[one.dtype]}")
         self._lost.update(one.name for one in read)
