@@ -76,7 +76,7 @@ def test_gradients_of_places_that_come_twice_are_added_up() -> None:
 def test_places_from_an_input_of_the_net_are_checked_by_the_loader() -> None:
     one = layer({"type": "Gather"}, X, np.array([[0], [1]]))
     domain = one.net.domains["x1"]
-    assert (domain.low, domain.high) == (0, 8)
+    assert (domain.low, domain.high) == (-8, 8)  # negative ones count from the end
     assert "axis 1" in domain.why
 
 

@@ -112,7 +112,7 @@ def test_the_package_shows_the_function_that_it_is() -> None:
     train: Any = netspec.train
     with pytest.raises(TypeError, match="one positional argument, the spec, not 2; all else goes by name"):
         train("train.yaml", "runs/a")
-    assert dir(netspec) == ["Model", "Run", "__version__", "load", "train"]
+    assert dir(netspec) == ["Model", "OnnxBackend", "Run", "__version__", "load", "train"]
 
 
 def test_every_wrong_input_is_named_at_once(model: netspec.Model) -> None:
