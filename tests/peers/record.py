@@ -183,6 +183,8 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         raise Unlike("on PyTorch axes side by side are taken for the last ones, and the shapes then do not fit")
     if {"ceil_mode", "count_include_pad"} & fields.keys():
         raise Unlike("Keras rounds down, and has no padding to count")
+    if "Pooling" in fields["type"] and "dilation_rate" in fields:
+        raise Unlike("Keras's windows of poolings have no gaps")
     for name, value in DEFAULTS.get(case.type, {}).items():
         fields.setdefault(name, value)
     inputs = {name: tensor(one.feeds[name]) for name in one.feeds if name.startswith("x")}
