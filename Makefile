@@ -15,9 +15,9 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input
 SOURCES := netspec tests benchmarks
 PYTEST  := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
-# What must hold without oneDNN: kernels, the compiler, training of whole nets, the command line.
+# What must hold without oneDNN: kernels, passes, training of whole nets. (The compiler and the command line never ask.)
 MASKED := tests/registry/test_every_kernel.py tests/backends/test_engine.py tests/backends/test_program.py \
-	tests/compile tests/passes tests/train tests/cli tests/test_end_to_end.py
+	tests/passes tests/train tests/test_end_to_end.py
 
 NEWER_PYTHON = { echo "netspec needs Python 3.11 or newer, and this is $$($(1) --version 2>/dev/null || echo 'no Python: $(1)')." ; \
 	echo "Name another one:  make $(or $(MAKECMDGOALS),train) PYTHON=python3.12   (and remove $(VENV) if it is there)" ; exit 1 ; }
