@@ -38,6 +38,7 @@ def unlike(case: Case) -> bool:
         or (case.type == "Activation" and ("axis" in fields or _strange(fields["activation"])))
         or (case.type in ("Activation", "Masking", "ReversibleEmbedding") and (len(sample.shapes) > 1 or not fields))
         or any(sample.masks)
+        or ("Pooling" in case.type and "dilation_rate" in fields)
         or (case.type == "SpectralNormalization" and sample.dtypes[0] != "float32")
         or (case.type == "Softmax" and len(sample.shapes) > 1)
         or (case.type in ("LayerNormalization", "RMSNormalization") and fields.get("axis", -1) == 1)
