@@ -61,6 +61,7 @@ FORMULAS: dict[str, Callable[[float], float]] = {
     "threshold": lambda x: max(0, x),
 }
 WITH_FIELDS: list[tuple[dict[str, Any], Callable[[float], float]]] = [
+    ({"type": "hard_sigmoid", "alpha": 0.2, "beta": 0.4}, lambda x: min(max(0.2 * x + 0.4, 0), 1)),
     ({"type": "relu", "max_value": 5.0}, lambda x: min(max(x, 0), 5)),
     ({"type": "relu", "threshold": 1.0}, lambda x: x if x > 1 else 0),
     (

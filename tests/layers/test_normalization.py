@@ -7,8 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 from netspec.graph.autodiff import gradients
-from netspec.graph.ops.normalization import BatchNormalization
+from netspec.graph.ops.normalization import BatchNormalization, BatchNormalizationTraining
 from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import ShapeMismatch, in_scope
 from netspec.layers.base import Builder
@@ -94,15 +95,12 @@ def test_gradient_is_the_one_of_the_paper():
 
 
 def test_mean_and_variance_of_the_batch_have_gradients_of_their_own():
-    net = Builder(True, DType.FLOAT64)
-    x = net.input("x", TensorType((6, 3), DType.FLOAT64))
-    spec: Any = LAYERS.parse({"type": "BatchNormalization", "name": "it"})
-    with in_scope(net.enter(spec, "it")):
-        y = spec.build(net, x)
-    _, mean, variance = y.node.outputs
+    x = Input("x", TensorType((6, 3), DType.FLOAT64))()
+    gamma, beta = (Input(name, TensorType((3,), DType.FLOAT64))() for name in ("gamma", "beta"))
+    _, mean, variance = BatchNormalizationTraining().many(x, gamma, beta)
     (dx,) = gradients(ReduceSum()(mean * mean) + ReduceSum()(variance), [x])
     array = RANDOM.normal(size=(6, 3))
-    feeds = {"x": array, "it/gamma": VECTORS["gamma"], "it/beta": VECTORS["beta"]}
+    feeds = {"x": array, "gamma": VECTORS["gamma"], "beta": VECTORS["beta"]}
     expected = 2 * array.mean(0) / 6 + 2 * (array - array.mean(0)) / 6
     np.testing.assert_allclose(evaluate([dx], feeds)[0], expected, rtol=1e-12, atol=1e-15)
 
@@ -114,7 +112,8 @@ def test_layers_that_share_statistics_move_them_one_after_the_other():
         spec: Any = LAYERS.parse({"type": "BatchNormalization", "name": name, "momentum": 0.5, **more})
         with in_scope(net.enter(spec, name)):
             spec.build(net, net.input(name, TensorType((4, 2), DType.FLOAT64)))
-    feeds = {**arrays, "a/gamma": np.ones(2), "a/beta": np.zeros(2), "a/moving_mean": np.ones(2)}
+    feeds = {**arrays, "a/gamma": np.ones(2), "a/beta": np.zeros(2)}
+    feeds |= {"a/moving_mean": np.ones(2), "a/moving_variance": np.ones(2)}
     (moved,) = evaluate([net.updates["a/moving_mean"]], feeds)
     np.testing.assert_allclose(moved, (1 / 2 + arrays["a"].mean(0) / 2) / 2 + arrays["b"].mean(0) / 2, rtol=1e-12)
 

@@ -8,9 +8,9 @@ from typing import Any
 from netspec.backends.onednn.constants import Algorithm, Arg
 from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, desc
 from netspec.backends.onednn.pointwise import resampling_backward, resampling_forward
-from netspec.graph.kernel import kernel
+from netspec.graph.kernel import Example, kernel
 from netspec.graph.layout import Layout, Signature
-from netspec.graph.types import TensorType
+from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 from netspec.layers.interpolation import Along, Resize, ResizeGrad, Sampling
 
@@ -19,6 +19,10 @@ ALGORITHMS = {
     Sampling("linear"): Algorithm.RESAMPLING_LINEAR,
 }
 """The rules that oneDNN knows: places are the centers of pixels."""
+
+
+SAMPLE = TensorType((2, 8, 4, 3), DType.FLOAT32)
+RESIZES = tuple(Resize((Along(2, 7), Along(3, 6)), sampling) for sampling in ALGORITHMS)
 
 
 class Resampled(OneDnnKernel):
@@ -42,6 +46,9 @@ class Resampled(OneDnnKernel):
 class Resampling(Resampled):
     """y from x."""
 
+    def samples(self) -> Sequence[Example]:
+        return tuple((resize, (SAMPLE,)) for resize in RESIZES)
+
     def describe(self, node: Node, layouts: Signature) -> Computation:
         op, x, y = node.op, desc(node.inputs[0].type, layouts.inputs[0]), desc(node.types[0], layouts.outputs[0])
         assert isinstance(op, Resize)
@@ -52,6 +59,9 @@ class Resampling(Resampled):
 @kernel(ResizeGrad, backend="onednn", rank=10)
 class ResamplingGradient(Resampled):
     """dx from dy."""
+
+    def samples(self) -> Sequence[Example]:
+        return tuple((ResizeGrad(resize, SAMPLE), (resize.infer(SAMPLE),)) for resize in RESIZES)
 
     def describe(self, node: Node, layouts: Signature) -> Computation:
         op, dy, dx = node.op, desc(node.inputs[0].type, layouts.inputs[0]), desc(node.types[0], layouts.outputs[0])
