@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from netspec.compile import Compiler
+from netspec.errors import InputError
 from netspec.exchange.caffe.nets import NetDraft, draft_net
 from netspec.exchange.caffe.proto.text import parse
 from netspec.exchange.imported import ImportOptions
@@ -50,3 +52,20 @@ def answers(found: NetDraft, x: Any) -> list[Any]:
 
     made = Model(spec, compiler).predict({next(iter(spec.inputs)): np.asarray(x)})
     return list(made.values())
+
+
+PRODUCT = "inner_product_param { num_output: 3 }"
+LABELLED = (
+    'layer { name: "data" type: "Data" top: "x" top: "label" transform_param { crop_size: 2 force_gray: true } }\n'
+)
+LOSS = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "y" bottom: "label" top: "loss" }\n'
+
+
+def dense(name: str, bottom: str, more: str = "") -> str:
+    return f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" {more} {PRODUCT} }}\n'
+
+
+def failure(text: str, **options) -> str:
+    with pytest.raises(InputError) as caught:
+        drafted(text, **options)
+    return caught.value.render()
