@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "errors": set(),
     "schema": {"errors"},
     "graph": {"errors"},
-    "parallel": {"errors"},
+    "parallel": {"errors", "schema", "graph"},
     "layers": {"schema", "graph"},
     "solvers": {"schema", "graph"},
     "passes": {"graph"},

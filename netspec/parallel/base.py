@@ -1,0 +1,107 @@
+"""`Communicator`: what workers say to each other, whatever carries it.
+
+Arrays that are summed or sent lie in one piece of memory each. Everything but `start_all_reduce` and `abort` is
+collective and blocks: all workers call the same methods in the same order, and none returns before what it asks for is
+there. What is gathered comes in the order of ranks, so that sums made of it are the same on every worker, to the bit.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+
+class Pending(Protocol):
+    """A collective call under way."""
+
+    def advance(self) -> bool:
+        """Do what can be done without waiting; whether it is complete."""
+        ...
+
+    def wait(self) -> None:
+        """Return when it is complete."""
+        ...
+
+
+class Done:
+    """A call that was complete at once."""
+
+    def advance(self) -> bool:
+        """It is."""
+        return True
+
+    def wait(self) -> None:
+        """Nothing to wait for."""
+
+
+class Communicator:
+    """A group of workers, of which this process is one. By itself a group of one, which sends nothing."""
+
+    rank: int = 0
+    """The number of this worker, from 0."""
+    size: int = 1
+    """How many workers there are."""
+    host_rank: int = 0
+    """The number of this worker among those of its host."""
+    host_size: int = 1
+    """How many workers its host has."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this worker speaks for all: it alone writes files and prints."""
+        return self.rank == 0
+
+    def describe(self) -> dict[str, Any]:
+        """What `netspec devices` and the log of a run say of it: plain data."""
+        return {"workers": self.size}
+
+    def barrier(self) -> None:
+        """Wait until all workers have come here."""
+
+    def all_reduce(self, array: Any) -> None:
+        """Replace an array by the sum of all workers'."""
+        self.start_all_reduce(array).wait()
+
+    def start_all_reduce(self, array: Any) -> Pending:
+        """As `all_reduce`, under way: until it is complete nobody may read or write the array."""
+        return Done()
+
+    def broadcast(self, array: Any) -> None:
+        """Replace an array by that of worker 0."""
+
+    def all_gather(self, told: bytes) -> list[bytes]:
+        """What every worker tells, in the order of ranks."""
+        return [told]
+
+    def abort(self, status: int) -> NoReturn:
+        """End the processes of all workers at once, with an exit status."""
+        raise SystemExit(status)
+
+    def gather(self, told: Any) -> list[Any]:
+        """As `all_gather`, for plain data that JSON holds."""
+        return [json.loads(one) for one in self.all_gather(json.dumps(told).encode())]
+
+    def shared(self, told: Any) -> Any:
+        """Plain data of worker 0, on every worker; what the others tell is passed over."""
+        return self.gather(told if self.is_first else None)[0]
+
+    def gather_arrays(self, arrays: dict[str, np.ndarray[Any, Any]]) -> list[dict[str, np.ndarray[Any, Any]]]:
+        """As `all_gather`, for NumPy arrays by name."""
+        return [_unpacked(one) for one in self.all_gather(_packed(arrays))]
+
+
+def _packed(arrays: dict[str, np.ndarray[Any, Any]]) -> bytes:
+    head = json.dumps([[name, str(one.dtype), list(one.shape)] for name, one in arrays.items()]).encode()
+    return len(head).to_bytes(8, "little") + head + b"".join(one.tobytes() for one in arrays.values())
+
+
+def _unpacked(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
+    at = 8 + int.from_bytes(data[:8], "little")
+    found = {}
+    for name, dtype, shape in json.loads(data[8:at]):
+        count = int(np.prod(shape, dtype=np.int64))
+        found[name] = np.frombuffer(data, dtype, count, at).reshape(shape)
+        at += found[name].nbytes
+    return found
