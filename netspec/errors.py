@@ -70,6 +70,11 @@ class Problem:
         """The same problem with its place filled in where it had none."""
         return replace(self, location=self.location or location, path=self.path or path)
 
+    @property
+    def brief(self) -> str:
+        """The message and what was found, in one line."""
+        return f"{self.message}: {self.got}" if self.got else self.message
+
     def render(self) -> str:
         """The problem as text: the place, the message, the quoted line with a caret, and what would be right."""
         lines = [f"{self.location}: error: {self.message}" if self.location else f"error: {self.message}"]

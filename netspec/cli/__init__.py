@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from netspec.cli.streams import Output, standard_streams, tell
@@ -37,6 +38,7 @@ def _main(words: list[str]) -> int:
 def _run(words: list[str], output: Output) -> int:
     debug = "--debug" in words or os.environ.get("NETSPEC_DEBUG", "0") not in ("", "0")
     words = [word for word in words if word != "--debug"] or ["--help"]
+    warnings.filterwarnings("ignore", module="PIL")  # of what is odd in an image and makes no difference to its pixels
     try:
         from netspec.cli.app import run
 

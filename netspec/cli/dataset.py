@@ -206,7 +206,9 @@ def print_report(shown: Shown, rows: Sequence[dict[str, Any]]) -> None:
     over = "" if found.read == total else f"; figures over {count(found.read)} of them"
     print(f"{shown.part}: {counted(total, 'sample')} of `{getattr(shown.split, 'source', '')}`{over}")
     if shown.dataset.skipped:
-        print(f"{counted(shown.dataset.skipped, 'damaged sample')} left out when the data was opened")
+        print(f"{counted(shown.dataset.skipped, 'damaged sample')} left out when the data was opened:")
+        for line in shown.dataset.damaged[:MOST_DAMAGED]:
+            print(f"  {line}")
     if found.damaged:
         print(f"{counted(len(found.damaged), 'damaged sample')} left out:")
         for line in found.damaged[:MOST_DAMAGED]:

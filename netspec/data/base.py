@@ -65,6 +65,8 @@ class Dataset:
     """What the training split settles for all others (vocabularies, statistics of columns), as plain JSON data."""
     skipped: int = 0
     """How many damaged samples were left out at opening, as `on_error: skip` asks for."""
+    damaged: Sequence[str] = ()
+    """What is wrong with the first few of these, and where they are."""
     window: int | None = None
     """A stream's only: how many samples it can hold. Then it is read by one thread, in the order of its windows."""
     block: int = 1

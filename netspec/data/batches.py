@@ -44,7 +44,7 @@ class Skipped:
 
     def __str__(self) -> str:
         """What is wrong with it: "image a.jpg cannot be read: image file is truncated"."""
-        return "; ".join(f"{one.message}: {one.got}" if one.got else one.message for one in self.problems)
+        return "; ".join(one.brief for one in self.problems)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ running generator, so resuming, prefetching and evaluating in between change not
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from netspec.data.base import Dataset, FieldType, Source, Transform
@@ -70,6 +70,8 @@ class Loader:
         """What was learned from this split, if it is that of training; else what was given."""
         self.skipped_at_opening: int = dataset.skipped
         """How many damaged samples the source left out when it was opened, as `on_error: skip` asks for."""
+        self.damaged_at_opening: Sequence[str] = dataset.damaged
+        """What is wrong with the first few of these."""
 
     @property
     def steps_per_epoch(self) -> int:

@@ -76,7 +76,8 @@ def evaluate(compiler: Compiler, loader: Loader) -> Evaluation:
 
     The loss is the mean over samples: batches count by their size. Sums are kept in float64.
     """
-    loss, samples, skipped, damaged = 0.0, 0, loader.skipped_at_opening, list[str]()
+    loss, samples, skipped = 0.0, 0, loader.skipped_at_opening
+    damaged = list(loader.damaged_at_opening[:MOST_EXAMPLES])
     totals: dict[str, np.ndarray[Any, Any]] = {}
     for batch in loader.one_pass():
         results = compiler.program(Purpose.TEST, len(batch))(batch.inputs)

@@ -119,7 +119,7 @@ def run(
             tell(everyone, "note", message=f"found in the training data: {', '.join(adapted)}")
         tell(everyone, "start", **_facts(spec, compiler, loader, folder, loop))
         if loader.skipped_at_opening:
-            tell_skipped(everyone, "train", loader.skipped_at_opening, [])
+            tell_skipped(everyone, "train", loader.skipped_at_opening, loader.damaged_at_opening)
         try:
             if resume and not begun.other_test and loop.nothing_left():
                 tell(everyone, "note", message=f"nothing was left to do: the run has done its {progress.step:,} steps")

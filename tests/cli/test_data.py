@@ -136,6 +136,14 @@ def test_a_damaged_image_is_told_or_left_out(netspec, photos):
     assert len(counted["damaged"]) == 1
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_pillow_warns_of_is_not_told(netspec, photos):
+    pixels = Image.open(photos / "dog" / "3.png")
+    pixels.save(photos / "dog" / "3.png", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+    found = netspec("data", "show", "photos_train.yaml", "--samples", "0", *QUICK)
+    assert (found.status, found.err) == (0, "")
+
+
 def test_samples_that_are_no_images_are_printed_as_rows(netspec, work):
     found = netspec("data", "show", "train.yaml", "--samples", "2", *QUICK)
     assert (found.status, found.err) == (0, "")

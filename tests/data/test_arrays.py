@@ -279,3 +279,21 @@ NPY_ERRORS = """\
   at: files
   hint: did you mean `./f.npy`?
 5 errors"""
+
+
+def test_a_virtual_array_needs_the_files_that_it_is_made_of(tmp_path):
+    layout = h5py.VirtualLayout((50, 3, 4), X.dtype)
+    for number in range(2):
+        with h5py.File(tmp_path / f"part{number}.h5", "w") as file:
+            file["x"] = X[25 * number : 25 * number + 25]
+        layout[25 * number : 25 * number + 25] = h5py.VirtualSource(f"part{number}.h5", "x", (25, 3, 4))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_virtual_dataset("x", layout)
+    data = opened(tmp_path, source="hdf5", path="a.h5")
+    assert np.array_equal(arrays_of(data, ROWS)["x"], X[ROWS])
+    (tmp_path / "part1.h5").unlink()  # HDF5 itself would give zeros
+    with pytest.raises(InputError, match=r"part1\.h5 is gone while it is read"):
+        data.read(ROWS)
+    with pytest.raises(InputError, match="lies in other files") as error:
+        opened(tmp_path, source="hdf5", path="a.h5")
+    assert error.value.problems[0].got == f"no {tmp_path / 'part1.h5'}"

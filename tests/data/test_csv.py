@@ -353,3 +353,12 @@ def test_cells_may_hold_whole_documents(tmp_path, monkeypatch):
     found = arrays_of(data, np.arange(7))
     assert found["features"][:, 0].tolist() == list(range(7))
     assert len(np.unique(found["t"])) == 1
+
+
+def test_the_first_rows_that_are_left_out_are_named(tmp_path):
+    data = table(tmp_path, "a,b\n1,2\n1\n1,x\n", header=True, on_error="skip", label="a")
+    path = tmp_path / "some.csv"
+    assert (len(data), data.skipped) == (1, 2)
+    assert data.damaged == [f"{path}:3:1: this row has 1 cell", f"{path}:4:3: column `b` has text here: 'x'"]
+    many = table(tmp_path, "a,b\n1,2\n" + "1\n" * 20, header=True, on_error="skip", label="a")
+    assert (many.skipped, len(many.damaged)) == (20, 5)

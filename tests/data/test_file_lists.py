@@ -114,6 +114,7 @@ def test_a_list_that_is_no_text(photos):
 def test_files_that_are_not_there_may_be_skipped(photos):
     data = listed(photos, "path,label\nd.png,cat\nnone.png,ant\na b.png,bee\n", on_error="skip")
     assert data.skipped == 1
+    assert list(data.damaged) == [f"there is no file {photos / 'photos' / 'none.png'} (list.csv, line 3)"]
     assert data.classes == {"label": ("ant", "bee", "cat")}
     assert seen(data) == [(2, 2), (0, 1)]
 

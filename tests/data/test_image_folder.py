@@ -294,3 +294,17 @@ def test_a_class_whose_name_is_not_text_is_told(tmp_path):
     with pytest.raises(InputError, match="is not text") as error:
         folder_of(tmp_path)
     assert error.value.problems[0].got == repr(b"\xffcat")
+
+
+def test_a_link_that_leads_nowhere_is_told_or_left_out(animals):
+    root, _ = animals
+    link = root / "set" / "dog" / "gone.png"
+    link.symlink_to("nowhere.png")
+    with pytest.raises(InputError, match=r"there is no file .*gone\.png"):
+        folder_of(root)
+    for size in ({}, {"size": [4, 6]}):
+        data = folder_of(root, on_error="skip", **size)
+        assert len(data) == 4
+        with pytest.raises(DamagedSamples, match=r"gone\.png") as error:
+            data.read(np.arange(4))
+        assert list(error.value.rows) == [3]

@@ -53,11 +53,15 @@ def test_windowed_orders_differ_by_seed_and_epoch_and_are_frozen():
     assert Windowed(10, 2, 0, 4).take(0, 10).tolist() != WINDOWED_1_0
 
 
-def test_a_digest_is_that_of_the_whole_order(monkeypatch: pytest.MonkeyPatch):
+def test_a_digest_of_a_short_order_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch):
     whole = order_digest(Shuffled(100, 1, 0), 100)
     assert whole != order_digest(Straight(), 100)
-    monkeypatch.setattr("netspec.data.order._PIECE", 7)
+    monkeypatch.setattr("netspec.data.order._PIECE", 50)
     assert order_digest(Shuffled(100, 1, 0), 100) == whole
+
+
+def test_a_digest_of_a_long_order_is_that_of_its_ends():
+    assert order_digest(Straight(), 2**45) != order_digest(Straight(), 2**45 + 1)  # the whole would take days
 
 
 def test_the_loader_takes_the_window_of_the_spec():

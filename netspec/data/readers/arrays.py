@@ -25,6 +25,7 @@ class ArrayDataset(Dataset):
         classes: Mapping[str, tuple[str, ...]] | None = None,
         learned: Mapping[str, Any] | None = None,
         skipped: int = 0,
+        damaged: Sequence[str] = (),
     ) -> None:
         self._arrays = dict(arrays)
         self._length = len(next(iter(self._arrays.values())))
@@ -32,7 +33,7 @@ class ArrayDataset(Dataset):
         self.fields = {name: FieldType(array.shape[1:], array.dtype.name) for name, array in self._arrays.items()}
         self.classes = dict(classes or {})
         self.learned = dict(learned or {})
-        self.skipped = skipped
+        self.skipped, self.damaged = skipped, damaged
         self.digest = digest
 
     def __len__(self) -> int:

@@ -43,7 +43,7 @@ def listed_files(
         if not file.is_file():
             problem = Problem(f"there is no file {file}", expected=f"the {kind.name} named in {where}")
             if skip:
-                found.skipped += 1
+                found.absent.append(f"there is no file {file} ({where})")
             else:
                 problems.append(problem)
             continue
@@ -53,10 +53,10 @@ def listed_files(
             found.labels.append(labels[place])
     if problems:
         raise InputError(problems)
-    if found.skipped and not found.files:
+    if found.absent and not found.files:
         raise InputError(
             f"none of the {kind.name}s that {path} names is there", expected=f"one or more below {root}",
-            got=f"{counted(found.skipped, 'line')}, the first of {lines[0].path}",
+            got=f"{counted(len(found.absent), 'line')}, the first of {lines[0].path}",
         )  # fmt: skip
     if not found.files:
         raise InputError(f"{path} names no {kind.name}", expected="a path and a label in each line")

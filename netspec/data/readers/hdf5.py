@@ -18,7 +18,7 @@ from netspec.data.files import Watched, existing, fingerprint
 from netspec.data.readers.columns import Column, ColumnDataset, chosen, unequal, unusable
 from netspec.data.readers.joined import joined
 from netspec.data.readers.records import Records, file_fingerprint
-from netspec.errors import InputError, Problem, kind_of_file
+from netspec.errors import InputError, Problem, kind_of_file, listing
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -58,7 +58,8 @@ def _open(path: Path, wanted: Sequence[str] | None) -> Dataset:
     problems = unequal(str(path), {name: len(column) for name, column in columns.items()})
     if problems:
         raise InputError(problems)
-    digest = fingerprint(file_fingerprint(path), *columns)
+    others = sorted({other for name in columns for other in _sources(file[name], path)})
+    digest = fingerprint(file_fingerprint(path), *map(file_fingerprint, others), *columns)
     dataset = ColumnDataset(columns, digest=digest, describe=lambda index: f"{path.name}, sample {index}")
     dataset.block = max((one.rows for one in columns.values() if isinstance(one, _Chunked)), default=1)
     return dataset
@@ -95,14 +96,25 @@ def _columns(file: Any, path: Path, wanted: Sequence[str] | None) -> dict[str, C
                 )
             problems.append(problem)
             continue
+        others = _sources(array, path)
+        if lost := [other for other in others if not h5py.is_hdf5(other)]:
+            message = f"array `{name}` of {path} lies in other files, which are not all there"
+            problems.append(Problem(message, expected="HDF5 files", got=f"no {listing([str(one) for one in lost], 3)}"))
+            continue
         offset = array.id.get_offset()  # None where it is in chunks, in another file, or not written yet
         if offset is not None and not file.userblock_size:
             found[name] = Records(path, offset=offset, dtype=dtype, shape=shape[1:], count=shape[0])
         else:
-            found[name] = _Chunked(array, path, name, watched)
+            found[name] = _Chunked(array, path, name, Watched([path, *others]) if others else watched)
     if problems:
         raise InputError(problems)
     return found
+
+
+def _sources(array: Any, path: Path) -> list[Path]:
+    """The files that a virtual array is made of: where one is not there, HDF5 gives zeros in its place."""
+    names = {one.file_name for one in array.virtual_sources()} if array.is_virtual else set()
+    return sorted(_beside(path, name) for name in names - {"."} if "%b" not in name)  # %b: one file for each block
 
 
 def _packed_unknown(name: str, path: Path, array: Any) -> Problem | None:
@@ -170,11 +182,13 @@ def listed_files(path: Path) -> list[Path]:
     names = [line.strip() for line in lines if line.strip()]
     if not names:
         raise InputError(f"{path} names no file", expected="the name of an HDF5 file in each line")
-    beside = [path.parent / name for name in names]
-    return [
-        here if here.is_file() or not Path(name).is_file() else Path(name).absolute()
-        for name, here in zip(names, beside, strict=True)
-    ]
+    return [_beside(path, name) for name in names]
+
+
+def _beside(path: Path, name: str) -> Path:
+    """The file of that name in the folder that `path` is in; or, where there is none, from the current folder."""
+    here = path.parent / name
+    return here if here.is_file() or not Path(name).is_file() else Path(name).absolute()
 
 
 def _said(error: Exception) -> str:

@@ -30,7 +30,7 @@ class ImageFiles(ListedFiles[Picture]):
         self, found: Listing, *, size: tuple[int, int] | None, channels: int, interpolation: str, skip: bool = False
     ) -> None:
         self._size = size or _common_size(found, skip=skip)
-        super().__init__(found, "image", (channels, *(self._size or (None, None))), "uint8")
+        super().__init__(found, "image", (channels, *(self._size or (None, None))), "uint8", skip=skip)
         self._channels = channels
         self._decoder = Decoder(channels, size, interpolation)
 

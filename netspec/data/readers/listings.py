@@ -39,8 +39,8 @@ class Listing:
     classes: tuple[str, ...] = ()
     places: list[str] = field(default_factory=list)
     """Where each file was named, of a list."""
-    skipped: int = 0
-    """How many were named that are not there."""
+    absent: list[str] = field(default_factory=list)
+    """Of files that are left out since they are not there, what there is to say."""
 
     def name(self, index: int) -> str:
         """What messages call a sample."""
@@ -50,18 +50,20 @@ class Listing:
 class ListedFiles(Dataset, Generic[Item]):
     """The files of a listing as samples of one field, and `label`, if there are labels.
 
-    Raises InputError with the files that are not there.
+    Raises InputError with the files that are not there; with `skip`, these are left for `read` to tell.
     """
 
-    def __init__(self, found: Listing, field: str, shape: tuple[int | None, ...], dtype: str) -> None:
+    def __init__(
+        self, found: Listing, field: str, shape: tuple[int | None, ...], dtype: str, *, skip: bool = False
+    ) -> None:
         self._found, self.field = found, field
         self._labels = None if found.labels is None else np.array(found.labels, np.int32)
-        self._marks = _marks(found)
+        self._marks = _marks(found, skip=skip)
         self.classes = {"label": found.classes} if found.classes else {}
         self.fields = {field: FieldType(shape, dtype)}
         if found.labels is not None:
             self.fields["label"] = FieldType((), "int32")
-        self.skipped = found.skipped
+        self.skipped, self.damaged = len(found.absent), found.absent
         # Names, sizes and labels, not contents: reading every file would take longer than many a training step.
         root = Path(os.path.commonpath([file.parent for file in found.files]))
         listed = [
@@ -117,9 +119,9 @@ class ListedFiles(Dataset, Generic[Item]):
         return self._found.name(index)
 
 
-def _marks(found: Listing) -> Array:
-    """Size and time of change of each file, (files, 2). Raises InputError with those that are not there."""
-    marks, problems = np.zeros((len(found.files), 2), np.int64), []
+def _marks(found: Listing, *, skip: bool) -> Array:
+    """Size and time of change of each file, (files, 2); -1 where it is not there. Raises InputError without `skip`."""
+    marks, problems = np.full((len(found.files), 2), -1, np.int64), []
     for index, file in enumerate(found.files):
         try:
             mark = file.stat()
@@ -129,7 +131,7 @@ def _marks(found: Listing) -> Array:
             )
         else:
             marks[index] = mark.st_size, mark.st_mtime_ns
-    if problems:
+    if problems and not skip:
         raise InputError(problems)
     return marks
 

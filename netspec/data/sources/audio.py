@@ -46,13 +46,14 @@ class Audio(Source):
         from netspec.data.readers.listings import class_folders
         from netspec.data.readers.sounds import SOUNDS, SoundFiles
 
-        root = resolve_path(self, "path")
+        root, skip = resolve_path(self, "path"), self.on_error == "skip"
         if self.list is not None:
             with blamed_on(self, "list"):
-                skip = self.on_error == "skip"
                 found = listed_files(resolve_path(self, "list"), root, self.classes, SOUNDS, skip=skip)
         else:
             with blamed_on(self, "path"):
                 found = class_folders(root, self.classes, SOUNDS)
         with blamed_on(self, "path"):
-            return SoundFiles(found, sampling_rate=self.sampling_rate, channels=self.channels, resample=self.resample)
+            return SoundFiles(
+                found, sampling_rate=self.sampling_rate, channels=self.channels, resample=self.resample, skip=skip
+            )

@@ -44,7 +44,8 @@ def open_table(
     table = _Table(file, columns, fields, scanned.dropped, scanned.samples)
     learned = {column.name: column.learned for column in columns if column.learned}
     classes = {name: several[0].classes for name, several in fields.items() if len(several) == 1 and several[0].classes}
-    facts: dict[str, Any] = {"classes": classes, "learned": learned, "skipped": scanned.skipped}
+    facts: dict[str, Any] = {"classes": classes, "learned": learned}
+    facts |= {"skipped": scanned.skipped, "damaged": scanned.damaged}
     sample_bytes = sum(column.width * np.dtype(column.dtype).itemsize for column in columns)
     page = int(np.diff(file.pages()).max())
     if scanned.kept is not None and scanned.samples * sample_bytes <= cache:
@@ -84,6 +85,7 @@ class _Scan:
                 if faults.full or self.samples == limit:
                     break
         faults.raise_found()
+        self.damaged = [f"{one.location}: {one.brief}" if one.location else one.brief for one in faults.problems]
         if not first:
             expected = "one row or more below the header" if file.named else "rows"
             raise InputError(f"{file.path} has no rows", expected=expected)
@@ -189,6 +191,7 @@ class PagedDataset(Dataset):
         classes: Mapping[str, tuple[str, ...]],
         learned: Mapping[str, Any],
         skipped: int,
+        damaged: Sequence[str],
     ) -> None:
         self._table = table
         self._cache = cache
@@ -198,7 +201,8 @@ class PagedDataset(Dataset):
         self._starts = table.file.pages()
         self.block = page
         self.fields = table.types
-        self.classes, self.learned, self.skipped = dict(classes), dict(learned), skipped
+        self.classes, self.learned = dict(classes), dict(learned)
+        self.skipped, self.damaged = skipped, damaged
         self.digest = table.file.digest
 
     def __len__(self) -> int:
