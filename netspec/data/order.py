@@ -101,7 +101,7 @@ def _permutation(count: int, key: list[int], counter: list[int]) -> Array:
 
 
 def order_digest(order: Order, samples: int) -> str:
-    """A fingerprint of an order of so many samples: of the whole where it is short, else of its beginning and its end."""
+    """A fingerprint of an order of so many samples: of all of it, or where it is long, of its beginning and end."""
     ends = (range(samples),) if samples <= 2 * _PIECE else (range(_PIECE), range(samples - _PIECE, samples))
     pieces = (order.take(end.start, end.stop) for end in ends)
     return fingerprint_of(samples * 8, (piece.astype("<i8").tobytes() for piece in pieces))

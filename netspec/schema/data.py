@@ -78,6 +78,10 @@ class SplitFields(Spec):
     """what a damaged sample does (a file that cannot be read, a value that is not finite, a label out of range): end
     the run (`error`), or be left out and counted in the log (`skip`)"""
 
+    def known_samples(self) -> int | None:
+        """How many samples an epoch has, where the spec alone says it."""
+        return None
+
 
 SOURCES: Registry[SplitFields] = Registry("data source", tag="source")
 AnySource = Annotated[SplitFields, Member(SOURCES)]

@@ -20,6 +20,16 @@ DIRECTION, GRADIENT, MOVES, CHANGES, NUMBERS = (
 many steps were done, how many pairs are kept, how far the last one went, and the scale of the first Hessian."""
 
 
+def unread(batches: int, loop: Any) -> Problem | None:
+    """A problem where a step of a training `loop` does not read all the batches that an epoch has."""
+    if batches <= loop.accumulate:
+        return None
+    return Problem(
+        "LBFGS reads the whole training set in each step", loop.where("accumulate"),
+        expected=f"`train.accumulate: {batches}`, or larger batches", got=f"{loop.accumulate}",
+    )  # fmt: skip
+
+
 @SOLVERS.register
 class LBFGS(SolverSpec):
     """Limited-memory BFGS: steps along -H · g, where H is the inverse Hessian as the last steps tell it.
@@ -60,6 +70,9 @@ class LBFGS(SolverSpec):
                     f"LBFGS has no `{name}`: its steps must be those of the loss alone", self.where(name, key=True),
                     name, hint="a `kernel_regularizer` of the layers is a part of the loss",
                 )  # fmt: skip
+        samples, loop = training.data.train.known_samples(), training.train
+        if samples is not None and (found := unread(-(-samples // training.data.train.batch_size), loop)) is not None:
+            yield found
         if training.train.loss_scale is not None:
             place = training.train.where("loss_scale", key=True)
             yield Problem("LBFGS has no `loss_scale`", place, hint="a skipped step has no place in a line search")

@@ -13,7 +13,7 @@ from netspec.data.loader import Loader
 from netspec.errors import InputError
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.train import TrainSpec
-from netspec.solvers.lbfgs import LBFGS
+from netspec.solvers.lbfgs import LBFGS, unread
 from netspec.train.lbfgs import Minimizer
 
 
@@ -42,11 +42,8 @@ class Stepper:
         self._held: list[Batch] = []
         """The batches of an epoch so far, for a solver of the whole."""
         self._minimizer = Minimizer(spec.solver, compiler) if isinstance(spec.solver, LBFGS) else None
-        if self._minimizer is not None and loader.steps_per_epoch > loop.accumulate:
-            raise InputError(
-                "LBFGS reads the whole training set in each step", location=loop.where("accumulate"),
-                expected=f"`train.accumulate: {loader.steps_per_epoch}`, or larger batches", got=f"{loop.accumulate}",
-            )  # fmt: skip
+        if self._minimizer is not None and (problem := unread(loader.steps_per_epoch, loop)) is not None:
+            raise InputError(problem)
         self._loader = loader
         self.steps_per_epoch = -(-loader.steps_per_epoch // loop.accumulate)
         """How many steps an epoch has, the smaller last one included."""

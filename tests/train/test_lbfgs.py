@@ -10,6 +10,7 @@ import pytest
 
 import netspec
 from netspec.errors import InputError
+from netspec.schema.load import load_train
 from netspec.train.wolfe import Point, Search
 
 LAYERS = [
@@ -53,6 +54,34 @@ def test_a_step_that_does_not_read_all_data_is_refused(tmp_path):
         netspec.train(spec(tmp_path, LAYERS, accumulate=2), run_dir=tmp_path / "run")
     (problem,) = caught.value.problems
     assert problem.expected == "`train.accumulate: 3`, or larger batches"
+
+
+@pytest.mark.parametrize(
+    ("source", "limit", "batches"),
+    [
+        ("source: mnist, split: train", None, 75),
+        ("source: mnist, split: train", 1601, 3),
+        ("source: cifar10, split: test", None, 13),
+        ("source: synthetic, samples: 2000, fields: {image: {}, label: {classes: 2}}", 1500, 2),
+    ],
+)
+def test_so_is_one_before_the_data_is_there_where_the_spec_says_how_much_there_is(tmp_path, source, limit, batches):
+    split = f"{source}, batch_size: 800" + (f", limit: {limit}" if limit else "")
+    text = f"""\
+netspec: 1
+net: {{netspec: 1, inputs: {{image: {{shape: []}}}}, layers: [{{type: Dense, units: 1}}]}}
+data: {{train: {{{split}}}}}
+solver: LBFGS
+train: {{max_epochs: 1, accumulate: ACCUMULATE}}
+"""
+    (tmp_path / "train.yaml").write_text(text.replace("ACCUMULATE", f"{batches - 1}"))
+    with pytest.raises(InputError, match="LBFGS reads the whole training set") as caught:
+        load_train(tmp_path / "train.yaml")
+    problem = next(one for one in caught.value.problems if one.message.startswith("LBFGS"))
+    assert str(problem.location).endswith("train.yaml:5:36")
+    assert problem.expected == f"`train.accumulate: {batches}`, or larger batches"
+    (tmp_path / "train.yaml").write_text(text.replace("ACCUMULATE", f"{batches}"))
+    assert load_train(tmp_path / "train.yaml").train.accumulate == batches
 
 
 @pytest.mark.parametrize(

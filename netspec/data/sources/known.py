@@ -30,6 +30,11 @@ class KnownSource(Source):
 
         return home() / self.known.name if self.path is None else resolve_path(self, "path")
 
+    def known_samples(self) -> int | None:
+        """Those of the set; in a folder of the user's may be others."""
+        count = self.known.samples[self.split]
+        return min(count, self.limit or count) if self.path is None else None
+
     @property
     def blamed(self) -> str:
         """The field that says where the files are, for messages."""

@@ -41,6 +41,11 @@ class Mnist(Source):
         with blamed_on(self, "source" if self.path is None else "path"):
             return labelled_images(_find(folder, prefix, "images", 3), _find(folder, prefix, "labels", 1))
 
+    def known_samples(self) -> int | None:
+        """Those of MNIST itself."""
+        count = FASHION_MNIST.samples[self.split]  # which was made to have as many
+        return min(count, self.limit or count) if self.path is None else None
+
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Those of MNIST itself; another set in its files may have images of another size."""
         return None if self.path else {"image": FieldType((1, 28, 28), "uint8"), "label": FieldType((), "int32")}

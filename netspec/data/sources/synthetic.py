@@ -141,6 +141,10 @@ class Synthetic(Source):
 
         return MadeUp(self, seed)
 
+    def known_samples(self) -> int:
+        """As many as are asked for."""
+        return min(self.number, self.limit or self.number)
+
     def known_fields(self) -> Mapping[str, FieldType]:
         """All of them."""
         return {name: FieldType(one.shape, one.type_name) for name, one in self.fields.items()}
