@@ -48,10 +48,10 @@ class KnownSet:
     downloads: tuple[Download, ...]
     splits: Mapping[str, tuple[str, ...]]
     """The names of the parts that make each split."""
-    samples: Mapping[str, int]
-    """How many samples each split has."""
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The class names of each label field."""
+    samples: Mapping[str, int] = field(default_factory=dict)
+    """How many samples each split has."""
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -126,8 +126,8 @@ CIFAR10 = KnownSet(
         ),
     ),
     {"train": tuple(_BATCHES)[:5], "test": tuple(_BATCHES)[5:]},
-    {"train": 50_000, "test": 10_000},
     {"label": CIFAR10_CLASSES},
+    {"train": 50_000, "test": 10_000},
 )
 
 CIFAR100 = KnownSet(
@@ -151,8 +151,8 @@ CIFAR100 = KnownSet(
         ),
     ),
     {"train": ("train.bin",), "test": ("test.bin",)},
-    {"train": 50_000, "test": 10_000},
     {"coarse_label": CIFAR100_COARSE, "label": CIFAR100_FINE},
+    {"train": 50_000, "test": 10_000},
 )
 
 
@@ -198,8 +198,8 @@ FASHION_MNIST = KnownSet(
         "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
         "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
     },
-    {"train": 60_000, "test": 10_000},
     {"label": FASHION_CLASSES},
+    {"train": 60_000, "test": 10_000},
 )
 
 KNOWN_SETS = {one.name: one for one in (CIFAR10, CIFAR100, FASHION_MNIST)}

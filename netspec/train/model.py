@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from netspec.backends.device import open_device
 from netspec.compile import LOSS, Compiler, Purpose
-from netspec.data.loader import Loader
 from netspec.errors import did_you_mean, listing
 from netspec.exchange.coverage import match_weights
 from netspec.exchange.formats import OWN, format_of
@@ -19,7 +19,7 @@ from netspec.exchange.hdf5 import WeightsFile, read_weights, write_weights
 from netspec.exchange.imported import Target
 from netspec.exchange.importing import import_weights
 from netspec.graph.ops.random import RNG_INPUT
-from netspec.schema.load import Source, load_spec
+from netspec.schema.load import load_spec
 from netspec.schema.net import NetSpec
 from netspec.schema.provenance import canonical_yaml
 from netspec.schema.train import TrainSpec
@@ -94,21 +94,37 @@ class Model:
         compiler = self.compiler
         return f"<Model {self.spec.name}: {count_of(compiler, 'parameter'):,} parameters on {compiler.device.name}>"
 
-    def predict(self, inputs: Mapping[str, Any], batch_size: int | None = None) -> dict[str, NDArray[Any]]:
-        """The net's outputs for arrays of samples (N, …), by name.
+    def predict(self, inputs: object, batch_size: int | None = None) -> dict[str, NDArray[Any]]:
+        """The net's outputs for samples, (N, …) by name.
 
-        The arrays are what the net itself takes: no transform of a training is applied (`preparation` lists them).
-        Samples are computed `batch_size` at a time (at most 256 by default); the results do not depend on it beyond
-        rounding. Raises `InputError` with every array that does not fit.
+        `inputs` are arrays (N, …) by the names of the net's inputs; or samples as `source: python` takes them; or a
+        source, as a mapping such as `{"source": "image_folder", "path": "photos"}`; or a loader. Arrays and samples are
+        what the net itself takes: no transform of a training is applied (`preparation` lists them); those that a source
+        names are. Samples are computed `batch_size` at a time (at most 256 by default); the results do not depend on it
+        beyond rounding. Raises `InputError` with all that does not fit.
         """
+        from netspec.train.given import is_split, loader_of
+
+        size = None if batch_size is None else whole_number("batch_size", batch_size, least=1)
+        if is_split(inputs) or not isinstance(inputs, (Mapping, np.ndarray)):
+            learned = self.preparation.learned
+            with loader_of(inputs, self.compiler, Purpose.PREDICT, batch_size=size, learned=learned) as loader:
+                return _joined([self._outputs(batch.inputs, len(batch)) for batch in loader.one_pass()])
         wanted = self.compiler.graph(Purpose.PREDICT, 1).inputs()
         arrays, samples = checked_inputs(self.compiler, inputs, list(wanted))
-        size = min(DEFAULT_BATCH if batch_size is None else whole_number("batch_size", batch_size, least=1), samples)
-        parts: list[dict[str, NDArray[Any]]] = []
-        for start in range(0, samples, size):
-            batch = {name: array[start : start + size] for name, array in arrays.items()}
-            parts.append(self.compiler.program(Purpose.PREDICT, min(size, samples - start))(batch))
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        size = min(size or DEFAULT_BATCH, samples)
+        starts = range(0, samples, size)
+        return _joined(
+            [
+                self._outputs(
+                    {name: array[start : start + size] for name, array in arrays.items()}, min(size, samples - start)
+                )
+                for start in starts
+            ]
+        )
+
+    def _outputs(self, batch: Mapping[str, NDArray[Any]], samples: int) -> dict[str, NDArray[Any]]:
+        return self.compiler.program(Purpose.PREDICT, samples)(batch)
 
     def loss_and_gradients(
         self, inputs: Mapping[str, Any], *, seed: int = 1, step: int = 0
@@ -129,19 +145,26 @@ class Model:
         found = {name.removeprefix("gradient/"): one for name, one in results.items() if name.startswith("gradient/")}
         return losses, found
 
-    def evaluate(self, data: Loader | Source, *, samples: Mapping[str, Any] | None = None) -> Evaluation:
+    def evaluate(
+        self, data: object, *, samples: Mapping[str, Any] | None = None, batch_size: int | None = None
+    ) -> Evaluation:
         """Losses and metrics over every sample, each exactly once.
 
-        `data` is a training file, or a mapping with what it would say: then its test data is meant, transforms applied;
-        or a loader. `samples` are those of splits of `source: python`, `{"test": …}`. Raises `InputError` where it has
-        no test data, or where the data does not feed this net.
+        `data` is a training file, or a mapping with what it would say: then its test data is meant, transforms applied,
+        and `samples` are those of splits of `source: python`, `{"test": …}`. Or it is what `predict` takes: arrays by
+        the names of the inputs, samples, a source, or a loader; `batch_size` is for these. Raises `InputError` where
+        there is no test data, or where the data does not feed this net.
         """
         from netspec.train.evaluation import evaluate, evaluate_on, with_test_data
+        from netspec.train.given import loader_of
         from netspec.train.samples import with_samples
 
-        if isinstance(data, Loader):
-            return evaluate(self.compiler, data)
-        return evaluate_on(with_samples(with_test_data(data), samples), self.compiler, self.preparation.learned)
+        if isinstance(data, (str, PathLike)) or (isinstance(data, Mapping) and data.keys() & {"netspec", "net"}):
+            return evaluate_on(with_samples(with_test_data(data), samples), self.compiler, self.preparation.learned)
+        size = None if batch_size is None else whole_number("batch_size", batch_size, least=1)
+        learned = self.preparation.learned
+        with loader_of(data, self.compiler, Purpose.TEST, batch_size=size, learned=learned) as loader:
+            return evaluate(self.compiler, loader)
 
     def save_weights(self, path: str | Path) -> None:
         """Write parameters and statistics, with the net's spec, to an HDF5 file."""
@@ -150,6 +173,11 @@ class Model:
     def load_weights(self, path: str | Path, *, partial: bool = False) -> None:
         """Read parameters and statistics from a weights file or a checkpoint."""
         self.preparation = Preparation.from_meta(load_weights(self.compiler, path, partial=partial).meta)
+
+
+def _joined(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """The outputs of batches, one behind the other."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def load(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from netspec.compile import Purpose
 from netspec.data.base import Source
 from netspec.data.loader import open_loader
@@ -39,5 +37,4 @@ def predict_file(model: Model, spec: TrainSpec, path: Path, batch_size: int | No
     learned = learned_of(spec, model.compiler, model.preparation.learned)
     known = model.compiler.spec.inputs
     with open_loader(source, seed=spec.train.seed, wanted=wanted, known=known, learned=learned) as loader:
-        parts = [model.predict(batch.inputs, len(batch)) for batch in loader.one_pass()]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return model.predict(loader)

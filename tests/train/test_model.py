@@ -163,6 +163,56 @@ def test_evaluation_covers_each_sample_once_whatever_the_batch_size(spec: Make, 
         assert found.loss == pytest.approx(entropy.mean(), rel=2e-6)
 
 
+@pytest.mark.parametrize("form", ["arrays", "source", "list", "tuples", "stream"])
+def test_samples_may_come_in_any_form(model: netspec.Model, tmp_path: Path, form: str) -> None:
+    arrays = {"x": x(20).astype(np.float32), "label": RNG.integers(0, 3, 20).astype(np.int32)}
+    np.savez(tmp_path / "data.npz", **arrays)
+    rows = [{"x": one, "label": label} for one, label in zip(arrays["x"], arrays["label"], strict=True)]
+    given: dict[str, Any] = {
+        "arrays": arrays,
+        "source": {"source": "npz", "path": str(tmp_path / "data.npz"), "transforms": []},
+        "list": rows,
+        "tuples": list(zip(arrays["x"], arrays["label"], strict=True)),
+        "stream": lambda: iter(rows),
+    }
+    expected = model.predict({"x": arrays["x"]})["logits"]
+    for size in (None, 7):  # float64 from the same numbers: the order of additions alone differs
+        np.testing.assert_allclose(model.predict(given[form], size)["logits"], expected, rtol=1e-12)
+        found = model.evaluate(given[form], batch_size=size)
+        assert found.samples == 20
+        assert found.metrics["accuracy"] == (expected.argmax(1) == arrays["label"]).mean()
+
+
+def test_what_a_source_names_is_done_with_what_the_training_learned(spec: Make, tmp_path: Path) -> None:
+    training = spec()
+    for split in training["data"].values():
+        split["transforms"] = [{"type": "Normalization", "apply_to": "x", "adapt": True}]
+    run = netspec.train(training, run_dir=tmp_path / "run")
+    model = netspec.load(run.run_dir / "spec.yaml", run.weights)
+    assert model.evaluate(training["data"]["test"]) == run.test
+    with np.load(tmp_path / "test.npz") as stored:
+        label = stored["label"]
+    logits = model.predict(training["data"]["test"])["logits"]
+    assert run.test is not None
+    assert (logits.argmax(1) == label).mean() == run.test.metrics["accuracy"]
+
+
+def test_samples_that_do_not_fit_are_told(model: netspec.Model) -> None:
+    with pytest.raises(InputError, match="unknown data source 'nzp'"):
+        model.evaluate({"source": "nzp"})
+    with pytest.raises(InputError, match="`npz` needs `path`, which is missing") as caught:
+        model.predict({"source": "npz", "limt": 3})
+    assert [one.path for one in caught.value.problems] == ["limt", "path"]
+    with pytest.raises(InputError, match="a generator can be gone through only once"):
+        model.predict(one for one in [{"x": x(1)[0]}])
+    with pytest.raises(InputError, match="these are no samples"):
+        model.evaluate(7)
+    with pytest.raises(InputError, match="`label` is 9, out of range"):
+        model.evaluate({"x": x(2), "label": np.array([1, 9])})
+    with pytest.raises(InputError, match="`batch_size` is wrong"):
+        model.evaluate({"x": x(2), "label": np.array([1, 2])}, batch_size=0)
+
+
 def test_evaluating_a_file_gives_what_the_run_said(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(spec(), run_dir=tmp_path / "run")
     assert evaluate_weights(run.run_dir / "spec.yaml", run.weights) == run.test

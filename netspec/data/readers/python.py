@@ -220,7 +220,7 @@ class StreamDataset(Dataset):
             ) from None
         if samples is self._given:
             raise InputError(
-                "a generator can be gone through only once, and training takes several passes", got=repr(made)[:60],
+                "a generator can be gone through only once, and samples are counted first", got=repr(made)[:60],
                 expected="a function that makes a new one for each pass", hint="give `lambda: …`, or a list of samples",
             )  # fmt: skip
         return islice(samples, self._limit)

@@ -32,8 +32,8 @@ class KnownSource(Source):
 
     def known_samples(self) -> int | None:
         """Those of the set; in a folder of the user's may be others."""
-        count = self.known.samples[self.split]
-        return min(count, self.limit or count) if self.path is None else None
+        count = self.known.samples.get(self.split)
+        return None if count is None or self.path is not None else min(count, self.limit or count)
 
     @property
     def blamed(self) -> str:
