@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from netspec.exchange.hdf5 import read_weights
+from netspec.exchange.hdf5 import read_checkpoint, read_weights
 from tests.exchange.caffe.solver_formulas import Caffe
 
 NET = """
@@ -108,6 +108,31 @@ def test_a_training_is_written_and_read_again(netspec, files):
     assert before.keys() == after.keys()
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array)
+
+
+@pytest.mark.parametrize(("type_", "kind"), [*((one, "") for one in RULES), ("Adam", ".h5")])
+def test_a_checkpoint_is_written_with_its_solver_and_goes_on(netspec, files, type_, kind):
+    folder, *_ = files
+    (folder / "solver.prototxt").write_text(f'net: "net.prototxt"\n{RATE}{RULES[type_]}')
+    assert netspec("import", "solver.prototxt", "--output", "line").status == 0
+    words = ("line/train.yaml", f"train.checkpoint_every={BEFORE}")
+    assert netspec("train", *words, "--run-dir", "run").status == 0
+    checkpoint = f"run/checkpoints/step-{BEFORE:08}.h5"
+    made = netspec("export", *words, "--weights", checkpoint, "--output", f"half.caffemodel{kind}")
+    assert made.status == 0, made.err
+    words = ("half_solver.prototxt", "--weights", f"half.solverstate{kind}", "--output", "again")
+    again = netspec("import", *words)
+    assert again.status == 0, again.err
+    first, second = read_checkpoint(checkpoint), read_checkpoint("again/checkpoint.h5")
+    assert second.progress["step"] == BEFORE
+    assert second.states.keys() == first.states.keys()
+    for name, array in first.states.items():
+        np.testing.assert_array_equal(second.states[name], array)
+    gone_on = netspec("train", "again/train.yaml", "--resume", "again/checkpoint.h5", "--run-dir", "rest")
+    assert gone_on.status == 0, gone_on.err
+    whole, rest = (read_weights(f"{run}/weights.h5").arrays for run in ("run", "rest"))
+    for name, array in whole.items():
+        np.testing.assert_array_equal(rest[name], array)
 
 
 def test_what_caffe_has_no_form_of_is_known_before_training(netspec, files):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import netspec.data
 import netspec.solvers  # noqa: F401  # what training files name is found through both
 from netspec.exchange.caffe.proto.text import read_text
+from netspec.exchange.caffe.proto.wire import read_binary
 from netspec.exchange.caffe.reading import read_prototxt
 from netspec.exchange.caffe.solving.reading import read_solver
 from netspec.exchange.caffe.writing.files import write_caffe
@@ -82,6 +84,36 @@ def test_a_training_that_caffe_can_say_comes_back(tmp_path):
         assert (getattr(split, "source", ""), split.batch_size) == ("lmdb", 8)
     kernel = after.net.layers[0].kernel_initializer  # type: ignore[attr-defined]  # a Conv2D
     assert (kernel.scale, kernel.mode, kernel.distribution) == (1.0, "fan_avg", "uniform")
+
+
+def test_the_state_of_a_solver_lies_as_caffe_has_it(tmp_path):
+    """Statistics have a history that is 0, shared arrays one, kernels with zeros at one side are whole again."""
+    layers = [
+        {"name": "conv", "type": "Conv2D", "filters": 2, "kernel_size": 2, "padding": "same", "strides": 1},
+        LAYERS[1],
+        {"name": "again", "type": "Conv2D", "filters": 2, "kernel_size": 2, "padding": "same", "share": "conv"},
+        *LAYERS[2:],
+    ]
+    rate = {"type": "MultiStepDecay", "initial": 0.1, "milestones": [5, 20, 30]}
+    train = load_train(training(layers=layers, solver={**SGD, "learning_rate": rate}))
+    net, random = Net(train.net), np.random.default_rng(2)
+    slots = {
+        f"solver/{name}/velocity": random.normal(size=array.shape).astype(np.float32)
+        for name, array in net.states.items()
+        if "moving" not in name
+    }
+    write_caffe(tmp_path / "m.caffemodel", replace(exportable(net, train), slots=slots, step=20))
+    state = read_binary(tmp_path / "m.solverstate", "SolverState", "a state")
+    assert (state["iter"], state["learned_net"], state["current_step"]) == (20, "m.caffemodel", 1)
+    assert len(state["history"]) == 2 + 3 + 2 + 2
+    found = read_solver(tmp_path / "m_solver.prototxt", ImportOptions(weights=tmp_path / "m.solverstate"))
+    assert found.step == 20
+    assert found.slots.keys() == slots.keys()
+    for name in slots.keys() - {"solver/conv/kernel/velocity"}:
+        np.testing.assert_array_equal(found.slots[name], slots[name])
+    kernel = found.slots["solver/conv/kernel/velocity"]
+    np.testing.assert_array_equal(kernel[:, :, 1:, 1:], slots["solver/conv/kernel/velocity"])
+    assert not kernel[:, :, 0].any()
 
 
 RATES: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STATE = "the state of a solver of Caffe's (.solverstate or .solverstate.h5)"
 _MOST = 100_000
-_KEPT: Mapping[str, tuple[tuple[str, float], ...]] = {
+KEPT: Mapping[str, tuple[tuple[str, float], ...]] = {
     "SGD": (("velocity", -1.0),),
     "Adagrad": (("accumulator", 1.0),),
     "RMSprop": (("second_moment", 1.0),),
@@ -123,7 +123,7 @@ def slots_of(state: SolverState, solver: Mapping[str, Any], draft: NetDraft) -> 
     """
     import numpy as np
 
-    kept = _KEPT[solver["type"]]
+    kept = KEPT[solver["type"]]
     learned = draft.learned
     if len(state.history) != len(kept) * len(learned):
         raise InputError(

@@ -1,4 +1,4 @@
-"""`netspec export --output NAME.prototxt`, `.caffemodel` or `.caffemodel.h5`: a net in text beside its weights."""
+"""`netspec export --output NAME.prototxt`, `.caffemodel` or `.caffemodel.h5`: a net, its weights and its training."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from netspec.exchange.caffe.proto.encoding import encode
 from netspec.exchange.caffe.proto.message import Message
 from netspec.exchange.caffe.proto.printing import to_text
 from netspec.exchange.caffe.writing.model import CaffeNet, deployed
+from netspec.exchange.caffe.writing.states import hdf5_state, state_message
 from netspec.exchange.caffe.writing.training import solver_of, trained
 from netspec.exchange.caffe.writing.writer import NoForm
 from netspec.exchange.files import check_writable, write_atomically
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 
 TEXT, BINARY, HDF5 = ".prototxt", ".caffemodel", ".caffemodel.h5"
 TRAINED, SOLVER = "_train_val.prototxt", "_solver.prototxt"
+STATE, STATE_HDF5 = ".solverstate", ".solverstate.h5"
 
 
 def write_caffe(path: Path, made: Exportable) -> tuple[str, ...]:
-    """Write a net and its weights, in the file named and one beside it; of a training also that net and the solver.
+    """Write a net and its weights, in the file named and one beside it; of a training also net, solver and its state.
 
     What the user should know of it. Raises `InputError` with every layer that has no form in Caffe.
     """
@@ -38,7 +40,7 @@ def write_caffe(path: Path, made: Exportable) -> tuple[str, ...]:
     }
     notes = list(net.notes)
     if made.train is not None:
-        files |= _training(made, stem, notes)
+        files |= _training(made, stem, weights, notes)
     targets = {path.with_name(name): content for name, content in files.items()}
     for target in targets:
         check_writable(target)
@@ -70,9 +72,9 @@ def _text(message: Message, made: Exportable) -> bytes:
     return f"# {made.net.name}, written by netspec {__version__}\n{to_text(message)}".encode()
 
 
-def _training(made: Exportable, stem: str, notes: list[str]) -> dict[str, bytes]:
-    """The net for training and the solver; where one has no form, a note of it."""
-    files: dict[str, bytes] = {}
+def _training(made: Exportable, stem: str, weights: str, notes: list[str]) -> dict[str, bytes | memoryview]:
+    """The net for training, the solver, and of a checkpoint its state; where one has no form, a note of it."""
+    files: dict[str, bytes | memoryview] = {}
     try:
         net = trained(made)
     except InputError as error:
@@ -81,9 +83,15 @@ def _training(made: Exportable, stem: str, notes: list[str]) -> dict[str, bytes]
     files[stem + TRAINED] = _text(net.message, made)
     notes += net.notes
     try:
-        files[stem + SOLVER] = _text(solver_of(made, stem + TRAINED, stem, notes), made)
+        solver = solver_of(made, stem + TRAINED, stem, notes)
     except NoForm as reason:
         notes.append(f"{stem}{SOLVER} was not written: {reason}")
+        return files
+    files[stem + SOLVER] = _text(solver, made)
+    if made.step:
+        state = state_message(made, solver, weights)
+        in_hdf5 = weights.endswith(HDF5)
+        files[stem + (STATE_HDF5 if in_hdf5 else STATE)] = hdf5_state(state) if in_hdf5 else encode(state)
     return files
 
 

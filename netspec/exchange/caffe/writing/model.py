@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, by_place
 from netspec.exchange.caffe.proto.message import Message
-from netspec.exchange.caffe.writing.writer import Layer, Made, Writer
+from netspec.exchange.caffe.writing.writer import Blob, Layer, Made, Writer
 from netspec.exchange.formats import Exportable
 from netspec.schema.links import Links, resolve_names
 
@@ -23,6 +23,15 @@ class CaffeNet:
     message: Message
     layers: list[Made] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def owned(self) -> Iterator[Blob]:
+        """The arrays of all layers in order, as Caffe's solvers count them: shared ones once, where they first are."""
+        seen: set[str] = set()
+        for made in self.layers:
+            for blob in made.blobs:
+                if not blob.state or blob.state not in seen:
+                    yield blob
+                seen.add(blob.state)
 
     def with_arrays(self) -> Message:
         """The net with the arrays of its layers in them, as `.caffemodel` files have it."""
