@@ -120,8 +120,8 @@ def test_a_checkpoint_is_written_with_its_solver_and_goes_on(netspec, files, typ
     checkpoint = f"run/checkpoints/step-{BEFORE:08}.h5"
     made = netspec("export", *words, "--weights", checkpoint, "--output", f"half.caffemodel{kind}")
     assert made.status == 0, made.err
-    words = ("half_solver.prototxt", "--weights", f"half.solverstate{kind}", "--output", "again")
-    again = netspec("import", *words)
+    state = f"half.solverstate{kind}"
+    again = netspec("import", "half_solver.prototxt", "--weights", state, "--output", "again")
     assert again.status == 0, again.err
     first, second = read_checkpoint(checkpoint), read_checkpoint("again/checkpoint.h5")
     assert second.progress["step"] == BEFORE
@@ -142,4 +142,4 @@ def test_what_caffe_has_no_form_of_is_known_before_training(netspec, files):
     )
     found = netspec("check", "net.yaml", "--export", "caffe")
     assert found.status == 2
-    assert "`turned` (Permute) has no form in Caffe: Caffe has no layer for Permute" in found.err
+    assert "`turned` (Permute) has no form in Caffe: BVLC's Caffe has no Permute" in found.err

@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 
 SECONDS = 20
-"""One file may take this long. Most take some milliseconds; the machine may be busy."""
+"""One file may take the processor this long. Most take some milliseconds."""
+WAITING = 10
+"""How many times as long it may take by the clock: the machine may be busy."""
 MEMORY = 3 * 2**30
 """Address space that the process may have beyond what it has once everything is imported."""
 
@@ -115,11 +117,13 @@ def import_all(folder: Path) -> Iterator[dict[str, Any]]:
 
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
-    signal.signal(signal.SIGALRM, _late)
+    for late in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(late, _late)
     for path in sorted(folder.iterdir()):
         start = time.monotonic()
         print(json.dumps({"file": path.name, "state": "begun"}), flush=True)
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.alarm(SECONDS * WAITING)
         try:
             found = import_model(path)
             load(load_net(parse_yaml(found.net, "the net")))
@@ -129,6 +133,7 @@ def import_all(folder: Path) -> Iterator[dict[str, Any]]:
         except BaseException as error:
             state, what = "broken", f"{type(error).__name__}: {error}"
         finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.alarm(0)
         yield {"file": path.name, "state": state, "what": what[:300], "seconds": round(time.monotonic() - start, 2)}
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +16,9 @@ from netspec.exchange.onnx_model import open_session
 from netspec.layers.base import LayerSpec
 from netspec.schema.kinds import LAYERS
 from netspec.schema.load import load_net
-from tests.exchange.nets import LENET, Net, net_data
+from tests.exchange.nets import LENET, Net
+from tests.exchange.samples import Ranges, inputs_of, one_layer
 from tests.registry.cases import Case, cases
-
-Ranges: TypeAlias = Sequence[tuple[float, float] | None]
 
 
 def again(net: Net, folder: Path) -> tuple[Net, str]:
@@ -32,23 +29,9 @@ def again(net: Net, folder: Path) -> tuple[Net, str]:
     return Net(load_net(folder / "net.yaml"), found.arrays), found.net
 
 
-def inputs_of(net: Net, size: int, ranges: Ranges) -> dict[str, Any]:
-    random, found = np.random.default_rng(3), {}
-    for name, one, given in zip_longest(net.spec.inputs, net.spec.inputs.values(), ranges):
-        shape = (size, *one.shape)
-        if one.dtype != "float32":
-            array: Any = random.integers(0, 2, shape)
-        elif given:
-            array = random.uniform(given[0], given[1], shape)
-        else:
-            array = random.normal(size=shape)
-        found[name] = array.astype(one.dtype)
-    return found
-
-
 def agree(before: Net, after: Net, ranges: Ranges = ()) -> None:
     """The same numbers up to the order of additions: a constant folded in, a bias added elsewhere."""
-    inputs = inputs_of(before, 3, ranges)
+    inputs = inputs_of(before, ranges)
     expected = read_as(before, after, before.predict(inputs))
     got = after.predict(
         {name: array for name, array in read_as(before, after, inputs).items() if name in after.spec.inputs}
@@ -68,7 +51,7 @@ def read_as(before: Net, after: Net, arrays: dict[str, Any]) -> dict[str, Any]:
 def computes_in_onnx(before: Net, after: Net, ranges: Ranges = ()) -> None:
     """The net that came back is written once more, and that model computes what the first net did."""
     session = open_session(to_onnx(after.graph, after.states).model.SerializeToString())
-    given = inputs_of(before, 3, ranges)
+    given = inputs_of(before, ranges)
     inputs, expected = (read_as(before, after, arrays) for arrays in (given, before.predict(given)))
     names = [put.name for put in session.get_outputs()]
     results = session.run(names, {put.name: inputs[put.name] for put in session.get_inputs()})
@@ -92,19 +75,6 @@ def test_what_does_not_come_back_is_refused_or_computes_the_same(case: Case, tmp
     else:
         agree(before, after, case.sample.ranges)
         computes_in_onnx(before, after, case.sample.ranges)
-
-
-def one_layer(case: Case) -> Net:
-    """A net of the layer, and one behind it: a layer whose output is also the net's is named after the output."""
-    inputs = {
-        f"x{index}": {"shape": list(shape[1:]), "dtype": dtype}
-        for index, (shape, dtype) in enumerate(zip(case.sample.shapes, case.sample.dtypes, strict=True))
-    }
-    names = list(inputs)
-    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in case.fields.items()}
-    end = {"name": "end", "type": "Activation", "activation": "tanh"}
-    layers: list[dict[str, Any]] = [{**fields, "name": "sample", "from": names}, end]
-    return Net.of(net_data(*layers, inputs=inputs))
 
 
 @pytest.mark.parametrize("case", [case for case in cases("layer") if not one_way(case)], ids=lambda case: case.id)

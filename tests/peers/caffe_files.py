@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.exchange.caffe.catalogue import digest, inputs_of, one_layer, written
+from tests.exchange.caffe.catalogue import digest, written
 from tests.exchange.nets import Net
+from tests.exchange.samples import inputs_of, one_layer
 from tests.registry.cases import Case, cases
 
 

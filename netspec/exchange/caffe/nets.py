@@ -12,7 +12,7 @@ from netspec.exchange.caffe.blobs import Weights
 from netspec.exchange.caffe.inputs import known_inputs
 from netspec.exchange.caffe.phases import TEST, TRAIN, State, rule_problems, unknown_stages
 from netspec.exchange.caffe.proto.message import Message
-from netspec.exchange.caffe.sequences import sequences
+from netspec.exchange.caffe.sequences import marking, sequences
 from netspec.exchange.caffe.translate import Translator
 from netspec.exchange.caffe.upgrade import upgraded
 from netspec.exchange.caffe.values import Learned
@@ -62,7 +62,7 @@ def draft_net(
     timed = sequences(wired)
     translator = Translator(
         wired, known_inputs(wired, given, folder, timed.inputs), weights, trained=trained, weights_file=weights_file,
-        folder=folder, sequences=timed,
+        folder=folder, sequences=timed, done=marking(wired),
     )  # fmt: skip
     translator.problems += wired.problems
     for name in net.unknown:

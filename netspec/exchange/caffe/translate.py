@@ -62,7 +62,7 @@ class Translator:
     parameters: dict[Ref, Node] = field(default_factory=dict)
     """Layers that hold numbers for others to compute with."""
     done: set[Key] = field(default_factory=set)
-    """Layers that went into others before their turn."""
+    """Layers that went into others before their turn, or that say nothing here."""
     builder: Builder = field(default_factory=lambda: Builder(training=False, dtype=DType.FLOAT32))
     _layer_names: Names = field(default_factory=partial(Names, first=2))
     _readers: dict[Ref, list[Node]] | None = None

@@ -56,14 +56,15 @@ class InfoGain(OfClasses, PairLoss):
     def judge(self, net: Builder, prediction: Value, label: Value) -> Judged:
         """prediction: (N, …, C, …), label: (N, …) → (N, …)."""
         scores, label, axis = classes(net, prediction, label, self.axis)
-        worth = Gather()(constant(self._matrix(scores.shape[axis], str(net.dtype))), label)
+        worth = Gather()(constant(self.numbers(scores.shape[axis], str(net.dtype))), label)
         rank = len(worth.shape)
         order = (*range(axis), rank - 1, *range(axis, rank - 1))
         if order != tuple(range(rank)):
             worth = Transpose(order)(worth)
         return Judged(-ReduceSum((axis,))(worth * log_probabilities(scores, axis, self.from_logits)))
 
-    def _matrix(self, count: int, dtype: str) -> Any:
+    def numbers(self, count: int, dtype: str) -> Any:
+        """H as an array, (count, count). Raises a located error where it has another size."""
         import numpy as np
 
         rows: Any = self.matrix if self.matrix is not None else self._read()

@@ -1,51 +1,30 @@
-"""Nets for the tests of Caffe's files: one of each layer's samples, and what is fed to them."""
+"""Layers' samples as Caffe's files, and those that have no form there.
+
+`python -m tests.exchange.caffe.catalogue` counts them and writes `excluded.yaml`: why each of the others has none.
+"""
 
 from __future__ import annotations
 
 from hashlib import sha256
-from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
+import yaml
 
 from netspec.errors import InputError
 from netspec.exchange.caffe.writing.files import write_caffe
 from netspec.exchange.formats import Exportable
-from tests.exchange.nets import Net, net_data
-from tests.registry.cases import Case
+from tests.exchange.nets import Net
+from tests.exchange.samples import one_layer
+from tests.registry.cases import cases
+
+EXCLUDED = Path(__file__).with_name("excluded.yaml")
 
 
 def exportable(net: Net, train: Any = None) -> Exportable:
     """The net as writers are given it."""
     return Exportable(net.spec, net.states, net.graph, train)
-
-
-def one_layer(case: Case) -> Net:
-    """A net of the layer, and one behind it that has numbers for its output, whatever the layer does."""
-    inputs = {
-        f"x{index}": {"shape": list(shape[1:]), "dtype": dtype}
-        for index, (shape, dtype) in enumerate(zip(case.sample.shapes, case.sample.dtypes, strict=True))
-    }
-    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in case.fields.items()}
-    end = {"name": "end", "type": "Activation", "activation": "tanh"}
-    return Net.of(net_data({**fields, "name": "sample", "from": list(inputs)}, end, inputs=inputs))
-
-
-def inputs_of(net: Net, ranges: Any = (), size: int = 3) -> dict[str, Any]:
-    """Random numbers for each input."""
-    random, found = np.random.default_rng(3), {}
-    for name, one, given in zip_longest(net.spec.inputs, net.spec.inputs.values(), ranges):
-        shape = (size, *one.shape)
-        if one.dtype != "float32":
-            array: Any = random.integers(0, 2, shape)
-        elif given:
-            array = random.uniform(given[0], given[1], shape)
-        else:
-            array = random.normal(size=shape)
-        found[name] = array.astype(one.dtype)
-    return found
 
 
 def written(net: Net) -> tuple[bytes, bytes] | None:
@@ -59,7 +38,47 @@ def written(net: Net) -> tuple[bytes, bytes] | None:
         return path.with_suffix(".prototxt").read_bytes(), path.read_bytes()
 
 
+def why_not(net: Net) -> str:
+    """Why a net of one layer has no form in Caffe; empty where it has one."""
+    with TemporaryDirectory() as folder:
+        try:
+            write_caffe(Path(folder) / "model.caffemodel", exportable(net))
+        except InputError as refused:
+            return reason(refused)
+    return ""
+
+
+def reason(refused: InputError) -> str:
+    """The reason alone, without the layer."""
+    (problem,) = refused.problems
+    assert " has no form in Caffe: " in problem.message
+    return problem.message.partition(" has no form in Caffe: ")[2]
+
+
+def excluded() -> dict[str, str]:
+    """The reason of each case that has no form."""
+    return {case: why for why, those in yaml.safe_load(EXCLUDED.read_text()).items() for case in those}
+
+
+def main() -> None:
+    """Write `excluded.yaml`, and print how many there are."""
+    found: dict[str, list[str]] = {}
+    those = cases("layer")
+    for case in those:
+        found.setdefault(why_not(one_layer(case)), []).append(case.id)
+    written = found.pop("")
+    layers, kinds = ({case.split("-")[1] for case in some} for some in (written, [case.id for case in those]))
+    told = f"{len(written)} of {len(those)} samples, {len(layers)} of {len(kinds)} layers have a form in Caffe"
+    text = yaml.safe_dump(dict(sorted(found.items())), width=118, default_flow_style=None, allow_unicode=True)
+    EXCLUDED.write_text(f"# {told}; why the others have none (written by tests.exchange.caffe.catalogue):\n{text}")
+    print(told)
+
+
 def digest(files: tuple[bytes, bytes], inputs: dict[str, Any]) -> str:
     """Another one where what is written or fed changes, but for the first line, which has netspec's version."""
     text, weights = files
     return sha256(b"".join([text.split(b"\n", 1)[1], weights, *map(bytes, inputs.values())])).hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    main()

@@ -13,8 +13,9 @@ from netspec.exchange.caffe.reading import read_prototxt
 from netspec.exchange.caffe.writing.files import write_caffe
 from netspec.exchange.imported import ImportOptions
 from netspec.schema.load import load_net
-from tests.exchange.caffe.catalogue import exportable, inputs_of, one_layer
+from tests.exchange.caffe.catalogue import excluded, exportable, reason
 from tests.exchange.nets import Net, net_data
+from tests.exchange.samples import inputs_of, one_layer
 from tests.registry.cases import Case, cases
 
 
@@ -37,22 +38,86 @@ def agree(before: Net, after: Net, ranges: Any = ()) -> None:
         np.testing.assert_allclose(ours, array, rtol=1e-5, atol=1e-5)  # constants are folded, sums reordered
 
 
+NO_FORM = excluded()
+"""Why samples have no form in Caffe; all others come back."""
+
+
 @pytest.mark.parametrize("case", cases("layer"), ids=lambda case: case.id)
 def test_every_layer_comes_back_or_says_why_it_has_no_form(case: Case, tmp_path: Path) -> None:
     before = one_layer(case)
     try:
         after, _ = again(before, tmp_path)
     except InputError as refused:
-        assert "has no form in Caffe: " in str(refused)  # noqa: PT017  # one of two outcomes
+        assert reason(refused) == NO_FORM.get(case.id), "python -m tests.exchange.caffe.catalogue"  # noqa: PT017
         assert not any(tmp_path.iterdir())
     else:
+        assert case.id not in NO_FORM, "python -m tests.exchange.caffe.catalogue"
         agree(before, after, case.sample.ranges)
+
+
+SEQUENCE = {"words": {"shape": [5], "dtype": "int32"}}
+TIMED: dict[str, list[dict[str, Any]]] = {
+    "an LSTM over words, and a class": [
+        {"name": "vectors", "type": "Embedding", "input_dim": 2, "output_dim": 3},
+        {"name": "all", "type": "LSTM", "units": 4, "return_sequences": True},
+        {"name": "more", "type": "LSTM", "units": 3, "use_bias": False},
+        {"name": "y", "type": "Dense", "units": 2, "activation": "softmax"},
+    ],
+    "a class at each step": [
+        {"name": "vectors", "type": "Embedding", "input_dim": 2, "output_dim": 3},
+        {"name": "h", "type": "SimpleRNN", "units": 4, "return_sequences": True},
+        {"name": "out", "type": "Dense", "units": 4, "activation": "tanh"},
+        {"name": "both", "type": "Concatenate", "from": ["vectors", "out"], "axis": -1},
+        {"name": "y", "type": "Dense", "units": 2, "activation": "softmax"},
+    ],
+    "an RNN's last step of a part": [
+        {"name": "vectors", "type": "Embedding", "input_dim": 2, "output_dim": 3},
+        {"name": "cut", "type": "Slice", "axis": 1, "start": 1, "stop": 4},
+        {"name": "h", "type": "SimpleRNN", "units": 4},
+        {"name": "y", "type": "Dense", "units": 4, "activation": "tanh"},
+    ],
+    "a single step": [
+        {"name": "vectors", "type": "Embedding", "input_dim": 2, "output_dim": 3},
+        {"name": "cut", "type": "Slice", "axis": 1, "start": 1, "stop": 2},
+        {"name": "h", "type": "LSTM", "units": 4},
+    ],
+}
+
+
+@pytest.mark.parametrize("weights", ["model.caffemodel", "model.caffemodel.h5"])
+@pytest.mark.parametrize("name", TIMED)
+def test_sequences_come_back(name: str, weights: str, tmp_path: Path) -> None:
+    before = Net.of(net_data(*TIMED[name], inputs=SEQUENCE))
+    after, notes = again(before, tmp_path, weights)
+    agree(before, after)
+    assert notes == ("`words` is (T, N, …) in Caffe: its steps before its samples",)
+    kinds = [getattr(layer, "type", "") for layer in after.spec.layers]
+    assert not {"Reduction", "Power"} & set(kinds)  # what says where sequences go on
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        ({"type": "LSTM", "units": 2, "activation": "relu"}, "Caffe's `activation` is tanh"),
+        ({"type": "LSTM", "units": 2, "go_backwards": True}, "reads sequences from their beginning"),
+        ({"type": "LSTM", "units": 2, "return_state": True}, "are no values of the net"),
+        ({"type": "SimpleRNN", "units": 2}, "its RNN has a Dense with tanh behind it"),
+        ({"type": "GRU", "units": 2}, "Caffe has no GRU: its recurrent layers are LSTM and RNN"),
+    ],
+)
+def test_recurrent_layers_without_a_form(layer: dict[str, Any], said: str, tmp_path: Path) -> None:
+    net = Net.of(net_data(layer, inputs={"x": {"shape": [3, 2]}}))
+    with pytest.raises(InputError, match=said):
+        write_caffe(tmp_path / "m.prototxt", exportable(net))
+    mixed: list[dict[str, Any]] = [{"type": "LSTM", "units": 2, "return_sequences": True}, {"type": "Flatten"}]
+    with pytest.raises(InputError, match="layers of single steps"):
+        write_caffe(tmp_path / "m.prototxt", exportable(Net.of(net_data(*mixed, inputs={"x": {"shape": [3, 2]}}))))
 
 
 NETS: dict[str, list[dict[str, Any]]] = {
     "functions in place": [
         {"type": "Conv2D", "filters": 4, "kernel_size": 3, "padding": "same", "activation": function}
-        for function in ("relu", "sigmoid", "softplus", "hard_sigmoid", "selu")
+        for function in ("relu", "sigmoid", "softplus", "hard_sigmoid", "selu", "mish", "softsign")
     ],
     "factors and terms of channels": [
         {"name": "conv", "type": "Conv2D", "filters": 4, "kernel_size": 3},
@@ -133,14 +198,18 @@ def test_everything_without_a_form_is_told_at_once(tmp_path: Path) -> None:
         net_data(
             {"name": "turn", "type": "Permute", "dims": [2, 1, 3]},
             {"name": "g", "type": "Activation", "activation": "gelu"},
+            {"name": "s", "type": "Activation", "activation": "sparsemax"},
         )
     )
     with pytest.raises(InputError) as error:
         write_caffe(tmp_path / "m.prototxt", exportable(net))
-    assert [one.message for one in error.value.problems] == [
-        "`turn` (Permute) has no form in Caffe: Caffe has no layer for Permute",
-        "`g` (Activation) has no form in Caffe: Caffe has no layer that computes `gelu`",
+    turn, *others = error.value.problems
+    assert "BVLC's Caffe has no Permute: it turns no axes; the Permute of other versions (SSD's)" in turn.message
+    assert [one.message for one in others] == [
+        "`g` (Activation) has no form in Caffe: Caffe has no error function",
+        "`s` (Activation) has no form in Caffe: Caffe has no layer that computes `sparsemax`",
     ]
+    assert others[0].hint == "`{type: gelu, approximate: true}` is made of what it has"
     assert not any(tmp_path.iterdir())
 
 

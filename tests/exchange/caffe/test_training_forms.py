@@ -19,8 +19,10 @@ from netspec.exchange.caffe.solving.reading import read_solver
 from netspec.exchange.caffe.writing.files import write_caffe
 from netspec.exchange.imported import ImportOptions
 from netspec.schema.load import load_net, load_train
-from tests.exchange.caffe.catalogue import exportable, inputs_of
+from netspec.schema.reader import parse_yaml
+from tests.exchange.caffe.catalogue import exportable
 from tests.exchange.nets import Net
+from tests.exchange.samples import inputs_of
 
 MODELS = os.environ.get("NETSPEC_MODELS")
 LAYERS: list[dict[str, Any]] = [
@@ -227,6 +229,18 @@ def test_losses_of_numbers(tmp_path, type_, fields, kind, factor):
     found = layer_of(tmp_path, "loss")
     assert found["type"] == kind
     assert (list(found["loss_weight"]) or [1]) == pytest.approx([factor])
+
+
+def test_the_matrix_of_a_loss_lies_beside(tmp_path):
+    loss = {
+        "type": "InfoGain", "from": ["fc", "label"], "from_logits": True, "name": "loss",
+        "matrix": [[1.0, 0.25, 0.0], [0.0, 2.0, 0.5], [0.0, 0.0, 1.0]],
+    }  # fmt: skip
+    assert written(tmp_path, training(losses=[loss])) == ()
+    assert layer_of(tmp_path, "loss")["infogain_loss_param"]["source"] == "m_loss.binaryproto"
+    found = read_solver(tmp_path / "m_solver.prototxt", ImportOptions(weights=tmp_path / "m.caffemodel"))
+    (again,) = load_net(parse_yaml(found.net, "net.yaml")).losses
+    assert (again.type, again.matrix, again.from_logits) == ("InfoGain", loss["matrix"], True)  # type: ignore[attr-defined]
 
 
 def test_what_keeps_a_net_from_being_trained_is_told_in_a_note(tmp_path):

@@ -7,6 +7,7 @@ from typing import Any
 
 from netspec.exchange.caffe.registry import Unsupported, rule
 from netspec.exchange.caffe.rules.weighted import flattened, plain
+from netspec.exchange.caffe.sequences import last_step
 from netspec.exchange.caffe.translate import Translator
 from netspec.exchange.caffe.wiring import Node
 
@@ -132,6 +133,9 @@ def reshape(net: Translator, node: Node) -> None:
     path = "reshape_param"
     given, x = node.layer[path], net.read(node)
     rank, dims = len(x.shape), [int(one) for one in given["shape"]["dim"]]
+    if last_step(node) and x.shape[1] == 1 and node.key in net.sequences.layers:
+        net.give(node, net.one(node, "Reshape", [x], {"target_shape": [*x.shape[2:]]}))
+        return
     if node.key in net.sequences.layers:
         raise Unsupported("another shape of a sequence, whose samples are along axis 1", path)
     start = given["axis"] if given["axis"] >= 0 else rank + given["axis"] + 1

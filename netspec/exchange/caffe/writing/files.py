@@ -76,11 +76,12 @@ def _training(made: Exportable, stem: str, weights: str, notes: list[str]) -> di
     """The net for training, the solver, and of a checkpoint its state; where one has no form, a note of it."""
     files: dict[str, bytes | memoryview] = {}
     try:
-        net = trained(made)
+        net = trained(made, stem)
     except InputError as error:
         notes.append(f"{stem}{TRAINED} was not written: {error.summary}")
         return files
     files[stem + TRAINED] = _text(net.message, made)
+    files |= {name: encode(message) for name, message in net.files.items()}
     notes += net.notes
     try:
         solver = solver_of(made, stem + TRAINED, stem, notes)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from netspec.exchange.caffe.blobs import array_blob
 from netspec.exchange.caffe.writing.writer import NoForm, Writer
 from netspec.schema.links import LossLink, MetricLink
 
@@ -64,6 +65,18 @@ def _squares(w: Writer, link: LossLink) -> Written:
     return _of_samples("EuclideanLoss", {}, 2 / prod(w.shape(link.sources[0])[1:]))(w, link)
 
 
+def _infogain(w: Writer, link: LossLink) -> Written:
+    """Of scores; the matrix lies in a file beside."""
+    one: Any = link.fields
+    shape = w.shape(link.sources[0])
+    axis = one.axis % len(shape)
+    if not one.from_logits:
+        raise NoForm("Caffe's InfogainLoss takes scores")
+    matrix = w.file(f"{link.name}.binaryproto", array_blob(one.numbers(shape[axis], "float32")[None, None]))
+    params = {"infogain_loss_param": {"source": matrix, "axis": axis}}
+    return "InfogainLoss", {**params, "loss_param": {"normalization": NORMALIZATIONS[one.reduction]}}, 1.0
+
+
 def _of_samples(
     type_: str, params: dict[str, dict[str, Any]], factor: float = 1.0
 ) -> Callable[[Writer, LossLink], Written]:  # fmt: skip
@@ -97,6 +110,7 @@ _LOSSES: dict[str, Callable[[Writer, LossLink], Written]] = {
     "Euclidean": _of_samples("EuclideanLoss", {}),
     "OneVsRestHinge": _hinge,
     "Contrastive": _contrastive,
+    "InfoGain": _infogain,
 }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, by_place
 from netspec.exchange.caffe.proto.message import Message
+from netspec.exchange.caffe.writing.sequences import sequences
 from netspec.exchange.caffe.writing.writer import Blob, Layer, Made, Writer
 from netspec.exchange.formats import Exportable
 from netspec.schema.links import Links, resolve_names
@@ -23,6 +24,8 @@ class CaffeNet:
     message: Message
     layers: list[Made] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    files: dict[str, Message] = field(default_factory=dict)
+    """Further files that its layers name."""
 
     def owned(self) -> Iterator[Blob]:
         """The arrays of all layers in order, as Caffe's solvers count them: shared ones once, where they first are."""
@@ -53,18 +56,22 @@ def deployed(made: Exportable) -> CaffeNet:
     for name in needed_inputs(made, links, links.outputs):
         shape = Message("BlobShape", dim=list(writer.shape(name)))
         writer.layer(name, "Input", [], [name], params={"input_param": {"shape": [shape]}})
+        if name in writer.sequences:
+            writer.note(f"`{name}` is (T, N, …) in Caffe: its steps before its samples")
     return finished(made, writer, needed(links, links.outputs))
 
 
 def writer_for(made: Exportable, links: Links, ends: Iterable[str], *, training: bool = False) -> Writer:
     """A writer that knows the shapes of all values that are computed."""
+    ends = list(ends)
     types = {name: value.type for name, value in made.graph_for(1).named.items()}
     readers: dict[str, list[str]] = {name: ["output"] for name in ends}
     for link in links.layers:
         for source in link.sources:
             readers.setdefault(source, []).append(str(getattr(link.fields, "type", "")))
     sharing = frozenset(link.fields.share for link in links.layers if link.fields.share)
-    return Writer(types, made.arrays, readers, training=training, sharing=sharing)
+    steps = sequences(needed(links, ends))
+    return Writer(types, made.arrays, readers, training=training, sequences=steps, sharing=sharing)
 
 
 def finished(made: Exportable, writer: Writer, links: Iterable[Layer]) -> CaffeNet:
@@ -76,7 +83,7 @@ def finished(made: Exportable, writer: Writer, links: Iterable[Layer]) -> CaffeN
     net = Message("NetParameter", name=made.net.name)
     for one in writer.layers:
         net.add("layer", one.message)
-    return CaffeNet(net, writer.layers, writer.notes)
+    return CaffeNet(net, writer.layers, writer.notes, writer.files)
 
 
 def needed(links: Links, ends: Iterable[str]) -> list[Layer]:

@@ -44,7 +44,7 @@ def _history(made: Exportable) -> Iterator[NDArray[Any]]:
             for name, array in made.slots.items()
             if name.startswith(prefix) and name.endswith(suffix)
         }
-        for blob in trained(replace(made, arrays={**made.arrays, **kept})).owned():
+        for blob in trained(replace(made, arrays={**made.arrays, **kept}), "").owned():
             yield np.asarray(blob.values if blob.state in kept else np.zeros(blob.values.shape), np.float32, order="C")
 
 

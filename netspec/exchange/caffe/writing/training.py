@@ -17,19 +17,25 @@ from netspec.schema.links import LossLink, MetricLink, resolve_names
 from netspec.schema.patterns import matches
 
 
-def trained(made: Exportable) -> CaffeNet:
-    """The net for training. Raises `InputError` with everything in it that has no form in Caffe."""
+def trained(made: Exportable, prefix: str) -> CaffeNet:
+    """The net for training; further files are called `prefix_…`.
+
+    Raises `InputError` with everything in it that has no form in Caffe.
+    """
     links = resolve_names(made.net)
     train: Any = made.train
     judges: list[LossLink | MetricLink] = [*links.losses, *links.metrics]
     ends = [source for judge in links.losses for source in judge.sources]
     writer = writer_for(made, links, ends, training=True)
-    writer.rates = rates(train.solver)
+    writer.rates, writer.prefix = rates(train.solver), prefix
     inputs = needed_inputs(made, links, [*ends, *(source for one in judges for source in one.sources)])
     for phase, split in (("TRAIN", train.data.train), ("TEST", train.data.test)):
         if split is not None:
             write_data(writer, split, phase, inputs)
     problems = []
+    if writer.sequences:
+        told = "a training of recurrent layers has no form in Caffe: sequences are (T, N, …) there, and its data (N, …)"
+        problems.append(Problem(told, made.net.where()))
     for link in needed(links, ends):
         writer.write(link)
         for name in type(link.fields).model_fields:

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 class NoForm(Exception):  # not an error: why a layer is not written
-    """A layer has no form in Caffe; the text says why."""
+    """A layer has no form in Caffe; the text says why, the hint what has one."""
+
+    def __init__(self, why: str, hint: str | None = None) -> None:
+        super().__init__(why)
+        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -73,12 +77,20 @@ class Writer:
     layers: list[Made] = field(default_factory=list)
     blobs: dict[str, str] = field(default_factory=dict)
     """Blob of each value; a value that is not here has its own name."""
+    sequences: frozenset[str] = frozenset()
+    """Values that are (T, N, …) in Caffe."""
+    held: dict[str, Layer] = field(default_factory=dict)
+    """Layers that the one that reads them writes too, by name."""
     sharing: frozenset[str] = frozenset()
     """Layers whose states others use too."""
     unique: Names = field(default_factory=partial(Names, first=2))
     """Names for layers."""
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    prefix: str = ""
+    """What the names of further files begin with."""
+    files: dict[str, Message] = field(default_factory=dict)
+    """Further files that layers name."""
 
     def write(self, link: Layer) -> None:
         """Add a layer of the net; a problem where there is no form of it."""
@@ -87,11 +99,22 @@ class Writer:
         try:
             if rule is None:
                 raise NoForm(f"Caffe has no layer for {kind}")
+            if kind not in _OF_STEPS and self.is_sequence(link):
+                raise NoForm("beside recurrent layers, of sequences (T, N, …), Caffe needs layers of single steps")
             rule(self, link)
         except NoForm as reason:
             self.problems.append(
-                Problem(f"`{link.name}` ({kind}) has no form in Caffe: {reason}", link.fields.where("type"))
-            )
+                Problem(
+                    f"`{link.name}` ({kind}) has no form in Caffe: {reason}", link.fields.where("type"),
+                    hint=reason.hint,
+                )
+            )  # fmt: skip
+
+    def file(self, name: str, message: Message) -> str:
+        """Have a message written to a file beside the net; what the file is called."""
+        name = f"{self.prefix}_{name}"
+        self.files[name] = message
+        return name
 
     def note(self, text: str) -> None:
         """Tell the user, once."""
@@ -107,8 +130,18 @@ class Writer:
         return [self.blob(source) for source in link.sources]
 
     def shape(self, value: str) -> tuple[int, ...]:
-        """The shape of a value, with a batch of one."""
-        return self.types[value].shape
+        """The shape of a value as Caffe has it, with a batch of one."""
+        shape = self.types[value].shape
+        return (shape[1], shape[0], *shape[2:]) if value in self.sequences else shape
+
+    def is_sequence(self, link: Layer) -> bool:
+        """Whether a layer reads or gives sequences."""
+        return not self.sequences.isdisjoint((*link.sources, link.name, *link.outputs))
+
+    def axis(self, link: Layer, value: int) -> int:
+        """An axis of what a layer reads, counted from the front as Caffe does."""
+        axis = value % len(self.shape(link.sources[0]))
+        return 1 - axis if axis < 2 and self.is_sequence(link) else axis
 
     def array(self, link: Layer, name: str, as_: Callable[[Array], Array] | None = None, first: Any = None) -> Blob:
         """A state of a layer, changed by `as_`; `first` is its initializer."""
@@ -192,13 +225,16 @@ def _multiplier(link: Layer, which: str, name: str) -> float:
 
 Rule: TypeAlias = Callable[[Writer, Layer], None]
 _RULES: dict[str, Rule] = {}
+_OF_STEPS: set[str] = set()
 
 
-def writes(*types: str) -> Callable[[Rule], Rule]:
-    """Decorator: the function writes layers of these types."""
+def writes(*types: str, steps: bool = False) -> Callable[[Rule], Rule]:
+    """Decorator: the function writes layers of these types; with `steps` such that work on each step by itself, too."""
 
     def register(rule: Rule) -> Rule:
         _RULES.update(dict.fromkeys(types, rule))
+        if steps:
+            _OF_STEPS.update(types)
         return rule
 
     return register

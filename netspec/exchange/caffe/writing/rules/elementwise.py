@@ -6,66 +6,69 @@ from collections.abc import Sequence
 
 from netspec.exchange.caffe.proto.message import Message
 from netspec.exchange.caffe.writing import functions
-from netspec.exchange.caffe.writing.functions import Step, run
+from netspec.exchange.caffe.writing.functions import MOST, Chain, run
 from netspec.exchange.caffe.writing.writer import Blob, Layer, NoForm, Writer, writes
 
 
-def _chain(w: Writer, link: Layer, chain: list[Step]) -> None:
+def _chain(w: Writer, link: Layer, chain: Chain) -> None:
     run(w, link.name, link.name, w.bottoms(link)[0], chain or [("Split", {})])
 
 
-@writes("Activation")
+@writes("Activation", steps=True)
 def activation(w: Writer, link: Layer) -> None:
     """The function's layers."""
+    own = getattr(link.fields.activation, "axis", None)
+    if own is not None and w.axis(link, own) == 0:
+        raise NoForm("its functions of a sequence run along other axes than the steps")
     _chain(w, link, functions.steps(link.fields.activation, len(w.shape(link.name)), link.fields.axis))
 
 
-@writes("ReLU")
+@writes("ReLU", steps=True)
 def relu(w: Writer, link: Layer) -> None:
     """ReLU, or Clip where there is a limit."""
     _chain(w, link, functions.rectified(link.fields))
 
 
-@writes("LeakyReLU")
+@writes("LeakyReLU", steps=True)
 def leaky(w: Writer, link: Layer) -> None:
     """ReLU with a slope."""
     _chain(w, link, [functions.relu(link.fields.negative_slope)])
 
 
-@writes("ELU")
+@writes("ELU", steps=True)
 def elu(w: Writer, link: Layer) -> None:
     """ELU."""
     _chain(w, link, [functions.elu(link.fields.alpha)])
 
 
-@writes("BNLL")
+@writes("BNLL", steps=True)
 def bnll(w: Writer, link: Layer) -> None:
     """log(1 + eˣ)"""
     _chain(w, link, [("BNLL", {})])
 
 
-@writes("Swish")
+@writes("Swish", steps=True)
 def swish(w: Writer, link: Layer) -> None:
     """x · sigmoid(beta · x)"""
     _chain(w, link, [("Swish", {"swish_param": {"beta": link.fields.beta}})])
 
 
-@writes("Softmax")
+@writes("Softmax", steps=True)
 def softmax(w: Writer, link: Layer) -> None:
     """Over one axis."""
     if len(link.sources) > 1 or len(link.fields.axis) != 1:
         raise NoForm("Caffe's Softmax runs over one axis, without a mask")
-    _chain(w, link, [("Softmax", {"softmax_param": {"axis": link.fields.axis[0] % len(w.shape(link.name))}})])
+    _chain(w, link, [("Softmax", {"softmax_param": {"axis": w.axis(link, link.fields.axis[0])}})])
 
 
-@writes("Power")
+@writes("Power", steps=True)
 def power(w: Writer, link: Layer) -> None:
     """(shift + scale · x) ^ power"""
     one = link.fields
     _chain(w, link, [("Power", {"power_param": {"power": one.power, "scale": one.scale, "shift": one.shift}})])
 
 
-@writes("Exp", "Log")
+@writes("Exp", "Log", steps=True)
 def exponential(w: Writer, link: Layer) -> None:
     """By a base, of shift + scale · x."""
     one = link.fields
@@ -73,33 +76,33 @@ def exponential(w: Writer, link: Layer) -> None:
     _chain(w, link, [(one.type, {field: {"base": one.base, "scale": one.scale, "shift": one.shift}})])
 
 
-@writes("Abs")
+@writes("Abs", steps=True)
 def magnitude(w: Writer, link: Layer) -> None:
     """|x|"""
     _chain(w, link, [("AbsVal", {})])
 
 
-@writes("Clip")
+@writes("Clip", steps=True)
 def clip(w: Writer, link: Layer) -> None:
     """Between two limits; where one is missing, the largest float32."""
-    most = 3.4028234663852886e38
     one = link.fields
-    _chain(w, link, [functions.clip(-most if one.min is None else one.min, most if one.max is None else one.max)])
+    _chain(w, link, [functions.clip(-MOST if one.min is None else one.min, MOST if one.max is None else one.max)])
 
 
-@writes("Threshold")
+@writes("Threshold", steps=True)
 def threshold(w: Writer, link: Layer) -> None:
     """1 above, else 0."""
     _chain(w, link, [("Threshold", {"threshold_param": {"threshold": link.fields.threshold}})])
 
 
-@writes("Identity", "ActivityRegularization")
+@writes("Identity", "ActivityRegularization", steps=True)
 def identity(w: Writer, link: Layer) -> None:
     """A copy."""
     _chain(w, link, [])
 
 
-@writes("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "AlphaDropout", "GaussianDropout", "GaussianNoise")
+@writes("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
+@writes("AlphaDropout", "GaussianDropout", "GaussianNoise", steps=True)
 def noise(w: Writer, link: Layer) -> None:
     """What changes nothing in inference."""
     if w.training:
@@ -107,7 +110,7 @@ def noise(w: Writer, link: Layer) -> None:
     _chain(w, link, [])
 
 
-@writes("Dropout")
+@writes("Dropout", steps=True)
 def dropout(w: Writer, link: Layer) -> None:
     """Each element by itself."""
     if link.fields.noise_shape is not None and w.training:
@@ -130,7 +133,7 @@ def prelu(w: Writer, link: Layer) -> None:
     w.layer(link.name, "PReLU", w.bottoms(link), [link.name], blob, of=link, params={"prelu_param": param})
 
 
-@writes("Add", "Subtract", "Average", "Multiply", "Maximum", "Minimum", "WeightedSum")
+@writes("Add", "Subtract", "Average", "Multiply", "Maximum", "Minimum", "WeightedSum", steps=True)
 def merge(w: Writer, link: Layer) -> None:
     """Eltwise: sums with coefficients, products, maxima; minima are the negated maxima of the negated."""
     bottoms, count = w.bottoms(link), len(link.sources)
@@ -167,7 +170,7 @@ def _spread(w: Writer, link: Layer) -> None:
     large, small = sorted(link.sources, key=lambda source: w.shape(source) != w.shape(link.name))
     given, whole = w.shape(small), w.shape(large)
     count = max((axis for axis, size in enumerate(given) if size != 1), default=1) + 1
-    if whole != w.shape(link.name) or len(given) != len(whole) or given[1:count] != whole[1:count]:
+    if whole != w.shape(link.name) or len(given) != len(whole) or given[:count] != whole[:count]:
         raise NoForm(f"Caffe's {kind} takes a second input that has the first axes of the other, as they are")
     shape = Message("BlobShape", dim=[0] * count)
     narrow = f"{link.name}_{kind.lower()}"

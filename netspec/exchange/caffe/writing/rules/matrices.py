@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from netspec.exchange.caffe.writing.functions import finish
+from netspec.exchange.caffe.writing.rules.recurrent import with_dense
 from netspec.exchange.caffe.writing.writer import Layer, Writer, writes
 
 
-@writes("Dense")
+@writes("Dense", steps=True)
 def dense(w: Writer, link: Layer) -> None:
     """InnerProduct, over the last axis."""
+    if link.sources[0] in w.held:
+        with_dense(w, link, w.held[link.sources[0]])
+        return
     one, rank = link.fields, len(w.shape(link.name))
     blobs = [w.array(link, "kernel", lambda kernel: kernel.T, one.kernel_initializer)]
     if one.use_bias:
@@ -20,7 +24,7 @@ def dense(w: Writer, link: Layer) -> None:
     finish(w, link, one.activation, -1)
 
 
-@writes("Embedding")
+@writes("Embedding", steps=True)
 def embedding(w: Writer, link: Layer) -> None:
     """Rows by their numbers."""
     one = link.fields

@@ -32,9 +32,13 @@ def reshape(w: Writer, link: Layer) -> None:
 
 def reshaped(w: Writer, link: Layer, bottom: str) -> None:
     """The layer's value out of a blob with as many numbers."""
-    sizes = [0, *w.shape(link.name)[1:]]
-    w.layer(link.name, "Reshape", [bottom], [link.name],
-            params={"reshape_param": {"shape": Message("BlobShape", dim=sizes)}})  # fmt: skip
+    resized(w, link.name, bottom, link.name, w.shape(link.name))
+
+
+def resized(w: Writer, name: str, bottom: str, top: str, shape: Sequence[int]) -> None:
+    """A blob as one of another shape with as many numbers; the batch stays."""
+    sizes = Message("BlobShape", dim=[0, *shape[1:]])
+    w.layer(name, "Reshape", [bottom], [top], params={"reshape_param": {"shape": sizes}})
 
 
 @writes("RepeatVector")
@@ -42,8 +46,7 @@ def repeat(w: Writer, link: Layer) -> None:
     """(N, F) → (N, 1, F) → (N, n, F)"""
     features = w.shape(link.name)[-1]
     one = f"{link.name}_once"
-    w.layer(one, "Reshape", w.bottoms(link), [one],
-            params={"reshape_param": {"shape": Message("BlobShape", dim=[0, 1, features])}})  # fmt: skip
+    resized(w, one, w.bottoms(link)[0], one, (1, 1, features))
     w.layer(link.name, "Tile", [one], [link.name], params={"tile_param": {"axis": 1, "tiles": link.fields.n}})
 
 
@@ -54,18 +57,17 @@ def tile(w: Writer, link: Layer) -> None:
     w.layer(link.name, "Tile", w.bottoms(link), [link.name], params={"tile_param": param})
 
 
-@writes("Concatenate")
+@writes("Concatenate", steps=True)
 def concatenate(w: Writer, link: Layer) -> None:
     """Behind one another."""
-    param = {"axis": link.fields.axis % len(w.shape(link.name))}
+    param = {"axis": w.axis(link, link.fields.axis)}
     w.layer(link.name, "Concat", w.bottoms(link), [link.name], params={"concat_param": param})
 
 
-@writes("Split")
+@writes("Split", steps=True)
 def split(w: Writer, link: Layer) -> None:
     """Caffe's Slice: the places where parts begin."""
-    shape = w.shape(link.sources[0])
-    axis = link.fields.axis % len(shape)
+    axis = w.axis(link, link.fields.axis)
     sizes = [w.shape(name)[axis] for name in link.outputs]
     w.blobs |= {link.name: link.outputs[0]}
     cut(w, link.name, w.bottoms(link)[0], axis, sizes, list(link.outputs))
@@ -94,13 +96,13 @@ def part(w: Writer, name: str, bottom: str, top: str, axis: int, size: int, star
         w.layer(f"{name}_rest", "Silence", rest, [])
 
 
-@writes("Slice")
+@writes("Slice", steps=True)
 def slice_(w: Writer, link: Layer) -> None:
     """A part along an axis."""
     one, shape = link.fields, w.shape(link.sources[0])
     if one.step != 1:
         raise NoForm("Caffe cuts without leaving elements out")
-    axis = one.axis % len(shape)
+    axis = w.axis(link, one.axis)
     start = one.start + (shape[axis] if one.start < 0 else 0)
     part(w, link.name, w.bottoms(link)[0], link.name, axis, shape[axis], start, start + w.shape(link.name)[axis])
 
@@ -179,9 +181,9 @@ def reduction(w: Writer, link: Layer) -> None:
         reshaped(w, link, top)
 
 
-@writes("GlobalAveragePooling1D")
+@writes("GlobalAveragePooling1D", "GlobalAveragePooling3D")
 def mean_of_sequence(w: Writer, link: Layer) -> None:
-    """The mean along the last axis."""
+    """The mean along all axes behind the channels."""
     same = not link.fields.keepdims
     top = link.name if same else f"{link.name}_reduced"
     w.layer(top, "Reduction", w.bottoms(link), [top], params={"reduction_param": {"operation": "MEAN", "axis": 2}})

@@ -1,9 +1,8 @@
-"""Convolutions and poolings: Caffe pads both sides alike, and rounds the sizes of poolings up."""
+"""Convolutions: Caffe pads both sides alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +39,7 @@ def separable(w: Writer, link: Layer) -> None:
     channels = w.shape(link.sources[0])[1]
     between = f"{link.name}_depthwise"
     window, blobs, groups = _window(w, link, "depthwise_kernel", "depthwise_initializer", channels)
-    param = {"num_output": channels * fields.depth_multiplier, "bias_term": False, "group": groups} | _sizes(window)
+    param = {"num_output": channels * fields.depth_multiplier, "bias_term": False, "group": groups} | sizes_of(window)
     w.layer(between, "Convolution", w.bottoms(link), [between], blobs[0], of=link,
             params={"convolution_param": param | _filled(w, blobs[:1])})  # fmt: skip
     mixed = [w.array(link, "pointwise_kernel", first=fields.pointwise_initializer), *_bias(w, link)]
@@ -73,7 +72,7 @@ def transposed(w: Writer, link: Layer) -> None:
         cuts.append((before - pads[-1][0], max(0, after) - pads[-1][0]))
     window = Window(tuple(sizes), tuple(fields.strides), tuple(pads), tuple(fields.dilation_rate))
     blobs = [w.array(link, "kernel", _with_zeros(w, link, zeros), fields.kernel_initializer), *_bias(w, link)]
-    param = {"num_output": fields.filters, "bias_term": fields.use_bias, "group": fields.groups} | _sizes(window)
+    param = {"num_output": fields.filters, "bias_term": fields.use_bias, "group": fields.groups} | sizes_of(window)
     top = f"{link.name}_whole" if any(map(any, cuts)) else link.name
     w.layer(link.name, "Deconvolution", w.bottoms(link), [top], *blobs, of=link,
             params={"convolution_param": param | _filled(w, blobs)})  # fmt: skip
@@ -83,13 +82,13 @@ def transposed(w: Writer, link: Layer) -> None:
     finish(w, link, fields.activation, 1)
 
 
-@writes("UpSampling2D")
+@writes("UpSampling1D", "UpSampling2D", "UpSampling3D")
 def upsampling(w: Writer, link: Layer) -> None:
     """Each number spread over a window of ones, channel by channel."""
-    if link.fields.interpolation != "nearest":
+    if getattr(link.fields, "interpolation", "nearest") != "nearest":
         raise NoForm("Caffe's Deconvolution repeats, and does not interpolate as here")
-    channels, size = w.shape(link.sources[0])[1], tuple(link.fields.size)
-    param = _sizes(Window(size, size, ((0, 0),) * 2, (1, 1)))
+    channels, size = w.shape(link.sources[0])[1], _each(link.fields.size)
+    param = sizes_of(Window(size, size, ((0, 0),) * len(size), (1,) * len(size)))
     param |= {"num_output": channels, "group": channels, "bias_term": False}
     w.layer(link.name, "Deconvolution", w.bottoms(link), [link.name], Blob(np.ones((channels, 1, *size), np.float32)),
             params={"convolution_param": param})  # fmt: skip
@@ -101,7 +100,7 @@ def _convolve(
 ) -> None:  # fmt: skip
     window, blobs, groups = _window(w, link, name, initializer, fields.groups if groups is None else groups)
     blobs += _bias(w, link)
-    param = {"num_output": filters, "bias_term": fields.use_bias, "group": groups} | _sizes(window)
+    param = {"num_output": filters, "bias_term": fields.use_bias, "group": groups} | sizes_of(window)
     w.layer(link.name, "Convolution", [bottom], [link.name], *blobs, of=link,
             params={"convolution_param": param | _filled(w, blobs)})  # fmt: skip
     finish(w, link, fields.activation, 1)
@@ -154,7 +153,7 @@ def _evened(spatial: Sequence[int], window: Window) -> tuple[Window, list[tuple[
     return Window(tuple(sizes), window.strides, tuple(pads), window.dilation), zeros
 
 
-def _sizes(window: Window) -> dict[str, Any]:
+def sizes_of(window: Window) -> dict[str, Any]:
     """The fields of a window: one number where it serves all axes, else by axis; of images height and width."""
     made: dict[str, Any] = {}
     pads = [before for before, _ in window.pads]
@@ -173,6 +172,11 @@ def _sizes(window: Window) -> dict[str, Any]:
     return made
 
 
+def _each(size: int | Sequence[int]) -> tuple[int, ...]:
+    """The sizes of all axes: layers of one axis may have a bare number."""
+    return (size,) if isinstance(size, int) else tuple(size)
+
+
 def _bias(w: Writer, link: Layer) -> list[Blob]:
     return [w.array(link, "bias", first=link.fields.bias_initializer)] if link.fields.use_bias else []
 
@@ -181,107 +185,3 @@ def _filled(w: Writer, blobs: Sequence[Blob]) -> dict[str, Any]:
     """The fillers of a kernel and a bias."""
     names = ("weight_filler", "bias_filler")
     return {name: w.filler(blob) for name, blob in zip(names, blobs, strict=False)}
-
-
-@writes("MaxPooling2D", "StochasticPooling2D")
-def max_pooling(w: Writer, link: Layer) -> None:
-    """Padding never wins: where windows begin and how many there are is all that counts."""
-    _pool(w, link, "MAX" if link.fields.type == "MaxPooling2D" else "STOCHASTIC")
-
-
-@writes("AveragePooling2D")
-def average_pooling(w: Writer, link: Layer) -> None:
-    """Caffe's averages count padding, but nothing beyond it."""
-    _pool(w, link, "AVE")
-
-
-def _pool(w: Writer, link: Layer, kind: str) -> None:
-    fields = link.fields
-    source, made = w.shape(link.sources[0]), w.shape(link.name)
-    places = list(source[2:])
-    window = Window.of(source[2:], fields.pool_size, fields.strides or fields.pool_size, fields.padding)
-    counted = window.pads if getattr(fields, "count_include_pad", False) else None
-    rounds = [_rounding(places[axis], made[2 + axis], window, axis) for axis in range(2)]
-    if kind == "AVE" and any(
-        _counts(places[axis], made[2 + axis], window, axis, counted) != _of_caffe(places, made, window, axis)
-        for axis in range(2)
-    ):
-        raise NoForm("Caffe's averages count the padding at both sides alike")
-    # What is left over behind the last window would be in one more: it is cut off, or older Caffes round up.
-    for axis, rounded in enumerate(rounds):
-        if rounded == "FLOOR" and not window.pads[axis][0]:
-            places[axis] = (made[2 + axis] - 1) * window.strides[axis] + window.size[axis]
-            rounds[axis] = "either"
-    bottom = w.bottoms(link)[0]
-    if places != list(source[2:]):
-        cuts = [(0, size - kept) for size, kept in zip(source[2:], places, strict=True)]
-        trimmed(w, f"{link.name}_cut", f"{link.name}_cut", bottom, source, cuts)
-        bottom = f"{link.name}_cut"
-    if {"CEIL", "FLOOR"} <= set(rounds):
-        raise NoForm("its sizes are rounded up along one axis, down along the other")
-    param: dict[str, Any] = {"pool": kind}
-    sizes = _sizes(Window(window.size, window.strides, window.pads, (1, 1)))
-    param |= {name: one[0] if isinstance(one, list) else one for name, one in sizes.items()}
-    if "FLOOR" in rounds:
-        param["round_mode"] = "FLOOR"
-        w.note(f"{link.name}: `round_mode: FLOOR` needs a Caffe of 2018 or later")
-    w.layer(link.name, "Pooling", [bottom], [link.name], params={"pooling_param": param})
-
-
-def _rounding(size: int, wanted: int, window: Window, axis: int) -> str:
-    """How Caffe must round to get so many windows: CEIL, FLOOR, or either."""
-    pad, kernel, stride = window.pads[axis][0], window.size[axis], window.strides[axis]
-    if pad >= kernel:
-        raise NoForm("Caffe wants less padding than the window is long")
-    found = {}
-    for name, rounded in (("CEIL", ceil((size + 2 * pad - kernel) / stride)),
-                          ("FLOOR", (size + 2 * pad - kernel) // stride)):  # fmt: skip
-        count = rounded + 1
-        if pad and (count - 1) * stride >= size + pad:
-            count -= 1
-        found[name] = count
-    fits = [name for name, count in found.items() if count == wanted]
-    if not fits:
-        raise NoForm(f"Caffe's sizes would be {found['CEIL']}, not {wanted}: it pads both sides alike")
-    return fits[0] if len(fits) == 1 else "either"
-
-
-def _counts(
-    size: int, wanted: int, window: Window, axis: int, counted: Sequence[tuple[int, int]] | None
-) -> list[int]:  # fmt: skip
-    """How many places each window's mean is over."""
-    before, after = counted[axis] if counted else (0, 0)
-    starts = [index * window.strides[axis] - window.pads[axis][0] for index in range(wanted)]
-    return [min(start + window.size[axis], size + after) - max(start, -before) for start in starts]
-
-
-def _of_caffe(places: Sequence[int], made: Sequence[int], window: Window, axis: int) -> list[int]:
-    """The same in Caffe: min(start + kernel, size + pad) - start."""
-    pad = window.pads[axis][0]
-    starts = [index * window.strides[axis] - pad for index in range(made[2 + axis])]
-    return [min(start + window.size[axis], places[axis] + pad) - start for start in starts]
-
-
-@writes("GlobalMaxPooling2D", "GlobalAveragePooling2D")
-def global_pooling(w: Writer, link: Layer) -> None:
-    """(N, C, 1, 1) in Caffe; without these axes a Flatten comes behind."""
-    kind = "MAX" if link.fields.type == "GlobalMaxPooling2D" else "AVE"
-    flat = not link.fields.keepdims
-    top = f"{link.name}_pooled" if flat else link.name
-    w.layer(top, "Pooling", w.bottoms(link), [top], params={"pooling_param": {"pool": kind, "global_pooling": True}})
-    if flat:
-        w.layer(link.name, "Flatten", [top], [link.name])
-
-
-@writes("SpatialPyramidPooling")
-def pyramid(w: Writer, link: Layer) -> None:
-    """Levels of 1, 2, 4 … bins."""
-    levels = link.fields.levels
-    if not isinstance(levels, int):
-        if list(levels) != [2**level for level in range(len(levels))]:
-            raise NoForm("Caffe's levels have 1, 2, 4 … bins")
-        levels = len(levels)
-    pool = "MAX" if link.fields.pool == "max" else "AVE"
-    w.layer(
-        link.name, "SPP", w.bottoms(link), [link.name], params={"spp_param": {"pyramid_height": levels, "pool": pool}}
-    )

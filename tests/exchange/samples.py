@@ -1,0 +1,40 @@
+"""Every sample of every layer as a net of its own, and what is fed to it: round trips of all formats run over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tests.exchange.nets import Arrays, Net, net_data
+from tests.registry.cases import Case
+
+Ranges: TypeAlias = Sequence[tuple[float, float] | None]
+
+
+def one_layer(case: Case) -> Net:
+    """A net of the layer, and one behind it that has numbers for its output, whatever the layer does."""
+    inputs = {
+        f"x{index}": {"shape": list(shape[1:]), "dtype": dtype}
+        for index, (shape, dtype) in enumerate(zip(case.sample.shapes, case.sample.dtypes, strict=True))
+    }
+    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in case.fields.items()}
+    end = {"name": "end", "type": "Activation", "activation": "tanh"}
+    return Net.of(net_data({**fields, "name": "sample", "from": list(inputs)}, end, inputs=inputs))
+
+
+def inputs_of(net: Net, ranges: Ranges = (), size: int = 3) -> Arrays:
+    """Random numbers for each input, within the ranges where there are any."""
+    random, found = np.random.default_rng(3), {}
+    for name, one, given in zip_longest(net.spec.inputs, net.spec.inputs.values(), ranges):
+        shape = (size, *one.shape)
+        if one.dtype != "float32":
+            array: Any = random.integers(0, 2, shape)
+        elif given:
+            array = random.uniform(given[0], given[1], shape)
+        else:
+            array = random.normal(size=shape)
+        found[name] = array.astype(one.dtype)
+    return found
