@@ -27,6 +27,7 @@ COMMANDS = {
     "check": "netspec.cli.check",
     "plan": "netspec.cli.plan",
     "time": "netspec.cli.time",
+    "scale": "netspec.cli.scale",
     "plot": "netspec.cli.plot",
     "diff": "netspec.cli.diff",
     "schema": "netspec.cli.schema",

@@ -15,9 +15,15 @@ ROWS = 12
 """Height of a chart in the terminal, in characters."""
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Told apart by the colour-blind too: Okabe and Ito 2008, "Color Universal Design"."""
+DASHES = ("none", "6 3", "2 2")
+"""Of curves beyond the colours."""
 WIDTH, HEIGHT = 720, 320
 LEFT, RIGHT, TOP, BOTTOM = 72, 16, 32, 44
 """Margins around the plotted area of a chart in an SVG."""
+NAMED_INSIDE = 3
+"""Curves whose names find room above the plotted area; those of more stand beside it."""
+BESIDE = 160
+"""Width of that."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +36,15 @@ class Curve:
     note: str = ""
     """What is to be known of it besides."""
 
-    def points(self, scale: Scale) -> list[tuple[float, float]]:
-        """What can be drawn on a scale: x, and the place of y."""
-        return [(x, scale.place(y)) for x, y in zip(self.xs, self.ys, strict=True) if scale.shows(y)]
+    def points(self, scale: Scale, across: Scale | None = None) -> list[tuple[float, float]]:
+        """What can be drawn on a scale: the places of x and y; `across` is the scale of x, where it has one."""
+        across = across or Scale()
+        return [(across.place(x), scale.place(y)) for x, y in zip(self.xs, self.ys, strict=True) if scale.shows(y)]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What y is drawn as: itself, or its logarithm."""
+    """What a value is drawn as: itself, or its logarithm."""
 
     logarithmic: bool = False
 
@@ -62,6 +69,8 @@ class Chart:
     x: str
     curves: Sequence[Curve]
     scale: Scale = Scale()
+    across: Scale = Scale()
+    """Of x."""
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -73,7 +82,7 @@ class Chart:
 
     def bounds(self, curves: Sequence[Curve]) -> tuple[tuple[float, float], tuple[float, float]] | None:
         """The least and the largest x and place of y of some curves; None where there is nothing to draw."""
-        points = [point for curve in curves for point in curve.points(self.scale)]
+        points = [point for curve in curves for point in curve.points(self.scale, self.across)]
         if not points:
             return None
         xs, ys = zip(*points, strict=True)
@@ -113,9 +122,9 @@ def as_text(chart: Chart, width: int) -> Iterator[str]:
         labels = {row: number(chart.scale.value(high - (high - low) * row / (ROWS - 1))) for row in (0, 3, 6, 9, 11)}
         margin = max(map(len, labels.values()))
         columns = max(10, width - margin - 3)
-        for row, line in enumerate(_dotted(curve.points(chart.scale), columns, bounds)):
+        for row, line in enumerate(_dotted(curve.points(chart.scale, chart.across), columns, bounds)):
             yield f"{labels.get(row, ''):>{margin}} {'┤' if row in labels else '│'}{line}".rstrip()
-        left, right = number(first), number(last)
+        left, right = (number(chart.across.value(place)) for place in (first, last))
         yield f"{'':>{margin}} └{'─' * columns}"
         yield f"{'':>{margin}}  {left}{chart.x:^{max(1, columns - len(left) - len(right))}}{right}".rstrip()
 
@@ -177,7 +186,8 @@ def _drawn(chart: Chart) -> Iterable[str]:
         yield f'<text x="{LEFT}" y="{TOP + 20}">nothing to draw</text>'
         return
     (first, last), (low, high) = bounds
-    wide, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    right = RIGHT + (BESIDE if len(chart.curves) > NAMED_INSIDE else 0)
+    wide, tall = WIDTH - LEFT - right, HEIGHT - TOP - BOTTOM
     span = (last - first) or 1.0
 
     def across(x: float) -> str:
@@ -188,21 +198,33 @@ def _drawn(chart: Chart) -> Iterable[str]:
 
     for place in ticks(low, high):
         y = down(place)
-        yield f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="#ddd"/>'
+        yield f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - right}" y2="{y}" stroke="#ddd"/>'
         label = number(chart.scale.value(place))
         yield f'<text x="{LEFT - 6}" y="{y}" text-anchor="end" dominant-baseline="middle">{label}</text>'
     base = TOP + tall
-    for x in ticks(first, last, 8) if last > first else [first]:
+    for x in _marks(chart, first, last):
         yield f'<line x1="{across(x)}" y1="{base}" x2="{across(x)}" y2="{base + 5}" stroke="black"/>'
-        yield f'<text x="{across(x)}" y="{base + 18}" text-anchor="middle">{number(x)}</text>'
+        said = number(chart.across.value(x))
+        yield f'<text x="{across(x)}" y="{base + 18}" text-anchor="middle">{said}</text>'
     yield f'<path d="M{LEFT} {TOP}V{base}H{WIDTH - RIGHT}" fill="none" stroke="black"/>'
     yield f'<text x="{LEFT + wide / 2:.1f}" y="{base + 36}" text-anchor="middle">{escape(chart.x)}</text>'
     for index, curve in enumerate(chart.curves):
         color = COLORS[index % len(COLORS)]
-        points = [(across(x), down(place)) for x, place in curve.points(chart.scale)]
+        points = [(across(x), down(place)) for x, place in curve.points(chart.scale, chart.across)]
         if len(points) == 1:
             yield f'<circle cx="{points[0][0]}" cy="{points[0][1]}" r="2" fill="{color}"/>'
         line = " ".join(f"{x},{y}" for x, y in points)
-        yield f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="1.5"/>'
+        dashes = f' stroke-dasharray="{DASHES[index // len(COLORS) % len(DASHES)]}"' if index >= len(COLORS) else ""
+        yield f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="1.5"{dashes}/>'
         said = escape(f"{curve.name} ({curve.note})" if curve.note else curve.name)
         yield f'<text x="{WIDTH - RIGHT}" y="{20 + 15 * index}" text-anchor="end" fill="{color}">{said}</text>'
+
+
+def _marks(chart: Chart, first: float, last: float) -> list[float]:
+    """Where x is labelled: at round numbers, or on a logarithmic axis at the curves' own, as far as there is room."""
+    if last <= first:
+        return [first]
+    if not chart.across.logarithmic:
+        return ticks(first, last, 8)
+    own = sorted({x for curve in chart.curves for x, _ in curve.points(chart.scale, chart.across)})
+    return own[:: -(-len(own) // 12)]

@@ -170,7 +170,7 @@ def costs(
         name=net.name,
         batch_size=batch_size,
         precision=str(dtype),
-        layers=tuple(_layers(compiler, compiler.built(Purpose.PREDICT, batch_size))),
+        layers=tuple(layer_costs(compiler, compiler.built(Purpose.PREDICT, batch_size))),
         parameters=sum(one.value.type.size for one in parameters),
         trainable_parameters=sum(one.value.type.size for one in parameters if one.trainable),
         states_bytes=dict(states),
@@ -190,7 +190,8 @@ def _groups(solver: SolverSpec, compiler: Compiler) -> Iterable[GroupUse]:
         yield GroupUse("the solver's own", left)
 
 
-def _layers(compiler: Compiler, built: Built) -> Iterable[LayerCost]:
+def layer_costs(compiler: Compiler, built: Built) -> Iterable[LayerCost]:
+    """Each layer of a net, as built for a batch."""
     flops: Counter[str] = Counter()
     memory: Counter[str] = Counter()
     for node in topological(built.values.values()):

@@ -54,6 +54,7 @@ MISTAKES = [
     ("plan", "net.yaml", "layers.hidden.units=1.5"),
     ("time", "nosuch.yaml"),
     ("time", "train.yaml", "--steps", "0"),
+    ("scale", "train.yaml", "--network", "nosuch"),
     ("plot", "nosuch.yaml", "--schedule"),
     ("schema", "nett"),
     ("zoo",),

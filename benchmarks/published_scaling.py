@@ -1,0 +1,168 @@
+"""What `netspec scale` would have predicted for scaling that was published, beside what was measured.
+
+Layers' times are their share of the arithmetic, scaled so that one worker is as fast as its source says. One number is
+fitted, the jitter: to the first row that names it. Prints the table of docs/scaling.md.
+
+    python -m benchmarks.published_scaling [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from netspec.parallel.costs.networks import NETWORKS, Cluster, Network
+from netspec.parallel.costs.plans import Job
+from netspec.parallel.costs.strategies import Prediction, predict
+from netspec.parallel.costs.workload import Compute, Layer, Work
+
+JITTER = 0.035
+"""Standard deviation of a worker's computing time: with it the first row with several GPUs is as published."""
+
+ROCE_25G = Network("25 Gbit/s RoCE", 2e-6, 8 * 1.05 / 25e9, "line rate, 5 % of headers")
+ETHERNET_10G = NETWORKS["ethernet-10g"]
+ETHERNET_50G = NETWORKS["ethernet-50g"]
+
+
+def convolution(inputs: int, outputs: int, kernel: int, size: int) -> tuple[int, float]:
+    """Parameters, and multiplications of an image whose result is `size` x `size`."""
+    weights = inputs * outputs * kernel * kernel
+    return weights, float(weights * size * size)
+
+
+def vgg16() -> list[tuple[int, float]]:
+    """Configuration D of Simonyan and Zisserman 2014: 138 million parameters."""
+    widths = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+    made, channels, size = list[tuple[int, float]](), 3, 224
+    for width, layers in widths:
+        for _ in range(layers):
+            made.append(convolution(channels, width, 3, size))
+            channels = width
+        size //= 2
+    dense = ((25088, 4096), (4096, 4096), (4096, 1000))
+    return [*made, *((inputs * units, float(inputs * units)) for inputs, units in dense)]
+
+
+def resnet(*blocks: int) -> list[tuple[int, float]]:
+    """Bottleneck blocks of four stages (He et al. 2015); 3, 4, 6, 3 are ResNet-50."""
+    made, channels, size = [convolution(3, 64, 7, 112)], 64, 56
+    for width, count in zip((64, 128, 256, 512), blocks, strict=True):
+        for index in range(count):
+            if not index:
+                made.append(convolution(channels, 4 * width, 1, size))
+            made += [convolution(channels, width, 1, size), convolution(width, width, 3, size)]
+            made.append(convolution(width, 4 * width, 1, size))
+            channels = 4 * width
+        size //= 2
+    return [*made, (2048 * 1000, 2048.0 * 1000)]
+
+
+def inception_v3() -> list[tuple[int, float]]:
+    """23.8 million parameters (Szegedy et al. 2015), which grow with depth while the arithmetic of layers is level."""
+    return [(round(23.8e6 * 2 * (index + 0.5) / 48**2), 1.0) for index in range(48)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A published figure and what it was measured on."""
+
+    source: str
+    net: str
+    layers: Sequence[tuple[int, float]]
+    strategy: str
+    workers: int
+    per_host: int
+    between: Network
+    batch: int
+    """Of a worker."""
+    rate: float
+    """Samples a second of what efficiency is measured against, a worker of it."""
+    published: float
+    """Efficiency."""
+    within: Network = NETWORKS["pcie3"]
+    base: int = 1
+    """Workers that `rate` is that of: their own jitter is in it."""
+    servers: int | None = None
+
+    def predicted(self, jitter: float) -> float:
+        """The efficiency that the model gives."""
+        seconds = self.batch / self.rate
+        total = sum(flops for _, flops in self.layers)
+        layers = tuple(
+            Layer(str(index), ((size,),), seconds * flops / total / 3, 2 * seconds * flops / total / 3)
+            for index, (size, flops) in enumerate(self.layers)
+        )
+        compute = Compute((Work(self.batch, layers),))
+        job = Job(compute, self.batch, per_worker=True, jitter=jitter, servers=self.servers)
+        found = predict(self.strategy, job, Cluster(self.workers, self.between, self.within, self.per_host))
+        assert isinstance(found, Prediction), found
+        alone = Job(Compute((Work(self.batch, (Layer("all", (), 0.0, seconds),)),)), self.batch, True, jitter=jitter)
+        start = predict("all_reduce", alone, Cluster(self.base, self.between, self.within, self.base))
+        assert isinstance(start, Prediction), start
+        workers = self.workers - (self.servers or 0)
+        return found.samples_per_second / workers / (start.samples_per_second / self.base)
+
+
+HOROVOD = "Sergeev and Del Balso 2018, Horovod's docs/benchmarks"
+TENSORFLOW = "TensorFlow's performance benchmarks, May 2017"
+RESNET_50, RESNET_101, RESNET_152 = resnet(3, 4, 6, 3), resnet(3, 4, 23, 3), resnet(3, 8, 36, 3)
+
+CASES = (
+    # One GPU: TensorFlow's benchmarks of a P100 with batches of 64, of the same months; of ResNet-101 Horovod's page
+    # gives 1656.82 images a second on 16.
+    Case(HOROVOD, "Inception V3", inception_v3(), "all_reduce", 128, 4, ROCE_25G, 64, 142, 0.90),
+    Case(HOROVOD, "Inception V3", inception_v3(), "all_reduce", 512, 4, ROCE_25G, 64, 142, 0.90),
+    Case(HOROVOD, "ResNet-101", RESNET_101, "all_reduce", 128, 4, ROCE_25G, 64, 1656.82 / 16, 0.90),
+    Case(HOROVOD, "ResNet-101", RESNET_101, "all_reduce", 512, 4, ROCE_25G, 64, 1656.82 / 16, 0.90),
+    Case(HOROVOD, "VGG-16", vgg16(), "all_reduce", 128, 4, ROCE_25G, 64, 154, 0.79),
+    Case(HOROVOD, "VGG-16", vgg16(), "all_reduce", 512, 4, ROCE_25G, 64, 154, 0.68),
+    # 90 epochs of 1.281 million images in 29 hours on 8 GPUs.
+    Case("Goyal et al. 2017", "ResNet-50", RESNET_50, "hierarchical", 256, 8, ETHERNET_50G, 32,
+         90 * 1.281e6 / (29 * 3600) / 8, 0.90, NETWORKS["nvlink"], base=8),
+    # A worker is an instance of 8 GPUs; each runs a server too, or 6 and 4 of them do.
+    Case(TENSORFLOW, "Inception V3", inception_v3(), "parameter_server", 14, 2, ETHERNET_10G, 512, 229,
+         1783 / 229 / 8, servers=6),
+    Case(TENSORFLOW, "ResNet-50", RESNET_50, "parameter_server", 16, 2, ETHERNET_10G, 512, 378,
+         2744 / 378 / 8, servers=8),
+    Case(TENSORFLOW, "ResNet-152", RESNET_152, "parameter_server", 12, 2, ETHERNET_10G, 256, 146,
+         981 / 146 / 8, servers=4),
+)  # fmt: skip
+
+
+def rows() -> list[dict[str, object]]:
+    """Every case with what is predicted, without jitter and with it."""
+    return [
+        {
+            "source": case.source, "net": case.net, "strategy": case.strategy,
+            "workers": case.workers - (case.servers or 0), "network": case.between.name,
+            "published": round(100 * case.published, 1), "predicted": round(100 * case.predicted(JITTER), 1),
+            "without_jitter": round(100 * case.predicted(0.0), 1),
+        }
+        for case in CASES
+    ]  # fmt: skip
+
+
+def as_markdown() -> str:
+    """The table of the documentation."""
+    head = "| source | net | strategy | workers | network | published | predicted | without jitter |"
+    lines = [head, "|---|---|---|---:|---|---:|---:|---:|"]
+    for row in rows():
+        figures = [f"{row[key]} %" for key in ("published", "predicted", "without_jitter")]
+        words = [str(row[key]) for key in ("source", "net", "strategy", "workers", "network")]
+        lines.append(f"| {' | '.join([*words, *figures])} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    print(json.dumps(rows(), indent=2) if parser.parse_args().json else as_markdown())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+"""`netspec scale`: how a training would do on many workers, before there are any."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.options import Device, Json, Overrides, Spec, Threads, check_batch, writable
+from netspec.cli.output import count, print_json, size, table
+from netspec.errors import InputError, did_you_mean, listing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from netspec.cli.predicted import Scaling
+    from netspec.parallel.costs.strategies import Prediction
+
+app = command_app()
+MOST_WORKERS = 2**20
+MOST_COUNTS = 32
+"""Numbers of workers in one table."""
+
+
+@app.command(
+    cls=Plain,
+    epilog=examples(
+        "netspec scale train.yaml --workers 8..4096 --network ib-hdr --batch 32/worker",
+        "netspec scale train.yaml --network ethernet-25g --workers-per-host 4 --out scale.svg",
+        "netspec scale net.yaml --step-time 120ms --batch 8192 --network alpha=5us,beta=0.2ns",
+    ),
+)
+def scale(
+    spec: Spec,
+    overrides: Overrides = None,
+    workers: Annotated[
+        str, typer.Option(metavar="N|A..B|A,B,…", help="Numbers of workers; A..B doubles from A up to B.")
+    ] = "1..64",
+    network: Annotated[
+        str, typer.Option(metavar="NAME", help="Between hosts: a name such as ib-hdr, or alpha=2us,beta=0.1ns.")
+    ] = "ib-hdr",
+    within: Annotated[str, typer.Option(metavar="NAME", help="Within a host, in the same way.")] = "shared-memory",
+    workers_per_host: Annotated[int, typer.Option(metavar="N", help="Workers that share a host's connection.")] = 1,
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|N/worker",
+            help="Samples of a step, of all workers together, or of each. Default: all together the training file's.",
+            show_default=False,
+        ),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,…", help="Only these strategies. Default: all.", show_default=False),
+    ] = None,
+    algorithm: Annotated[
+        str, typer.Option(metavar="NAME", help="Of all-reduce: auto, ring, tree, doubling, halving, hierarchical.")
+    ] = "auto",
+    step_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="A step of one worker alone takes this, such as 120ms: nothing is measured.",
+            show_default=False,
+        ),
+    ] = None,
+    compute_scale: Annotated[
+        float, typer.Option(metavar="X", help="Each worker computes so many times as fast as this machine.")
+    ] = 1.0,
+    jitter: Annotated[str, typer.Option(metavar="P%", help="Standard deviation of a worker's computing time.")] = "0%",
+    servers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Of the workers, servers of `parameter_server`. Default: a quarter.", show_default=False
+        ),
+    ] = None,
+    every: Annotated[int, typer.Option(metavar="K", help="Steps between averages of `local_sgd`.")] = 8,
+    density: Annotated[str, typer.Option(metavar="P%", help="Numbers that `top_k` sends.")] = "1%",
+    micro_batches: Annotated[
+        int | None,
+        typer.Option(metavar="M", help="Of `pipeline`. Default: four for each stage.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="Draw speedup and efficiency into this file.", show_default=False),
+    ] = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Predict step time, speedup and bytes sent on many workers.
+
+    Steps of a few batch sizes are timed on this machine, on made-up data; the network is a model: n bytes take
+    alpha + n beta seconds. What gradients' sums take is hidden by backward as far as it goes. Speedup is in samples a
+    second, against one worker alone; efficiency is the speedup of each worker.
+    """
+    for option, number in (
+        ("--workers-per-host", workers_per_host), ("--servers", servers), ("--every", every),
+        ("--micro-batches", micro_batches),
+    ):  # fmt: skip
+        check_batch(number, option)
+    if not 0 < compute_scale < float("inf"):
+        raise InputError("--compute-scale must be above 0", got=str(compute_scale))
+    if out is not None:
+        writable(out, "--out")
+        if out.suffix != ".svg":
+            raise InputError("--out: a chart is written as SVG", expected="a file name that ends in .svg", got=str(out))
+    counts = _counts(workers)
+    from netspec.parallel.costs.collectives import algorithm_called
+    from netspec.parallel.costs.networks import Cluster, parse_network, parse_seconds
+    from netspec.parallel.costs.plans import Job
+    from netspec.parallel.costs.strategies import STRATEGIES, predict
+
+    chosen = _chosen(strategy, list(STRATEGIES))
+    reduced = algorithm_called(algorithm)
+    cluster = Cluster(1, parse_network(network), parse_network(within, "--within"), workers_per_host)
+    deviation, share = _percent(jitter, "--jitter", least=0.0), _percent(density, "--density", least=1e-9)
+    seconds = parse_seconds(step_time, "--step-time") if step_time is not None else None
+    if seconds == 0:
+        raise InputError("--step-time must be above 0", got=str(step_time))
+    from netspec.cli.predicted import Scaling
+    from netspec.cli.scaling import given, measure, sizes_to_measure
+    from netspec.cli.specs import load_spec, net_of
+    from netspec.schema.train import TrainSpec
+
+    found = load_spec(spec, overrides or ())
+    samples, per_worker = _batch(batch, found.data.train.batch_size if isinstance(found, TrainSpec) else None)
+    if not per_worker and counts[-1] > samples:
+        raise InputError(
+            f"a batch of {samples:,} has no sample for each of {counts[-1]:,} workers",
+            location=found.data.train.where("batch_size") if isinstance(found, TrainSpec) and batch is None else None,
+            expected=f"at most {samples:,} workers, or a larger --batch",
+            hint="--batch 32/worker gives each worker as many, however many there are",
+        )
+    if seconds is not None:
+        base = given(found, seconds, samples)
+    else:
+        base = measure(found, sizes_to_measure(samples, counts, per_worker=per_worker), device)
+    job = Job(
+        base.compute.faster(compute_scale), samples, per_worker, reduced, adding=base.adding / compute_scale,
+        jitter=deviation, every=every, density=share, servers=servers, micro_batches=micro_batches,
+    )  # fmt: skip
+    predictions = {name: [predict(name, job, cluster.of(number)) for number in counts] for name in chosen}
+    result = Scaling(net_of(found).name, base.how, job, cluster, counts, predictions)
+    if out is not None:
+        from netspec.cli.charts import as_svg
+
+        out.write_text(as_svg(result.charts()), encoding="utf-8")
+    if as_json:
+        print_json(result.as_json())
+        return
+    _print(result)
+    if out is not None:
+        print(f"\n{out}: speedup, efficiency")
+
+
+def _counts(text: str) -> list[int]:
+    """The numbers of workers that `--workers` asks for, rising. Raises `InputError`."""
+
+    def wrong(message: str) -> InputError:
+        return InputError(f"--workers: {message}", expected="a number, 8..4096 or 1,2,4", got=repr(text))
+
+    if re.fullmatch(r"[0-9]{1,9}(\.\.[0-9]{1,9}|(,[0-9]{1,9})*)", text) is None:
+        raise wrong("not numbers of workers")
+    first, doubled, last = text.partition("..")
+    found = sorted({int(one) for one in text.split(",")}) if not doubled else [int(first), int(last)]
+    if found[0] < 1:
+        raise wrong("there must be at least one worker")
+    if found[-1] > MOST_WORKERS:
+        raise wrong(f"there may be at most {MOST_WORKERS:,}")
+    if doubled:
+        if int(first) > int(last):
+            raise wrong("the range ends before it begins")
+        found = [int(first)]
+        while found[-1] < int(last):
+            found.append(min(2 * found[-1], int(last)))
+    if len(found) > MOST_COUNTS:
+        raise wrong(f"there may be at most {MOST_COUNTS} numbers")
+    return found
+
+
+def _batch(text: str | None, default: int | None) -> tuple[int, bool]:
+    """Samples of a step, and whether each worker has so many. Raises `InputError`."""
+    if text is None:
+        if default is None:
+            hint = "the batch size is in a training file; for a net give it here"
+            raise InputError("a net has no batch size", expected="--batch 256, or --batch 32/worker", hint=hint)
+        return default, False
+    found = re.fullmatch(r"([0-9]{1,9})(/worker)?", text)
+    if found is None or int(found[1]) < 1:
+        raise InputError("--batch: not a batch size", expected="256, or 32/worker", got=repr(text))
+    return int(found[1]), found[2] is not None
+
+
+def _chosen(text: str | None, known: list[str]) -> list[str]:
+    """The strategies that `--strategy` names. Raises `InputError`."""
+    if text is None:
+        return known
+    names = list(dict.fromkeys(text.split(",")))
+    for name in names:
+        if name not in known:
+            expected, hint = f"some of {listing(known)}", did_you_mean(name, known)
+            raise InputError("--strategy: there is no such strategy", expected=expected, got=repr(name), hint=hint)
+    return names
+
+
+def _percent(text: str, option: str, *, least: float) -> float:
+    """A share from `P%`. Raises `InputError`."""
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*%", text)
+    if found is None or not least <= float(found[1]) / 100 <= 1:
+        raise InputError(f"{option}: not a percentage", expected="such as 3%, up to 100%", got=repr(text))
+    return float(found[1]) / 100
+
+
+def _print(found: Scaling) -> None:
+    job, cluster = found.job, found.cluster
+    each = " for each worker" if job.per_worker else " in all"
+    print(f"{found.name}: a batch of {count(job.samples)}{each}, {size(job.compute.known[0].nbytes)} of gradients")
+    print(f"one worker  {found.how}")
+    hosts = f", {count(cluster.per_host)} workers a host" if cluster.per_host > 1 else ""
+    print(f"network     {cluster.between.told()}{hosts}")
+    if cluster.per_host > 1:
+        print(f"            within hosts {cluster.within.told()}")
+    counts = [count(number) for number in found.counts]
+    cells: list[tuple[str, Callable[[Prediction], str]]] = [
+        ("step, ms", lambda one: f"{1000 * one.times.step:,.1f}"),
+        ("not hidden, ms", lambda one: f"{1000 * one.times.exposed:,.1f}"),
+        ("speedup", lambda one: f"{one.speedup:,.1f}"),
+        ("efficiency, %", lambda one: f"{100 * one.efficiency:.1f}"),
+        ("sent by each worker in a step", lambda one: size(round(one.traffic.by_role["worker"]))),
+    ]
+    for title, cell in cells:
+        print(f"\n{title}")
+        rows = [
+            [name, *("-" if isinstance(one, str) else cell(one) for one in row)]
+            for name, row in found.predictions.items()
+        ]
+        table(["workers", *counts], rows, right=range(1, len(counts) + 1))
+    for line in found.left_out():
+        print(f"\n{line}", end="")
+    print()

@@ -1,0 +1,45 @@
+"""Data parallelism with the whole net on each worker: what is summed up, in which form, and how often."""
+
+from __future__ import annotations
+
+from netspec.parallel.costs.collectives import all_gather, hierarchical, reduce_scatter
+from netspec.parallel.costs.networks import Cluster
+from netspec.parallel.costs.plans import Job, Plan, gradients, messages, update_share
+
+
+def all_reduce(job: Job, cluster: Cluster) -> Plan:
+    """Gradients summed up in float32, bucket by bucket, while backward goes on."""
+    work = job.work(cluster.ranks)
+    return Plan(work, messages(job, gradients(work), lambda nbytes: job.algorithm(nbytes, cluster)))
+
+
+def all_reduce_bfloat16(job: Job, cluster: Cluster) -> Plan:
+    """The same in 16 bits: half the bytes, and a pass over the gradients before and after."""
+    work = job.work(cluster.ranks)
+    found = messages(
+        job, gradients(work), lambda nbytes: job.algorithm(nbytes, cluster), lambda layer: layer.nbytes / 2
+    )
+    return Plan(work, found, extra=2 * work.nbytes * job.adding)
+
+
+def hierarchical_all_reduce(job: Job, cluster: Cluster) -> Plan:
+    """Gradients summed up within hosts, then among them (Goyal et al. 2017, section 4)."""
+    work = job.work(cluster.ranks)
+    return Plan(work, messages(job, gradients(work), lambda nbytes: hierarchical(nbytes, cluster)))
+
+
+def sharded_optimizer(job: Job, cluster: Cluster) -> Plan:
+    """Each rank gets the sum of a p-th of the gradients, updates that, and hands the new weights round.
+
+    ZeRO-1 (Rajbhandari et al. 2020): the bytes of a ring, a p-th of the update and of the solver's states. The
+    all-gather follows the update, so nothing hides it.
+    """
+    work = job.work(cluster.ranks)
+    found = messages(job, gradients(work), lambda nbytes: reduce_scatter(nbytes, cluster))
+    return Plan(update_share(work, 1 / cluster.ranks), found, after=all_gather(work.nbytes, cluster))
+
+
+def local_sgd(job: Job, cluster: Cluster) -> Plan:
+    """Steps by each worker alone, and the weights averaged every so many (Moritz et al. 2016, "SparkNet")."""
+    work = job.work(cluster.ranks)
+    return Plan(work, after=job.algorithm(work.nbytes, cluster), every=job.every)

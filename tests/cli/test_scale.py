@@ -1,0 +1,145 @@
+"""`netspec scale`: predictions from given and from measured steps, and what is wrong with a command line."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from netspec.cli import roofline, scaling, timing
+from netspec.parallel.costs.strategies import STRATEGIES
+
+GIVEN = "--step-time", "80ms", "--network", "ethernet-10g"
+
+
+def by_name(found: Any, strategy: str) -> dict[int, Any]:
+    return {one["workers"]: one for one in found["predictions"] if one["strategy"] == strategy}
+
+
+def test_each_strategy_and_number_has_a_prediction_or_a_reason(netspec, work):
+    (work / "blobs.npz").unlink()  # no data is read
+    found = netspec("scale", "train.yaml", *GIVEN, "--workers", "1..6", "--json").json
+    assert (found["samples"], found["per_worker"]) == (8, False)
+    assert found["gradient_bytes"] == 4 * (3 * 4 + 4 + 4 * 2 + 2)
+    assert [(one["strategy"], one["workers"]) for one in found["predictions"]] == [
+        (name, workers) for name in STRATEGIES for workers in (1, 2, 4, 6)
+    ]
+    for one in found["predictions"]:
+        if "impossible" not in one:
+            assert one["step_seconds"] == pytest.approx(
+                one["compute_seconds"] + one["exposed_seconds"] + one["waiting_seconds"]
+            )
+            assert one["efficiency"] == pytest.approx(one["speedup"] / one["workers"])
+            assert one["samples_per_second"] == pytest.approx(one["samples"] / one["step_seconds"])
+    alone = by_name(found, "all_reduce")[1]
+    assert (alone["step_seconds"], alone["speedup"]) == (pytest.approx(0.08), pytest.approx(1))
+    assert by_name(found, "all_reduce")[2]["compute_seconds"] == pytest.approx(0.04)
+    assert by_name(found, "all_reduce")[2]["sent_bytes"] == {"worker": found["gradient_bytes"]}
+    assert "hierarchical" not in [
+        one["strategy"] for one in found["predictions"] if "speedup" in one and one["workers"] > 1
+    ]
+
+
+def test_a_batch_for_each_worker_keeps_its_time(netspec, work):
+    words = "scale", "train.yaml", *GIVEN, "--workers", "4,64", "--batch", "16/worker", "--strategy", "all_reduce"
+    found = by_name(netspec(*words, "--json").json, "all_reduce")
+    assert [one["samples"] for one in found.values()] == [64, 1024]
+    assert [one["compute_seconds"] for one in found.values()] == [pytest.approx(0.08)] * 2
+    faster = netspec(*words, "--compute-scale", "4", "--json").json
+    assert by_name(faster, "all_reduce")[4]["compute_seconds"] == pytest.approx(0.02)
+    waiting = by_name(netspec(*words, "--jitter", "5%", "--json").json, "all_reduce")
+    assert waiting[64]["waiting_seconds"] > waiting[4]["waiting_seconds"] > 0
+
+
+def test_settings_reach_their_strategies(netspec, work):
+    words = (*GIVEN, "--workers", "8", "--workers-per-host", "4", "--within", "alpha=1us,beta=0.1ns")
+    settings = "--servers", "2", "--every", "4", "--density", "50%", "--micro-batches", "4", "--algorithm", "tree"
+    plain, changed = (
+        {one["strategy"]: one for one in netspec("scale", "train.yaml", *words, *more, "--json").json["predictions"]}
+        for more in ((), settings)
+    )
+    assert changed["parameter_server"]["sent_bytes"] == plain["parameter_server"]["sent_bytes"]  # 2 is a quarter of 8
+    assert changed["top_k"]["total_bytes"] > plain["top_k"]["total_bytes"]
+    assert changed["local_sgd"]["total_bytes"] > plain["local_sgd"]["total_bytes"]
+    assert changed["all_reduce"]["total_bytes"] == pytest.approx(2 * 7 * 104)  # of a tree
+    assert plain["all_reduce"]["total_bytes"] == pytest.approx(8 * 3 * 104)  # few bytes: everything, three times
+    assert changed["all_reduce"]["hosts"] == 2
+
+
+def test_a_step_is_measured_where_none_is_given(netspec, work, monkeypatch):
+    monkeypatch.setattr(timing, "BUDGET", 0.0)
+    monkeypatch.setattr(roofline, "MATRICES", (32,))
+    monkeypatch.setattr(roofline, "COPIED", 2**12)
+    monkeypatch.setattr(roofline, "BUDGET", 0.0)
+    monkeypatch.setattr(scaling, "ADDED", 2**12)
+    found = netspec("scale", "train.yaml", "--workers", "1..8", "--strategy", "all_reduce", "--json").json
+    steps = found["one_worker"]["steps"]
+    assert [one["samples"] for one in steps] == [1, 2, 8]
+    assert all(one["seconds"] > 0 for one in steps)
+    assert found["one_worker"]["adding_seconds_per_byte"] > 0
+    alone = by_name(found, "all_reduce")[1]
+    assert alone["compute_seconds"] == pytest.approx(steps[-1]["seconds"])
+    assert found["one_worker"]["from"].startswith("measured on ")
+
+
+def test_sizes_that_are_measured():
+    sizes = scaling.sizes_to_measure
+    assert sizes(64, [8, 16, 32, 64], per_worker=False) == [1, 8, 64]
+    assert sizes(8192, [64, 128, 256], per_worker=False) == [32, 64, 128]
+    assert sizes(8192, [1, 2], per_worker=False) == [128, 256]
+    assert sizes(32, [1, 4096], per_worker=True) == [32]
+    assert sizes(2048, [1, 4096], per_worker=True) == [256]
+
+
+def test_text_and_a_picture(netspec, work):
+    found = netspec("scale", "train.yaml", *GIVEN, "--workers", "2..8", "--out", "scale.svg")
+    assert found.status == 0
+    assert found.out.startswith("blobs: a batch of 8 in all, 104 B of gradients\n")
+    assert "network     ethernet-10g: α 25 µs, 1.18 GB/s" in found.out
+    for title in ("step, ms", "not hidden, ms", "speedup", "efficiency, %", "sent by each worker in a step"):
+        assert f"\n{title}\n" in found.out
+    assert "pipeline has none for 4 workers, nor more: 2 layers make no 4 stages" in found.out
+    picture = ET.parse(work / "scale.svg").getroot()
+    texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert "blobs: speedup, ethernet-10g" in texts
+    assert {"2", "4", "8", "all_reduce", "one_bit"} <= set(texts)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--workers", "0"), "at least one worker"),
+        (("--workers", "8..4"), "the range ends before it begins"),
+        (("--workers", "4..x"), "not numbers of workers"),
+        (("--workers", "1..9999999"), "there may be at most 1,048,576"),
+        (("--workers", "2..16"), "train.yaml:4:53: error: a batch of 8 has no sample for each of 16 workers"),
+        (("--workers", "16", "--batch", "12"), "a batch of 12 has no sample for each of 16 workers"),
+        (("--network", "ib-hrd"), "did you mean `ib-hdr`?"),
+        (("--within", "nvlnk"), "did you mean `nvlink`?"),
+        (("--batch", "8/host"), "--batch: not a batch size"),
+        (("--batch", "0"), "--batch: not a batch size"),
+        (("--strategy", "allreduce"), "did you mean `all_reduce`?"),
+        (("--algorithm", "rings"), "did you mean `ring`?"),
+        (("--step-time", "80"), "--step-time: not a time"),
+        (("--step-time", "0ms"), "--step-time must be above 0"),
+        (("--compute-scale", "0"), "--compute-scale must be above 0"),
+        (("--jitter", "3"), "--jitter: not a percentage"),
+        (("--density", "0%"), "--density: not a percentage"),
+        (("--workers-per-host", "0"), "--workers-per-host must be 1 or more"),
+        (("--out", "scale.png"), "a chart is written as SVG"),
+    ],
+)
+def test_mistakes(netspec, work, words, told):
+    found = netspec("scale", "train.yaml", "--step-time", "80ms", "--workers", "2..8", *words)
+    assert found.status == 2
+    assert told in found.err
+
+
+def test_a_net_needs_a_batch_and_losses(netspec, work):
+    assert "a net has no batch size" in netspec("scale", "net.yaml", *GIVEN).err
+    assert netspec("scale", "net.yaml", *GIVEN, "--batch", "64", "--workers", "2").status == 0
+    (work / "net.yaml").write_text("netspec: 1\ninputs: {x: {shape: [4]}}\nlayers: [{type: Dense, units: 4}]\n")
+    found = netspec("scale", "net.yaml", *GIVEN, "--batch", "64")
+    assert found.status == 2
+    assert "this net has no losses" in found.err
