@@ -7,35 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from netspec.errors import InputError
 from netspec.exchange.onnx_import import import_onnx
-from netspec.exchange.onnx_model import open_session
-from tests.exchange.foreign import floats, imported, ints, layers_of, node
-
-TYPES = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "s": TensorProto.INT32, "b": TensorProto.BOOL,
-         "u": TensorProto.UINT8}  # fmt: skip
-DTYPES = {"f": "float32", "i": "int64", "s": "int32", "b": "bool", "u": "uint8"}
-random = np.random.default_rng(3)
-
-
-def case(nodes: Any, line: str, opset: int = 18, result: str = "f", **given: Any) -> Any:
-    """A model, the line, and its inputs: texts of an element type and sizes, `f N 3`; arrays are weights."""
-    nodes = nodes if isinstance(nodes, list) else [nodes]
-    puts, kinds, weights = [], {}, []
-    for name, one in given.items():
-        if isinstance(one, str):
-            kind, *sizes = one.split(" ")
-            shape = [int(size) if size.isdigit() else size for size in sizes]
-            puts.append(helper.make_tensor_value_info(name, TYPES[kind], shape))
-            kinds[name] = kind, tuple(3 if size == "N" else size for size in shape)
-        else:
-            weights.append(numpy_helper.from_array(np.asarray(one), name))
-    out = helper.make_tensor_value_info("y", TYPES[result], None)
-    graph = helper.make_graph(nodes, "graph", puts, [out], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), line, kinds
-
+from tests.exchange.foreign import floats, imported, ints, node
+from tests.exchange.foreign_operators import case, computes_as_onnxruntime
 
 CASES: dict[str, Any] = {
     "a comparison": case(
@@ -276,21 +252,7 @@ CASES: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_operator_computes_what_onnxruntime_computes(name: str, tmp_path: Path) -> None:
-    model, line, kinds = CASES[name]
-    net, text = imported(model, tmp_path)
-    x = {key: _array(kind, shape) for key, (kind, shape) in kinds.items()}
-    (expected,) = open_session(model.SerializeToString()).run(None, x)
-    whole = all(len(one.shape) == len(x[key].shape) for key, one in net.spec.inputs.items())
-    fed = {key: x[key][None] if whole else x[key] for key in net.spec.inputs}
-    found = net.predict(fed)["y"]
-    np.testing.assert_allclose(found[0] if whole else found, expected, rtol=1e-5, atol=1e-5)
-    assert layers_of(text)[-1] == line
-
-
-def _array(kind: str, shape: tuple[int, ...]) -> Any:
-    if kind == "f":
-        return random.normal(size=shape).astype("float32")
-    return random.integers(1 if kind == "i" else 0, 2 if kind == "b" else 3, shape).astype(DTYPES[kind])
+    computes_as_onnxruntime(CASES[name], tmp_path)
 
 
 def test_random_numbers_are_drawn_once_and_that_is_told(tmp_path: Path) -> None:
@@ -308,12 +270,19 @@ def test_random_numbers_are_drawn_once_and_that_is_told(tmp_path: Path) -> None:
 
 HUGE: dict[str, Any] = {
     "padding": case(node("Pad", "x p", mode="wrap"), "too many places", x="f N 3", p=ints(0, 10**12, 0, 0)),
-    "a matrix": case(node("EyeLike", "x"), "a matrix of", x=f"f {10**6} {10**6}"),
+    "a matrix": case(node("EyeLike", "x"), "is too large", x=f"f {10**6} {10**6}"),
     "sequences": case(
-        node("ReverseSequence", "x n", batch_axis=0, time_axis=1), "too many places", x=f"f N {10**10}", n="i N"
+        node("ReverseSequence", "x n", batch_axis=0, time_axis=1), "too large", x=f"f N {10**10}", n="i N"
     ),
-    "vectors": case(node("RandomNormalLike", "x"), "random numbers", x=f"f {10**6} {10**6}"),
-}
+    "vectors": case(node("RandomNormalLike", "x"), "too large", x=f"f {10**6} {10**6}"),
+    "windows": case(
+        node("Conv", "x w", pads=[2**40] * 4), "which is too large", x="f N 1 5 5", w=np.ones((1, 1, 3, 3), "float32")
+    ),
+    "parts": case(
+        node("RoiAlign", "x r i", output_height=2**40, sampling_ratio=2), "too many places",
+        x="f 1 2 5 5", r="f 3 4", i="i 3",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HUGE)

@@ -158,7 +158,8 @@ def test_sizes_are_given_with_the_batch_without_it_or_by_name(
     ("shapes", "says"),
     [
         ({}, "or `--shape high=… --shape wide=…`"), ({"x": (3, 4, 6)}, "the shape given for `x` is not its"),
-        ({"high": (3, 4)}, "`high` is an axis"), ({"hihg": (3,)}, "did you mean `high`"), ({"x": (4,)}, "is not its"),
+        ({"high": (3, 4)}, "`high` is an axis"), ({"hihg": (3,)}, "did you mean `high`"),
+        ({"x": (2, 999_999_999, 6)}, "the input `x` is too large"), ({"x": (4,)}, "is not its"),
     ],
 )  # fmt: skip
 def test_sizes_that_are_missing_or_do_not_fit_are_told(

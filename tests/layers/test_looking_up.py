@@ -65,3 +65,8 @@ def test_parts_of_several_images_are_of_the_one_that_is_said():
     made = layer({"type": "RoiAlign", "height": 2}, several, parts, images).y
     alone = layer({"type": "RoiAlign", "height": 2}, IMAGE, parts).y
     np.testing.assert_allclose(made, alone * (images + 1)[..., None, None, None])
+
+
+def test_bits_of_floats_are_those_of_float32():
+    made = layer({"type": "BitCast", "dtype": "uint32"}, np.array([[1.0, -2.0]])).y
+    np.testing.assert_array_equal(made, [[0x3F800000, 0xC0000000]])

@@ -8,7 +8,7 @@ computed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.computing import compute
@@ -92,7 +92,7 @@ def _constant(node: Node) -> Any:
 
 def _axes(node: Node, operand: Any) -> list[int] | None:
     """Axes as newer opsets give them, in an operand, or as older ones do, in an attribute."""
-    given = operand.tolist() if operand is not None else node.attributes.get("axes")
+    given = operand.reshape(-1).tolist() if operand is not None else node.attributes.get("axes")
     return None if given is None else list(given)
 
 
@@ -117,6 +117,19 @@ def _constant_of_shape(node: Node, shape: Any) -> Any:
     return _expand(np.zeros((), "float32") if value is None else value.reshape(()), tuple(shape.tolist()))
 
 
+def _range(start: Any, limit: Any, delta: Any) -> Any:
+    """ONNX wants single numbers; its own functions (AffineGrid) give vectors of one."""
+    import numpy as np
+
+    start, limit, delta = (one.reshape(()) for one in (start, limit, delta))
+    if not delta:
+        raise ValueError("a step of 0")
+    count = max(0, ceil((limit.item() - start.item()) / delta.item()))
+    if count > MAX_ELEMENTS:
+        raise ValueError(f"{count:,} elements are too many")
+    return start + np.arange(count, dtype=start.dtype) * delta
+
+
 _FOLDS: dict[str, Callable[..., Any]] = {
     "Constant": _constant,
     "Identity": lambda node, x: x,
@@ -131,6 +144,7 @@ _FOLDS: dict[str, Callable[..., Any]] = {
     "Expand": lambda node, x, shape: _expand(x, tuple(shape.tolist())),
     "ConstantOfShape": _constant_of_shape,
     "Shape": lambda node, x: list(x.shape)[node.attributes.get("start", 0) : node.attributes.get("end")],
+    "Range": lambda node, *bounds: _range(*bounds),
     "Size": lambda node, x: x.size,
     "QuantizeLinear": quantized,
     "DequantizeLinear": dequantized,

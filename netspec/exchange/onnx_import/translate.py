@@ -24,7 +24,7 @@ from netspec.exchange.onnx_import.model import Mixed, Model, Node, Unsupported, 
 from netspec.exchange.onnx_import.moved import Moving
 from netspec.exchange.onnx_import.nodes import body
 from netspec.exchange.onnx_import.patterns import find_patterns
-from netspec.exchange.onnx_import.tensors import Axes, View
+from netspec.exchange.onnx_import.tensors import MAX_SIZE, Axes, View
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
 
@@ -124,6 +124,14 @@ class Translator(Moving):
         self.remarks += [*self.model.remarks, *found.remarks, *found.assumed]
         self.assumed = found.assumed
         for feed in found.feeds:
+            if prod(feed.shape) > MAX_SIZE:
+                self.problems.append(
+                    Problem(
+                        f"the input `{feed.name}` is too large",
+                        expected=f"at most {MAX_SIZE:,} numbers in a sample", got=f"{list(feed.shape)}",
+                    )
+                )  # fmt: skip
+                continue
             self._lost.discard(feed.name)
             held = self.hide(feed.name) if feed.batch else feed.name
             self.inputs[held] = feed

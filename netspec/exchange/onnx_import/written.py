@@ -56,6 +56,8 @@ class Writing(Tensors):
         names_of_inputs = [self._parameter_or_itself(tensor) for tensor in inputs]
         weights = {name: self._weight(array) for name, array in (arrays or {}).items()}
         names, made = built(type_, values, fields, weights)
+        for value in made:
+            self.need_room(value.shape[self.lead :])
         tensors = list(node.outputs if outputs is None else outputs)
         for place, value in enumerate(made[: len(tensors)]):
             tensor = tensors[place]

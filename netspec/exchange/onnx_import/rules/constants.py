@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from netspec.exchange.onnx_import.model import Node
+from netspec.exchange.onnx_import.model import Node, Unsupported
 from netspec.exchange.onnx_import.translate import Translator, rule
 
 
-@rule("ConstantOfShape", "NonZero", "Range", "Unique", several=True)
+@rule("ConstantOfShape", "MelWeightMatrix", "NonZero", "Range", "Unique", several=True)
 def of_constants(net: Translator, node: Node) -> None:
     """Never written down: it is told which operand is computed."""
     for name in node.inputs:
         net.constant(name, "operand")
+
+
+@rule("NonMaxSuppression")
+def non_max_suppression(net: Translator, node: Node) -> None:
+    """Computed of constants alone: what reads the result goes by how many boxes there are."""
+    raise Unsupported("how many boxes are left depends on the numbers, and a net has static shapes")

@@ -1,10 +1,10 @@
-"""Elements between places of images: GridSample and RoiAlign."""
+"""Elements between places of images: GridSample, and parts cut out: RoiAlign and MaxRoiPool."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
+from netspec.exchange.onnx_import.model import Mixed, Node
 from netspec.exchange.onnx_import.translate import Translator, rule
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
@@ -14,15 +14,16 @@ MODES = {"bilinear": "linear", "bicubic": "cubic"}
 @rule("GridSample")
 def grid_sample(net: Translator, node: Node) -> None:
     """The layer of the same name."""
-    if net.whole:
-        raise Unsupported("it looks at places of images that are no batch")
     mode = MODES.get(node.attributes["mode"], node.attributes["mode"])
     fields: dict[str, Any] = {} if mode == "linear" else {"mode": mode}
     if node.attributes["padding_mode"] != "zeros":
         fields["padding_mode"] = node.attributes["padding_mode"]
     if node.attributes["align_corners"]:
         fields["align_corners"] = True
-    net.add(node, "GridSample", node.inputs, fields)
+    if net.whole and net.shape(node.inputs[0])[0] > 1:
+        net.add(node, "GridSample", node.inputs, fields)
+    else:
+        net.sampled(node, "GridSample", node.inputs, fields)
 
 
 @rule("RoiAlign")
@@ -31,12 +32,10 @@ def roi_align(net: Translator, node: Node) -> None:
     if not net.whole:
         raise Mixed("it cuts any number of parts out of each sample")
     said = node.attributes
-    if said["sampling_ratio"] < 1:
-        raise Unsupported("how many places it looks at depends on the sizes of the parts (`sampling_ratio` 0)")
     fields: dict[str, Any] = {"height": said["output_height"], "width": said["output_width"]}
     fields = {name: size for name, size in fields.items() if size != 1}
     if said["sampling_ratio"] != 2:
-        fields["sampling_ratio"] = said["sampling_ratio"]
+        fields["sampling_ratio"] = max(0, said["sampling_ratio"])
     if said["spatial_scale"] != 1.0:
         fields["spatial_scale"] = said["spatial_scale"]
     if said["mode"] != "avg":
@@ -44,3 +43,20 @@ def roi_align(net: Translator, node: Node) -> None:
     if said.get("coordinate_transformation_mode", "output_half_pixel") != "half_pixel":
         fields["aligned"] = False
     net.add(node, "RoiAlign", node.inputs, fields)
+
+
+@rule("MaxRoiPool")
+def max_roi_pool(net: Translator, node: Node) -> None:
+    """MaxRoiPooling2D, of a whole model; parts (R, 5) begin with the number of their image."""
+    if not net.whole:
+        raise Mixed("it cuts any number of parts out of each sample")
+    (x, parts), (height, width) = node.inputs, node.attributes["pooled_shape"]
+    corners, first, images, whole = (net.hide(parts) for _ in range(4))
+    net.add(node, "Slice", [parts], {"axis": 2, "start": 1}, outputs=[corners])
+    net.add(node, "Slice", [parts], {"axis": 2, "stop": 1}, outputs=[first])
+    net.add(node, "Squeeze", [first], {"axis": 2}, outputs=[images])
+    net.add(node, "Cast", [images], {"dtype": "int64"}, outputs=[whole])
+    fields: dict[str, Any] = {name: size for name, size in (("height", height), ("width", width)) if size != 1}
+    if node.attributes["spatial_scale"] != 1.0:
+        fields["spatial_scale"] = node.attributes["spatial_scale"]
+    net.add(node, "MaxRoiPooling2D", [x, corners, whole], fields)

@@ -42,7 +42,7 @@ def unsqueeze(net: Translator, node: Node) -> None:
 
 def _axes(net: Translator, node: Node) -> list[int] | None:
     if node.operand(1):
-        return list(net.constant(node.operand(1), "axes").tolist())
+        return list(net.constant(node.operand(1), "axes").reshape(-1).tolist())
     return node.attributes.get("axes")
 
 
@@ -123,6 +123,16 @@ def cast(net: Translator, node: Node) -> None:
     except ValueError as error:
         raise Unsupported(str(error)) from error
     _cast(net, node, target)
+
+
+@rule("BitCast")
+def bit_cast(net: Translator, node: Node) -> None:
+    """The layer of the same name; numbers of 64 or 16 bits with a point have none of these in a net."""
+    target = element_type(node.attributes["to"])
+    own = [one.dtype for one in net.model.inputs if one.name == node.inputs[0]]
+    if target in ("float64", "float16") or not {"float64", "float16", "bfloat16"}.isdisjoint(own):
+        raise Unsupported("bits of floats other than float32")
+    net.each(node, "BitCast", node.inputs, {"dtype": target})
 
 
 @rule("CastLike")

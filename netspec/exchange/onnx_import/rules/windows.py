@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
-from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
 from netspec.exchange.onnx_import.tensors import one_sample
 from netspec.exchange.onnx_import.translate import Layer, Steps, Translator, rule
 
@@ -161,18 +162,38 @@ def pool(net: Translator, node: Node) -> None:
         padding["count_include_pad"] = True
     strides = _strides(node, size, absent=[1] * rank)
     fields = ({} if size == [2] * rank else {"pool_size": short(size)}) | strides | padding
-    net.sampled(node, f"{node.op_type}ing{rank}D", node.inputs[:1], fields, outputs=node.outputs[:1])
-    places = node.outputs[1] if len(node.outputs) > 1 else ""
-    if places and net.is_read(places):
-        _need_unpooled(net, places)
-        net.add(node, f"ArgMaxPooling{rank}D", node.inputs[:1], fields, outputs=[places])
+    places = node.outputs[1] if len(node.outputs) > 1 and net.is_read(node.outputs[1]) else ""
+    if not places or net.is_read(node.outputs[0]):
+        net.sampled(node, f"{node.op_type}ing{rank}D", node.inputs[:1], fields, outputs=node.outputs[:1])
+    if places:
+        _places(net, replace(node, outputs=(places,)), f"ArgMaxPooling{rank}D", fields)
 
 
-def _need_unpooled(net: Translator, places: str) -> None:
-    """Raise unless MaxUnpool alone reads the places: ONNX counts them through the batch, a net in each channel."""
+def _places(net: Translator, node: Node, type_: str, fields: dict[str, Any]) -> None:
+    """Where the maxima are: ONNX counts through the whole tensor, a net in each channel, which MaxUnpool takes too."""
+    import numpy as np
+
+    (places,), (x, *_), by_column = node.outputs, node.inputs, bool(node.attributes.get("storage_order"))
     readers = {one.op_type for one in net.model.nodes if places in (*one.inputs, *one.captured)}
-    if net.whole or readers != {"MaxUnpool"} or places in net.model.outputs:
-        raise Unsupported(f"its second result, `{places}`, counts places in the whole batch")
+    if readers == {"MaxUnpool"} and places not in net.model.outputs and not net.whole and not by_column:
+        net.add(node, type_, [x], fields, outputs=[places])
+        return
+    if not net.whole:
+        raise Mixed(f"its second result, `{places}`, counts places in the whole batch")
+    held, shape = net.hide(places), net.shape(x)
+    net.sampled(node, type_, [x], fields, outputs=[held])
+    starts = np.arange(prod(shape[:2])).reshape(*shape[:2], *(1 for _ in shape[2:])) * prod(shape[2:])
+    before = net.hide(places)
+    net.constants[before] = starts
+    counted = "x"
+    if by_column:  # axes in the opposite order: the first counts single places
+        first, *sizes = shape[2:]
+        counted = f"quotient(x, {prod(sizes)})"
+        for axis, size in enumerate(sizes):
+            after = prod(sizes[axis + 1 :])
+            inside = f"quotient(x, {after})" if after > 1 else "x"
+            counted += f" + {inside} % {size} * {first * prod(sizes[:axis])}"
+    net.each(node, "Expression", [held, before], {"expr": f"{counted} + y", "keep_types": True})
 
 
 @rule("MaxUnpool")

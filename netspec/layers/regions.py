@@ -1,0 +1,204 @@
+"""Parts cut out of images, each brought to one size: RoiAlign."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from netspec.graph.ops.elementwise import GreaterOrEqual, Maximum, Minimum, Where, cast, elementwise
+from netspec.graph.ops.functions import Abs
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.reduce import ReduceMax, ReduceMean, ReduceSum, reshape_to
+from netspec.graph.ops.rounding import Ceil, Floor
+from netspec.graph.ops.shape import OneHot, Transpose
+from netspec.graph.ops.source import constant
+from netspec.graph.types import DType
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, need_countable
+from netspec.layers.looking_up import Tap, added, clipped, column, looked_up, taps, within
+from netspec.schema.kinds import LAYERS
+from netspec.schema.spec import problem
+
+Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Regions(LayerSpec):
+    """Base of layers that cut parts out of an image."""
+
+    height: PositiveInt = 1
+    """cells of the result from top to bottom"""
+    width: PositiveInt = 1
+    """cells of the result from left to right"""
+    spatial_scale: Scale = 1.0
+    """what the corners of parts are multiplied with: the size of this image by that of the one they are of"""
+
+    def need_parts(self, net: Builder, x: Value, rois: Value, images: Value | None) -> None:
+        """Raise a located error unless the inputs are an image, or several, and parts of it."""
+        need(
+            len(x.shape) == (4 if images is None else 5),
+            "the first input is nothing to cut parts out of",
+            expected=f"(batch, {'' if images is None else 'images, '}channels, height, width)",
+            got=x.type,
+        )
+        need(
+            rois.dtype.is_float and len(rois.shape) == 3 and rois.shape[-1] == 4,
+            "the second input does not name parts",
+            expected="floats (batch, parts, 4)",
+            got=rois.type,
+        )
+        if images is not None:
+            need(
+                not images.dtype.is_float and images.dtype != DType.BOOL and images.shape == rois.shape[:2],
+                "the third input does not say which image each part is of",
+                expected=f"whole numbers {list(rois.shape[:2])}",
+                got=images.type,
+            )
+            net.require_range(images, 0, x.shape[1], f"there are {x.shape[1]} images")
+
+
+@LAYERS.register
+class RoiAlign(Regions):
+    """Cut parts out of an image, each brought to one size: the mean, or the greatest, of places within each cell.
+
+    Inputs (N, C, H, W) and parts (N, R, 4) as left, top, right and bottom; output (N, R, C, height, width). With a
+    third input, whole numbers (N, R) that say which image each part is of, the first is (N, images, C, H, W).
+    https://onnx.ai/onnx/operators/onnx__RoiAlign.html
+    """
+
+    one_way: ClassVar = "it is written as the elements that it looks up"
+
+    type: Literal["RoiAlign"] = "RoiAlign"
+    sampling_ratio: Annotated[int, Field(ge=0)] = 2
+    """how many places are looked at along each side of a cell; 0: as many as it has pixels, of each part its own number
+    (with `mode: avg`)"""
+    mode: Literal["avg", "max"] = "avg"
+    """the mean of the places of a cell; or the greatest of all weighted elements around them"""
+    aligned: bool = True
+    """corners are those of pixels, as everywhere else; else half a pixel less, and no part is smaller than a pixel"""
+
+    samples: ClassVar = (
+        Sample.of((2, 2, 5, 4), (2, 3, 4), height=2, width=3, spatial_scale=0.5, ranges=(None, (0.0, 8.0))),
+        Sample.of((1, 2, 6, 6), (1, 1, 4), width=2, mode="max", aligned=False, ranges=(None, (0.0, 4.0))),
+        Sample.of((2, 3, 2, 4, 3), (2, 2, 4), (2, 2), dtypes=("float32", "float32", "int64"), high=3,
+                  sampling_ratio=1, ranges=(None, (0.0, 4.0))),
+        Sample.of((2, 2, 2, 5, 4), (2, 3, 4), (2, 3), dtypes=("float32", "float32", "int64"), high=2, height=2,
+                  sampling_ratio=0, ranges=(None, (-2.0, 8.0))),
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _of_a_number(self) -> Self:
+        if self.sampling_ratio == 0 and self.mode == "max":
+            raise problem(
+                "the greatest is of places of which each part has as many", field="sampling_ratio",
+                expected="1 or more with `mode: max`", got="0",
+            )  # fmt: skip
+        return self
+
+    def build(self, net: Builder, x: Value, rois: Value, images: Value | None = None) -> Value:
+        """x: (N, [images,] C, H, W), rois: (N, R, 4), images: (N, R) → (N, R, C, height, width)."""
+        self.need_parts(net, x, rois, images)
+        x, rois = net.floating(x), net.floating(rois) * self.spatial_scale
+        rois = rois - 0.5 if self.aligned else rois
+        sides = []
+        for axis in range(2):
+            begin, end = column(rois, 1 - axis), column(rois, 3 - axis)
+            sides.append((begin, end - begin if self.aligned else elementwise(Maximum(), end - begin, 1.0)))
+        if self.sampling_ratio == 0:
+            return self._by_shares(x, sides, images)
+        return self._by_places(x, sides, images)
+
+    def _by_places(self, x: Value, sides: list[tuple[Value, Value]], images: Value | None) -> Value:
+        """As many places in each cell of each part."""
+        import numpy as np
+
+        (count, parts), ratio, cells = sides[0][0].shape, self.sampling_ratio, (self.height, self.width)
+        inside = (ratio * self.height, ratio * self.width)
+        along = []
+        for axis, (size, (begin, length)) in enumerate(zip(x.shape[-2:], sides, strict=True)):
+            need_countable(inside[axis], axis - 2)
+            shares = (np.arange(inside[axis]) + 0.5) / inside[axis]
+            at = reshape_to(begin, (count, parts, 1)) + reshape_to(length, (count, parts, 1)) * constant(
+                shares.astype(str(x.dtype))
+            )
+            shape = [count, parts, 1, 1]
+            shape[2 + axis] = inside[axis]
+            spread = constant(np.zeros((1, 1, *inside), str(x.dtype)))
+            place = reshape_to(reshape_to(at, tuple(shape)) + spread, (count, parts * prod(inside)))
+            along.append(_of_part(place, size))
+        number = None
+        if images is not None:
+            spread = constant(np.zeros((1, 1, prod(inside)), "int64"))
+            each = reshape_to(cast(images, DType.INT64), (count, parts, 1)) + spread
+            number = reshape_to(each, (count, parts * prod(inside)))
+        found = looked_up(x, along, added if self.mode == "avg" else Maximum(), number)
+        split = reshape_to(found, (count, parts, cells[0], ratio, cells[1], ratio, x.shape[-3]))
+        joined = (ReduceMean if self.mode == "avg" else ReduceMax)((3, 5))(split)
+        return Transpose((0, 1, 4, 2, 3))(joined)
+
+    def _by_shares(self, x: Value, sides: list[tuple[Value, Value]], images: Value | None) -> Value:
+        """The mean of all places of a cell, by how much each row and each column counts in it: two products."""
+        (count, parts), (channels, height, width) = sides[0][0].shape, x.shape[-3:]
+        rows = _shares(*sides[0], self.height, height)
+        columns = _shares(*sides[1], self.width, width)
+        several = x.shape[1] if images is not None else 1
+        if images is not None:
+            own = OneHot(several, x.dtype)(images)
+            rows = reshape_to(own, (count, parts, 1, several, 1)) * reshape_to(
+                rows, (count, parts, self.height, 1, height)
+            )
+        x = reshape_to(x, (count, several, channels, height, width))
+        x = reshape_to(Transpose((0, 1, 3, 2, 4))(x), (count, several * height, channels * width))
+        made = MatMul()(reshape_to(rows, (count, parts * self.height, several * height)), x)
+        made = reshape_to(made, (count, parts, self.height * channels, width))
+        made = MatMul()(made, Transpose((0, 1, 3, 2))(columns))
+        return Transpose((0, 1, 3, 2, 4))(reshape_to(made, (count, parts, self.height, channels, self.width)))
+
+
+def _of_part(at: Value, size: int) -> list[Tap]:
+    """The two elements around each place; up to one beyond the border is that at the border, and further on nothing."""
+    made = taps(clipped(at, 0, size - 1), size, "linear", "border", align_corners=False)
+    counts = _counts(at, size)
+    return [Tap(tap.number, tap.weight * counts) for tap in made]
+
+
+def _counts(at: Value, size: int) -> Value:
+    """1 where a place is not further than one beyond the border, and 0 elsewhere."""
+    return within(at * 0.0 + 1.0, at, -1, size)
+
+
+NEAR = 6
+"""Places that may be less than one away from an element: they are more than ½ apart, or there is only one."""
+
+
+def _shares(begin: Value, length: Value, cells: int, size: int) -> Value:
+    """begin and length of parts (N, R) along an axis → (N, R, cells, size): what each element counts in each cell.
+
+    A cell of length s has ⌈s⌉ places, evenly spread, and its mean is over them. Of those that may be near an element
+    the first is computed, so that it does not matter how many there are.
+    """
+    import numpy as np
+
+    for places in (cells, size):
+        need_countable(places, -1)
+    dtype = str(begin.dtype)
+
+    def along(number: int, axis: int) -> Value:
+        shape = [1] * 5
+        shape[axis] = number
+        return constant(np.arange(number, dtype=dtype).reshape(shape))
+
+    begin, cell = (reshape_to(one, (*one.shape, 1, 1, 1)) for one in (begin, length * (1 / cells)))
+    count = elementwise(Maximum(), Ceil()(cell), 0.0)
+    there = elementwise(GreaterOrEqual(), count, 1.0)
+    apart = elementwise(Where(), there, cell / elementwise(Maximum(), count, 1.0), 1.0)
+    begin, element = begin + cell * along(cells, 2) + apart * 0.5, along(size, 3)
+    first = Floor()((element - 1.0 - begin) / apart)
+    first = elementwise(Maximum(), elementwise(Minimum(), first, count - 1.0), 0.0)
+    number = first + along(NEAR, 4)
+    at = begin + number * apart
+    near = elementwise(Maximum(), 1.0 - Abs()(clipped(at, 0, size - 1) - element), 0.0)
+    counted = near * _counts(at, size) * cast(elementwise(GreaterOrEqual(), count - 1.0, number), begin.dtype)
+    total = ReduceSum((4,))(counted)
+    return total / reshape_to(elementwise(Maximum(), count, 1.0), (*total.shape[:2], 1, 1))

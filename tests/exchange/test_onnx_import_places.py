@@ -1,0 +1,53 @@
+"""Operators that look at computed places of images, or name places: each small model against ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.exchange.foreign import ints, node
+from tests.exchange.foreign_operators import case, computes_as_onnxruntime
+
+THETA = np.array([[[0.9, 0.2, 0.1], [-0.3, 1.1, -0.2]]] * 2, "float32")
+PARTS = np.array([[0, 0.4, 0.7, 5, 3.6], [1, -1.5, 1, 2.5, 7], [1, 1, 1, 0.5, 0.5], [0, 9, 9, 12, 12]], "float32")
+"""Parts with the number of their image in front: of several pixels each, beyond the border, without one, outside."""
+CASES: dict[str, Any] = {
+    "places of several images": case(
+        node("GridSample", "x z"), "{name: y, type: GridSample, from: [x, z]}", opset=20, x="f 2 3 4 5", z="f 2 3 2 2"
+    ),
+    "an image turned": case(
+        [node("AffineGrid", "t s", "g"), node("GridSample", "x g")],
+        "{name: y, type: GridSample, from: [x, g]}", opset=20, x="f 2 3 4 5", t=THETA, s=ints(2, 3, 4, 5),
+    ),
+    "parts of as many places as pixels": case(
+        node("RoiAlign", "x r i", output_height=2, output_width=3, sampling_ratio=0),
+        "{name: y, type: RoiAlign, from: [x, r, i], height: 2, width: 3, sampling_ratio: 0}",
+        x="f 2 3 6 5", r=PARTS[:, 1:], i=PARTS[:, 0].astype("int64"),
+    ),
+    "the greatest of parts": case(
+        node("MaxRoiPool", "x r", pooled_shape=[2, 3], spatial_scale=0.75),
+        "{name: y, type: MaxRoiPooling2D, from: [x, r_1, r_4], height: 2, width: 3, spatial_scale: 0.75}",
+        x="f 2 3 6 5", r=PARTS,
+    ),
+    "bits": case(
+        node("BitCast", "x", to=6), "{name: y, type: BitCast, dtype: int32}", opset=26, result="s", x="f N 3"
+    ),
+    "places of maxima": case(
+        helper.make_node("MaxPool", ["x"], ["p", "y"], kernel_shape=[2, 2]),
+        '{name: y, type: Expression, from: [y_1, y_2], expr: "x + y", keep_types: true}', result="i", x="f 2 3 4 5",
+    ),
+    "places of maxima by columns": case(
+        helper.make_node("MaxPool", ["x"], ["p", "y"], kernel_shape=[2, 2], storage_order=1),
+        '{name: y, type: Expression, from: [y_1, y_2], expr: "quotient(x, 5) + x % 5 * 4 + y", keep_types: true}',
+        result="i", x="f 2 3 4 5",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_operator_computes_what_onnxruntime_computes(name: str, tmp_path: Path) -> None:
+    computes_as_onnxruntime(CASES[name], tmp_path)
