@@ -25,7 +25,7 @@ def missing_backends(names: Sequence[str]) -> dict[str, str]:
     The environment's NETSPEC_KERNELS, names between commas, leaves the others out.
     """
     wanted = os.environ.get("NETSPEC_KERNELS", "")
-    allowed = {name.strip() for name in wanted.split(",")} | {"reference"} if wanted else set(names)
+    allowed = {name.strip() for name in wanted.split(",")} | {"reference", "workers"} if wanted else set(names)
     found = {}
     for name in names:
         reason = import_module(f"netspec.backends.{name}").missing() if name in allowed else "NETSPEC_KERNELS omits it"

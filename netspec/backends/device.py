@@ -18,7 +18,7 @@ from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.plan import ALIGNMENT
 from netspec.graph.types import DType, TensorType
 
-CPU_BACKENDS = ("reference", "numba", "onednn", "winograd")
+CPU_BACKENDS = ("reference", "workers", "numba", "onednn", "winograd")
 """Backends with kernels for the processor; a package `backends/NAME` whose module `kernels` registers them."""
 
 
@@ -84,7 +84,7 @@ class ReferenceDevice(CpuDevice):
     """The processor with the reference kernels alone: slow, and what all others are compared with."""
 
     name = "reference"
-    backends = ("reference",)
+    backends = ("reference", "workers")
 
 
 class NullDevice(Device):

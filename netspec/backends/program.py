@@ -18,6 +18,7 @@ from netspec.graph.kernel import Buffers, Kernel, Thunk
 from netspec.graph.ops.source import Input, State
 from netspec.graph.plan import Plan, Storage, signature
 from netspec.graph.value import Node, Value
+from netspec.parallel import world
 
 __all__ = ["NonFiniteLoss", "Program"]
 
@@ -167,9 +168,10 @@ class Program:
         for node in self.plan.order[: self.plan.before_guard]:
             if isinstance(node.op, (Input, State)) and not finite(node.outputs[0]):
                 return (None, node.op.label) if isinstance(node.op, State) else (node, None)
-        for made, _ in chain(self._first.each(), self._before.each()):
-            if made is not None and not all(map(finite, made.outputs)):
-                return made, None
+        with world().silence():
+            for made, _ in chain(self._first.each(), self._before.each()):
+                if made is not None and not all(map(finite, made.outputs)):
+                    return made, None
         return None, None
 
 

@@ -57,6 +57,7 @@ def train(
     last is `done`, or `error`.
     """
     from netspec.cli.progress import display
+    from netspec.parallel import world
     from netspec.train.run import Interrupted
     from netspec.train.run import run as run_training
 
@@ -77,7 +78,7 @@ def train(
             print_json_line({"event": "interrupted", "run_dir": str(stopped.run_dir), "step": stopped.step})
         print(_told(stopped), file=sys.stderr)
         return INTERRUPTED
-    if not as_json:
+    if not as_json and world().is_first:
         _print_end(run)
     return DONE
 

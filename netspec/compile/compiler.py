@@ -69,9 +69,14 @@ class Compiler:
         device: str | Device = "auto",
         seed: int = 1,
         loop: LoopSpec | None = None,
+        workers: int = 1,
     ) -> None:
-        """`loop` says what is recomputed within which memory (without it nothing is), and what a step consists of."""
+        """`loop` says what is recomputed within which memory (without it nothing is), and what a step consists of.
+
+        With several `workers` a step finds the mean over what all of them have.
+        """
         self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, dtype.computed, seed, loop
+        self.workers = workers
         self.device = open_device(device) if isinstance(device, str) else device
         self.stored = dtype
         """What values may be rounded to where they go to memory; `dtype` for as they are."""
@@ -208,7 +213,7 @@ class _Form:
         compiler = self._compiler
         assert compiler.solver is not None, "a compiler without a solver has no training step"
         scaling = compiler.loop.loss_scale if compiler.loop is not None else None
-        return Training(compiler.spec, compiler.solver, compiler.dtype, scaling)
+        return Training(compiler.spec, compiler.solver, compiler.dtype, scaling, compiler.workers)
 
     def _known(self, made: Made) -> Graph:
         """The graph; its states become known to the compiler."""

@@ -13,6 +13,7 @@ from netspec.graph.types import DType
 from netspec.passes.absorb import Absorb
 from netspec.passes.base import run_passes
 from netspec.passes.cse import CommonSubexpressions
+from netspec.passes.data_parallel import DataParallel
 from netspec.passes.detach import Detach
 from netspec.passes.epilogue import FuseEpilogues
 from netspec.passes.fold import Fold
@@ -28,7 +29,7 @@ from netspec.passes.schedule import schedule
 from netspec.passes.simplify import Simplify
 from netspec.schema.train import LoopSpec
 
-PASSES = (Fold(), Simplify(), Absorb(), CommonSubexpressions(), Detach())
+PASSES = (Fold(), Simplify(), Absorb(), CommonSubexpressions(), DataParallel(), Detach())
 
 
 def plan_within(loop: LoopSpec, graph: Graph, device: Device, stored: DType, kept: int) -> Plan:

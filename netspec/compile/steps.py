@@ -19,6 +19,8 @@ LEARNING_RATE, STEP = "$learning_rate", "$step"
 WEIGHT, FIRST, SHARE = "$weight", "$first", "$share"
 """Further inputs where a step reads several batches: what a batch counts, whether it is the step's first, and what the
 sum of their gradients is multiplied by."""
+TOTAL = "$total"
+"""Output of a program of one of several batches on several workers: what the batch counts on all of them."""
 
 
 def rate_inputs(solver: SolverSpec) -> dict[str, ScheduleSpec]:

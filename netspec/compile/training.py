@@ -12,7 +12,8 @@ from functools import reduce
 from operator import add
 
 from netspec.compile.build import LOSS, Built
-from netspec.compile.steps import FIRST, SHARE, STEP, WEIGHT, forward_graph, rate_inputs, start_of
+from netspec.compile.spreading import Spread
+from netspec.compile.steps import FIRST, SHARE, STEP, TOTAL, WEIGHT, forward_graph, rate_inputs, start_of
 from netspec.errors import Problem, SpecError
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
@@ -53,6 +54,8 @@ class Training:
     solver: SolverSpec
     dtype: DType
     scaling: LossScale | None = None
+    workers: int = 1
+    """How many train together: what a step finds is the mean over all of them."""
 
     @property
     def _adapts(self) -> bool:
@@ -61,8 +64,14 @@ class Training:
 
     def step(self, built: Built) -> Made:
         """A step of one batch: losses, gradients, update. Raises `SpecError` where there is nothing to train."""
-        forward, gradient = self._gradients(built)
+        spread = self._spread(built)
+        forward, gradient = self._gradients(built, spread)
         starts = {name: start_of(forward, name, info) for name, info in self._trained(built).items()}
+        if spread is not None:
+            gradient = {name: spread.mean(value) for name, value in gradient.items()}
+            forward = replace(
+                forward, outputs=spread.means(forward.outputs), updates=spread.statistics(forward.updates)
+            )
         made = self._update(built, starts, gradient, forward.updates)
         made.graph = Graph(forward.outputs, made.graph.updates, guard=forward.outputs[LOSS])
         return made
@@ -73,6 +82,8 @@ class Training:
         Raises `SpecError` where there is nothing to train.
         """
         forward, gradient = self._gradients(built)
+        if (spread := self._spread(built)) is not None:
+            forward = replace(forward, outputs={**spread.means(forward.outputs), TOTAL: spread.total})
         scalar_type = TensorType((), self.dtype)
         weight = built.builder.input(WEIGHT, scalar_type)
         first = built.builder.input(FIRST, TensorType((), DType.BOOL))
@@ -90,17 +101,27 @@ class Training:
 
     def update(self, built: Built) -> Made:
         """The update by the mean of the gradients that were summed up."""
-        trained = self._trained(built)
-        share = built.builder.input(SHARE, TensorType((), self.dtype))
-        gradient, sums = {}, {}
+        trained, spread = self._trained(built), self._spread(built)
+        gradient, sums, others = {}, {}, dict[str, Value]()
         for name in trained:
             label, info = self._sum_of(built, name)
             with in_scope(info.value.node.scope):
-                gradient[name] = info.value * cast(share, info.value.dtype)
+                gradient[name] = self._mean_of(built, info.value) if spread is None else spread.mean(info.value)
             sums[label] = info
-        made = self._update(built, {name: info.value for name, info in trained.items()}, gradient, {})
+        if spread is not None:
+            kept = {name: info.value for name, info in built.builder.states.items() if name in built.builder.updates}
+            others = spread.statistics(kept)
+        made = self._update(built, {name: info.value for name, info in trained.items()}, gradient, others)
         made.states |= sums
         return made
+
+    def _mean_of(self, built: Built, summed: Value) -> Value:
+        """The mean over the samples of all batches of a step."""
+        return summed * cast(built.builder.input(SHARE, TensorType((), self.dtype)), summed.dtype)
+
+    def _spread(self, built: Built) -> Spread | None:
+        """Means over the workers, where there are several."""
+        return Spread(built, self.dtype) if self.workers > 1 else None
 
     def _kept(self, built: Built) -> dict[str, StateInfo]:
         """What a solver of the whole training set remembers of the steps before."""
@@ -126,11 +147,15 @@ class Training:
         with in_scope(replace(parameter.node.scope, phase="update")):
             return label, StateInfo(State(label, parameter.type)(), Constant(), "gradient")
 
-    def _gradients(self, built: Built) -> tuple[Graph, dict[str, Value]]:
-        """The losses with new statistics, and the gradient by each trained parameter, times the scale of the loss."""
+    def _gradients(self, built: Built, spread: Spread | None = None) -> tuple[Graph, dict[str, Value]]:
+        """The losses with new statistics, and the gradient by each trained parameter, times the scale of the loss.
+
+        With `spread` the gradients are weighed as what this worker has counts.
+        """
         trained, forward = self._trained(built), forward_graph(self.spec, built)
         starts = [start_of(forward, name, info) for name, info in trained.items()]
         loss, scale = forward.outputs[LOSS], self._scale()
+        loss = loss if spread is None else spread.weighed(loss)
         scaled = loss if scale is None else loss * cast(scale, loss.dtype)
         return forward, dict(zip(trained, gradients(scaled, starts), strict=True))
 

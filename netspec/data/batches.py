@@ -65,9 +65,16 @@ class Batch:
     """How many samples of this epoch came before the next batch."""
     skipped: tuple[Skipped, ...] = ()
     """The damaged samples between `position` and `end`."""
+    offset: int = 0
+    """Of a worker's share: how many samples of the whole batch come before its own."""
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    @property
+    def rows(self) -> int:
+        """How many samples the arrays hold: those of the batch, or 1 where a worker has none, which does not count."""
+        return max(len(self), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +100,14 @@ class _Block:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
     """Samples to be prepared: places of an epoch's order."""
 
     epoch: int
     places: Array
     indices: Array
+    stop: int
+    """The place behind its last sample, damaged or not."""
     last: bool
     """Whether the epoch ends with it."""
     raw: Mapping[str, Raw] | None = None
@@ -108,20 +117,27 @@ class _Job:
     block: _Block | None = None
     offset: int = 0
     """Where in the block its samples begin."""
-    whole: _Job | None = None
+    whole: Job | None = None
     """The batch that it is a part of."""
 
-    def rows(self, start: int, stop: int) -> _Job:
+    def rows(self, start: int, stop: int) -> Job:
         """Some of the samples."""
         raw = None if self.raw is None else {name: values[start:stop] for name, values in self.raw.items()}
-        last = self.last and stop == len(self.places)
+        ends = stop == len(self.places)
         skipped = self.skipped if start == 0 else {}
         return replace(
-            self, places=self.places[start:stop], indices=self.indices[start:stop], last=last, raw=raw,
+            self, places=self.places[start:stop], indices=self.indices[start:stop],
+            stop=self.stop if ends else int(self.places[stop]), last=self.last and ends, raw=raw,
             skipped=skipped, offset=start, whole=self,
         )  # fmt: skip
 
-    def without(self, rows: Mapping[int, Sequence[Problem]]) -> _Job:
+    def between(self, start: int, stop: int) -> Job:
+        """A job of its own: the samples at the places from `start` to `stop`."""
+        first, end = (int(one) for one in np.searchsorted(self.places, [start, stop]))
+        skipped = {place: one for place, one in self.skipped.items() if start <= place < stop}
+        return replace(self.rows(first, end), stop=stop, skipped=skipped, offset=0, whole=None)
+
+    def without(self, rows: Mapping[int, Sequence[Problem]]) -> Job:
         """All but the damaged ones, which are noted; they fill no block any more."""
         gone = {int(self.places[row]): Skipped(int(self.indices[row]), tuple(found)) for row, found in rows.items()}
         kept = np.delete(np.arange(len(self.places)), list(rows))
@@ -133,18 +149,18 @@ class _Job:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """Prepared samples, which lie in a block where none of them was damaged."""
 
-    job: _Job
+    job: Job
     fields: Mapping[str, Samples]
 
     def __len__(self) -> int:
         return len(self.job.places)
 
-    def rows(self, start: int, stop: int) -> _Part:
+    def rows(self, start: int, stop: int) -> Part:
         job = replace(self.job.rows(start, stop), offset=self.job.offset + start, whole=None, skipped={})
-        return _Part(job, {name: values[start:stop] for name, values in self.fields.items()})
+        return Part(job, {name: values[start:stop] for name, values in self.fields.items()})
 
 
 class BatchMaker:
@@ -184,17 +200,17 @@ class BatchMaker:
                 yield batch
                 cursor = cursor.after(batch, samples)
 
-    def _jobs(self, start: Cursor, order: Callable[[int], Order], *, endless: bool) -> Iterator[_Job]:
+    def _jobs(self, start: Cursor, order: Callable[[int], Order], *, endless: bool) -> Iterator[Job]:
         """The samples of each batch, should none of them be damaged."""
         epoch, first, samples, size = start.epoch, start.position, self._pipeline.samples, self._split.batch_size
         while endless or epoch == 0:
             chosen = order(epoch)
             for place in range(first, samples, size):
                 stop = min(place + size, samples)
-                yield _Job(epoch, np.arange(place, stop), chosen.take(place, stop), stop == samples)
+                yield Job(epoch, np.arange(place, stop), chosen.take(place, stop), stop, stop == samples)
             epoch, first = epoch + 1, 0
 
-    def _parts(self, jobs: Iterator[_Job], workers: Workers | None) -> Iterator[_Part]:
+    def _parts(self, jobs: Iterator[Job], workers: Workers | None) -> Iterator[Part]:
         """Prepared samples in their order: batch by batch, and once that is slow, in parts, by all workers."""
         pace = Pace()
         for job in jobs:
@@ -208,7 +224,7 @@ class BatchMaker:
             elif slow:
                 yield from map(self._made, self._cut(jobs))  # parts stay in the cache, where batches do not
 
-    def _cut(self, jobs: Iterator[_Job]) -> Iterator[_Job]:
+    def _cut(self, jobs: Iterator[Job]) -> Iterator[Job]:
         for job in jobs:
             whole = self._read(job) if self._stream else job  # a stream is read here, in its order
             rows = len(whole.places)
@@ -221,21 +237,21 @@ class BatchMaker:
             for start in range(0, max(rows, 1), self._rows_of_part):
                 yield whole.rows(start, min(start + self._rows_of_part, rows))
 
-    def _made(self, job: _Job) -> _Part:
+    def _made(self, job: Job) -> Part:
         """What a job comes to, without damaged samples where these are to be left out."""
         try:
             while len((job := self._read(job)).places):
                 try:
-                    return _Part(job, self._prepared(job))
+                    return Part(job, self._prepared(job))
                 except DamagedSamples as error:
                     job = self._without(job, error)
         except DamagedSamples:
             if job.whole is not None:
                 self._made(replace(job.whole, block=None))  # tells of all samples of the batch
             raise
-        return _Part(job, {})
+        return Part(job, {})
 
-    def _read(self, job: _Job) -> _Job:
+    def _read(self, job: Job) -> Job:
         while job.raw is None and len(job.places):
             try:
                 return replace(job, raw=self._pipeline.unchanged(job.indices))
@@ -243,12 +259,12 @@ class BatchMaker:
                 job = self._without(job, error)
         return job
 
-    def _without(self, job: _Job, error: DamagedSamples) -> _Job:
+    def _without(self, job: Job, error: DamagedSamples) -> Job:
         if not self._skip:
             raise error
         return job.without(error.rows)
 
-    def _prepared(self, job: _Job) -> Mapping[str, Samples]:
+    def _prepared(self, job: Job) -> Mapping[str, Samples]:
         """The inputs of the net; the fields that are to be mixed where samples are mixed."""
         assert job.raw is not None
         changed = self._pipeline.changed(job.raw, job.indices, job.epoch)
@@ -267,7 +283,7 @@ class BatchMaker:
                 for feed in self._feeds
             }
 
-    def _finished(self, parts: Sequence[_Part], epoch: int) -> tuple[dict[str, Array], Array, Array]:
+    def _finished(self, parts: Sequence[Part], epoch: int) -> tuple[dict[str, Array], Array, Array]:
         """Inputs, places and indices of a batch."""
         places = np.concatenate([part.job.places for part in parts])
         indices = np.concatenate([part.job.indices for part in parts])
@@ -293,9 +309,9 @@ class BatchMaker:
 class _Supply:
     """The usable samples of one epoch that have been prepared and not been taken."""
 
-    def __init__(self, parts: Iterator[_Part]) -> None:
+    def __init__(self, parts: Iterator[Part]) -> None:
         self._parts = parts
-        self._ready: deque[_Part] = deque()
+        self._ready: deque[Part] = deque()
         self._count = 0
         self._skipped: dict[int, Skipped] = {}
         self._all_came = False
@@ -315,9 +331,9 @@ class _Supply:
                 self._ready.append(part)
                 self._count += len(part)
 
-    def take(self, count: int) -> list[_Part]:
+    def take(self, count: int) -> list[Part]:
         """The next samples, `count` or what is left."""
-        taken: list[_Part] = []
+        taken: list[Part] = []
         while count and self._ready:
             part = self._ready.popleft()
             if len(part) > count:
@@ -334,7 +350,7 @@ class _Supply:
         return tuple(self._skipped.pop(one) for one in places)
 
 
-def _joined(parts: Sequence[_Part]) -> Mapping[str, Samples]:
+def _joined(parts: Sequence[Part]) -> Mapping[str, Samples]:
     """The fields of all parts, in one; nothing is copied where they are a block."""
     if len(parts) == 1:
         return parts[0].fields

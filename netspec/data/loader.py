@@ -15,6 +15,7 @@ from netspec.data.feeds import ValueRange, match_feeds
 from netspec.data.order import Order, Shuffled, Straight, Windowed, order_digest
 from netspec.data.pipeline import Learned, Pipeline
 from netspec.data.prefetch import Prefetcher
+from netspec.data.shares import ALONE, Share, SharedBatchMaker
 from netspec.data.workers import Workers, processors
 from netspec.errors import InputError, Problem
 from netspec.schema.data import ShuffleWindow, SplitFields
@@ -32,7 +33,8 @@ class Loader:
 
     `wanted`: the inputs to fill, by name; default: all fields of the source under their own names. `known`: all
     inputs that the net declares, if more than those wanted. `ranges`: the values that an input may have. `learned`:
-    `Loader.learned` of the training split, for every other split. Raises InputError with all that does not match.
+    `Loader.learned` of the training split, for every other split. `share`: what of each batch this worker has. Raises
+    InputError with all that does not match.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Loader:
         known: Collection[str] | None = None,
         learned: Learned | None = None,
         prefetch: int | None = None,
+        share: Share = ALONE,
     ) -> None:
         self._pipeline = Pipeline(dataset, split, seed=seed, learned=learned)
         if wanted is None:
@@ -57,7 +60,9 @@ class Loader:
         self._seed = seed
         self._stream, self._block = dataset.window is not None, dataset.block
         self._window = _window_of(dataset, split)
-        self._maker = BatchMaker(self._pipeline, self._feeds, split, stream=self._stream)
+        self._share = share
+        self._whole = BatchMaker(self._pipeline, self._feeds, split, stream=self._stream)
+        self._shared = SharedBatchMaker(self._pipeline, self._feeds, split, share, stream=self._stream)
         self._prefetch = split.prefetch if prefetch is None else prefetch
         self._workers = split.workers or processors()
         self._cursor = Cursor()
@@ -68,6 +73,8 @@ class Loader:
         """How many samples an epoch has."""
         self.learned: Learned = self._pipeline.learned
         """What was learned from this split, if it is that of training; else what was given."""
+        self.skips = split.on_error == "skip"
+        """Whether damaged samples are left out."""
         self.skipped_at_opening: int = dataset.skipped
         """How many damaged samples the source left out when it was opened, as `on_error: skip` asks for."""
         self.damaged_at_opening: Sequence[str] = dataset.damaged
@@ -82,10 +89,11 @@ class Loader:
     def batch_sizes(self) -> tuple[int, ...]:
         """The sizes that batches have: that of most, then that of the last one if it is smaller.
 
-        Where damaged samples are left out, the last one may be smaller still.
+        Where damaged samples are left out, the last one may be smaller still. On several workers, of what this one has.
         """
         full, rest = divmod(self.samples, self.batch_size)
-        return (self.batch_size,) * bool(full) + (rest,) * bool(rest)
+        sizes = (self.batch_size,) * bool(full) + (rest,) * bool(rest)
+        return tuple(max(1, end - start) for start, end in (self._share.of(0, size) for size in sizes))
 
     @property
     def transforms(self) -> list[tuple[str, Transform]]:
@@ -101,14 +109,18 @@ class Loader:
             self._cursor = self._cursor.after(batch, self.samples)
             yield batch
 
-    def one_pass(self) -> Iterator[Batch]:
-        """Every sample once, in the order of the source; the cursor stays where it is."""
-        return self._ahead(Cursor(), training=False)
+    def one_pass(self, *, shared: bool = True) -> Iterator[Batch]:
+        """Every sample once, in the order of the source; the cursor stays where it is.
 
-    def _ahead(self, start: Cursor, *, training: bool) -> Iterator[Batch]:
+        On several workers each has every so many-th batch, unless all are to see all (not `shared`).
+        """
+        return self._ahead(Cursor(), training=False, shared=shared)
+
+    def _ahead(self, start: Cursor, *, training: bool, shared: bool = True) -> Iterator[Batch]:
+        maker = self._shared if shared and self._share.count > 1 else self._whole
         workers = Workers(self._workers) if self._prefetch and self._workers > 1 else None
         order = self._order_of if training else lambda _: Straight()
-        batches = self._maker.batches(start, order, endless=training, workers=workers)
+        batches = maker.batches(start, order, endless=training, workers=workers)
         with Prefetcher(batches, self._prefetch, workers) as ahead:
             self._open.append(ahead)
             if training:
@@ -233,6 +245,7 @@ def open_loader(
     known: Collection[str] | None = None,
     learned: Learned | None = None,
     prefetch: int | None = None,
+    share: Share = ALONE,
 ) -> Loader:
     """Open the source of a split and make its loader; the arguments are those of `Loader`."""
     if not isinstance(split, Source):
@@ -246,4 +259,5 @@ def open_loader(
         known=known,
         learned=learned,
         prefetch=prefetch,
+        share=share,
     )

@@ -51,6 +51,8 @@ class Traits:
     """Several computations in one: no operand is needed before all of them are."""
     source: bool = False
     """Has no operands to be computed from: an input, a state, a constant."""
+    starts: bool = False
+    """Sets something going that takes its time: it runs as soon as its operands are there, and before the guard."""
 
 
 class Known(Protocol):
@@ -132,6 +134,10 @@ class Op:
     def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
         """The operands that a result may be written over if they are of its type and nobody reads them afterwards."""
         return inputs if self.traits.inplace else ()
+
+    def row(self, inputs: Sequence[Value]) -> Sequence[Value]:
+        """The operands that best lie side by side in memory, in this order, so that they can be taken as one."""
+        return ()
 
     def again(self, inputs: Sequence[Value], results: Sequence[Value]) -> Value | None:
         """The first result made anew by elementwise ops on `inputs` and the other results, to the last bit; or None."""

@@ -24,6 +24,10 @@ class Storage:
     kind: str
     """`arena`, `constant` (filled once), `steady` (kept from run to run), or the name of a state behind `state:`."""
     offset: int = 0
+    row: Storage | None = None
+    """The larger piece that it is a part of, beside others."""
+    within: int = 0
+    """Where in that it begins."""
 
 
 @dataclass(frozen=True)

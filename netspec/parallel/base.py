@@ -8,6 +8,8 @@ there. What is gathered comes in the order of ranks, so that sums made of it are
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -47,6 +49,17 @@ class Communicator:
     """The number of this worker among those of its host."""
     host_size: int = 1
     """How many workers its host has."""
+    silent: bool = False
+    """Whether programs keep their sums to themselves, so that a worker can run a part of a step by itself."""
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Have programs tell the others nothing inside the block."""
+        self.silent = True
+        try:
+            yield
+        finally:
+            self.silent = False
 
     @property
     def is_first(self) -> bool:

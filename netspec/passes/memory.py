@@ -3,7 +3,8 @@
 Values that live at the same time never overlap; a view lives where its operand lives; an op with the trait `inplace`
 may write over an operand that dies with it; a new value of a state is written where the state lives if nobody reads
 the old value afterwards, and never before the guard was looked at. What could not be written in place is copied at
-the end of the step. What steady nodes leave to others has memory of its own, since it stays from run to run.
+the end of the step. What steady nodes leave to others has memory of its own, since it stays from run to run. Operands
+that an op wants side by side (`Op.row`) are parts of one piece.
 """
 
 from __future__ import annotations
@@ -35,24 +36,36 @@ def plan_memory(
     """
     planner = _Planner(graph, order, before_guard, layouts or {}, steady)
     planner.assign()
-    storages = {id(one): one for one in planner.storage.values()}.values()
+    storages = {id(one): one for one in map(_whole, planner.storage.values())}.values()
     scratch = {
         node: Storage(aligned(size), index, index, "arena")
         for index, node in enumerate(order)
         if (size := workspace.get(node, 0))
     }
     arena = [one for one in storages if one.kind == "arena"] + list(scratch.values())
-    live = _live_bytes(arena, len(order))
+    live, arena_bytes = _live_bytes(arena, len(order)), place(arena)
+    for part in planner.storage.values():
+        if part.row is not None:
+            part.offset = part.row.offset + part.within
     return MemoryPlan(
         storage=planner.storage,
         workspace=scratch,
         copies=tuple(planner.copies),
-        arena_bytes=place(arena),
+        arena_bytes=arena_bytes,
         lower_bound=max(live, default=0),
         constant_bytes=_in_a_row(one for one in storages if one.kind == "constant"),
         steady_bytes=_in_a_row(one for one in storages if one.kind == "steady"),
         live_bytes=live[: len(order)],
     )
+
+
+def _whole(piece: Storage) -> Storage:
+    """The piece, or the row that it is a part of, which lives as long as any of its parts."""
+    row = piece.row
+    if row is None:
+        return piece
+    row.first, row.last = min(row.first, piece.first), max(row.last, piece.last)
+    return row
 
 
 def _live_bytes(pieces: Iterable[Storage], steps: int) -> list[int]:
@@ -89,6 +102,7 @@ class _Planner:
         self.copies: list[tuple[Value, str]] = []
         self.targets = self._updates_in_place()
         self.last_use = self._last_uses()
+        self.rows = self._rows()
 
     def assign(self) -> None:
         """Give every value that anybody reads a storage, and note what must be copied at the end."""
@@ -121,6 +135,17 @@ class _Planner:
                 kept.add(node.inputs[0])
         return kept
 
+    def _rows(self) -> dict[Value, tuple[Storage, int]]:
+        """For each value that lies in a row, the row and where in it; whoever asked for it copies what does not."""
+        found: dict[Value, tuple[Storage, int]] = {}
+        for index, node in enumerate(self.order):
+            row = Storage(0, index, index, "arena")
+            for value in (one.base for one in node.op.row(node.inputs)):
+                if not (value in found or value in self.kept or value in self.targets or value.op.traits.source):
+                    found[value] = row, row.size
+                    row.size += self._size(value)
+        return found
+
     def _size(self, value: Value) -> int:
         return aligned(self.layouts.get(value, PLAIN).nbytes(value.type))
 
@@ -134,6 +159,9 @@ class _Planner:
             return Storage(self._size(value), index, last, "constant")
         if value in self.kept and not node.op.traits.view:
             return Storage(self._size(value), index, last, "steady")
+        if value in self.rows:
+            row, within = self.rows[value]
+            return Storage(self._size(value), index, last, "arena", row=row, within=within)
         shared = self._taken_over(value, index)
         if shared is not None:
             shared.last = max(shared.last, last)

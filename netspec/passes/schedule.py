@@ -1,5 +1,8 @@
 """The order of execution: what is steady, what the guard needs, then the rest, each value shortly before it is used.
 
+What sets something going that takes its time (a sum over workers) runs before the guard, in the order in which its
+operands come to be: the guard is looked at when the rest of the step has nothing else to do but wait.
+
 Nodes are visited depth first from what the graph ends in; of several operands the one with the longest way behind it
 comes first, while nothing else is alive. Updates are taken in the order in which their gradients come to be, the last
 layer's first: each gradient is used up before the next one is made. And whoever reads a state comes before its update
@@ -31,8 +34,8 @@ class Schedule:
 def schedule(graph: Graph) -> Schedule:
     """All nodes in the order they run.
 
-    Beside the steady nodes only what the guard is computed from runs before it. No state is written there: a step whose
-    loss is not finite leaves everything as it was.
+    Beside the steady nodes only what the guard is computed from runs before it, and what sets something going. No state
+    is written there: a step whose loss is not finite leaves everything as it was.
     """
     nodes = graph.nodes()
     depth = _depths(nodes)
@@ -43,9 +46,10 @@ def schedule(graph: Graph) -> Schedule:
     steady = steady_nodes(graph)
     _visit([node for node in nodes if node in steady and not node.op.traits.source], operands, order)
     first = len(order)
-    guard = [] if graph.guard is None else [graph.guard]
-    _visit((value.node for value in guard), operands, order)
-    before_guard = len(order)
+    early = sorted((node for node in nodes if node.op.traits.starts), key=lambda node: (depth[node], node.serial))
+    guard = [] if graph.guard is None else [graph.guard.node]
+    _visit((*early, *guard), operands, order)
+    before_guard = len(order) if guard else first
     for update, readers in _readers_before_updates(graph, nodes, frozenset(order)).items():
         operands[update] = [*readers, *operands[update]]
     ends = {value.node for value in graph.roots()}

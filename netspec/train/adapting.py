@@ -44,7 +44,7 @@ def _read(one: Adapted) -> set[str]:
 def _totals(compiler: Compiler, loader: Loader, names: list[str]) -> dict[str, Totals]:
     """The totals of these layers over one pass."""
     found: dict[str, Totals] = {}
-    for batch in loader.one_pass():
+    for batch in loader.one_pass(shared=False):
         results = compiler.program(Purpose.ADAPT, len(batch))(batch.inputs)
         declared = compiler.built(Purpose.ADAPT, len(batch)).builder.adapted
         for name in names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, nan
 from pathlib import Path
@@ -19,13 +19,19 @@ from netspec.errors import InputError, Problem
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType
 from netspec.layers.judging import Row
+from netspec.parallel import Communicator
 from netspec.schema.load import Overrides, Source, load_spec
 from netspec.schema.train import TrainSpec
+from netspec.train.crew import Crew
 from netspec.train.events import MOST_EXAMPLES
 from netspec.train.inputs import ranges
 from netspec.train.model import load_weights
 from netspec.train.preparation import Preparation
 from netspec.train.samples import with_samples
+
+SIZE = "$size"
+"""Among the results of a batch: how many samples it has."""
+ALONE = Crew(Communicator())
 
 
 @dataclass(frozen=True)
@@ -71,25 +77,26 @@ class Evaluation:
         return cls(data["samples"], loss, numbers, tables, data.get("skipped", 0))
 
 
-def evaluate(compiler: Compiler, loader: Loader) -> Evaluation:
+def evaluate(compiler: Compiler, loader: Loader, crew: Crew = ALONE) -> Evaluation:
     """Losses and metrics of the compiler's net over one pass of the loader.
 
-    The loss is the mean over samples: batches count by their size. Sums are kept in float64.
+    The loss is the mean over samples: batches count by their size. Sums are kept in float64, and made in the order of
+    the batches, whichever worker of the crew evaluates each: they do not depend on how many there are.
     """
-    loss, samples, skipped = 0.0, 0, loader.skipped_at_opening
-    damaged = list(loader.damaged_at_opening[:MOST_EXAMPLES])
+    loss, samples, left_out = 0.0, 0, list[str]()
     totals: dict[str, np.ndarray[Any, Any]] = {}
-    for batch in loader.one_pass():
-        results = compiler.program(Purpose.TEST, len(batch))(batch.inputs)
-        loss += float(results.get(LOSS, 0.0)) * len(batch)
-        samples += len(batch)
-        skipped += len(batch.skipped)
-        damaged += [str(one) for one in batch.skipped[: MOST_EXAMPLES - len(damaged)]]
-        for name, value in results.items():
-            if name != LOSS and not name.startswith(f"{LOSS}/"):
-                totals[name] = totals.get(name, 0.0) + value.astype(np.float64)
+    for several in crew.each(_results(compiler, loader, left_out)):
+        for results in several:
+            size = int(results[SIZE])
+            loss += float(results.get(LOSS, 0.0)) * size
+            samples += size
+            for name, value in results.items():
+                if name not in (LOSS, SIZE) and not name.startswith(f"{LOSS}/"):
+                    totals[name] = totals.get(name, 0.0) + value.astype(np.float64)
+    more, damaged = crew.skipped(len(left_out), left_out[:MOST_EXAMPLES])
+    skipped, damaged = loader.skipped_at_opening + more, [*loader.damaged_at_opening, *damaged]
     mean = loss / samples if compiler.spec.losses else None
-    found = Evaluation(samples, mean, skipped=skipped, damaged=tuple(damaged))
+    found = Evaluation(samples, mean, skipped=skipped, damaged=tuple(damaged[:MOST_EXAMPLES]))
     for name, metric in compiler.metrics.items():
         own = [totals[key] for key in sorted((key for key in totals if key.rpartition("/")[0] == name), key=_number)]
         figure = metric.result(*own)
@@ -98,6 +105,13 @@ def evaluate(compiler: Compiler, loader: Loader) -> Evaluation:
         else:
             found.metrics[name] = figure
     return found
+
+
+def _results(compiler: Compiler, loader: Loader, left_out: list[str]) -> Iterator[dict[str, Any]]:
+    """What is found of each batch, and its size; what is wrong with the samples left out goes to `left_out`."""
+    for batch in loader.one_pass():
+        left_out += map(str, batch.skipped)
+        yield {SIZE: np.array(len(batch)), **compiler.program(Purpose.TEST, batch.rows)(batch.inputs)}
 
 
 def _number(key: str) -> int:
@@ -164,10 +178,11 @@ def learned_of(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> 
         return training.learned
 
 
-def open_test_loader(spec: TrainSpec, compiler: Compiler, learned: Learned) -> Loader:
+def open_test_loader(spec: TrainSpec, compiler: Compiler, learned: Learned, crew: Crew = ALONE) -> Loader:
     """The loader of the test data, whose labels and transforms mean what they mean in the training data."""
     assert spec.data.test is not None
     wanted, allowed, known = wanted_inputs(compiler, [Purpose.TEST]), ranges(compiler), compiler.spec.inputs
     return open_loader(
-        spec.data.test, seed=spec.train.seed, wanted=wanted, ranges=allowed, known=known, learned=learned
-    )
+        spec.data.test, seed=spec.train.seed, wanted=wanted, ranges=allowed, known=known, learned=learned,
+        share=crew.share,
+    )  # fmt: skip

@@ -22,6 +22,8 @@ Listener: TypeAlias = Callable[[Event], None]
 
 MOST_EXAMPLES = 3
 """So many of the damaged samples that were left out are named; the others are counted."""
+MOST_PARTS = 4
+"""Of a batch: so many workers' parts are listed, of more how often each size occurs."""
 SPLITS = {"train": "training", "test": "test"}
 
 
@@ -82,10 +84,11 @@ def as_text(event: Event) -> str:
     """One line for a person."""
     match event["event"]:
         case "start":
+            split = f" = {_sum_of(event['split'])} on {len(event['split'])} workers" if "split" in event else ""
             resumed = f", resumed at step {event['step']}" if event["step"] else ""
             return (
                 f"{event['name']}: {counted(event['parameters'], 'parameter')}, "
-                f"{counted(event['samples'], 'sample')}, batch {event['batch_size']}, "
+                f"{counted(event['samples'], 'sample')}, batch {event['batch_size']}{split}, "
                 f"{counted(event['steps'], 'step')} on {event['device']}{resumed}"
             )
         case "log" | "progress":
@@ -113,6 +116,13 @@ def as_text(event: Event) -> str:
             skipped = f", {counted(event['skipped'], 'damaged sample')} left out" if event.get("skipped") else ""
             return f"done: {counted(event['steps'], 'step')} in {event['seconds']:.1f} s{test}{skipped}"
     return json_text(event)
+
+
+def _sum_of(parts: Sequence[int]) -> str:
+    """`16 + 16 + 16 + 16`; of many, how often each: `64 × 16`."""
+    if len(parts) <= MOST_PARTS:
+        return " + ".join(map(str, parts))
+    return " + ".join(f"{parts.count(size)} × {size}" for size in dict.fromkeys(parts))
 
 
 def figures(test: Event) -> str:

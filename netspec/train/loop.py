@@ -18,6 +18,7 @@ from netspec.exchange.hdf5 import read_weights, write_checkpoint
 from netspec.schema.provenance import canonical_yaml
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
+from netspec.train.crew import Asked, Crew, Origin
 from netspec.train.environment import threads
 from netspec.train.evaluation import Evaluation, evaluate
 from netspec.train.events import MOST_EXAMPLES, Listener, tell, tell_skipped
@@ -75,8 +76,12 @@ class Loop:
         listeners: Sequence[Listener],
         signals: Signals,
         progress: Progress,
+        crew: Crew,
     ) -> None:
         assert isinstance(spec.solver, SolverSpec)
+        self.crew = crew
+        self.stopped = False
+        """Whether the loop ended before the training did, as it was asked to."""
         self.spec, self.compiler, self.loader, self.test_loader = spec, compiler, loader, test
         self.folder, self.listeners, self.signals, self.progress = folder, listeners, signals, progress
         self.schedules = rate_inputs(spec.solver)
@@ -89,6 +94,8 @@ class Loop:
         """What is done to the samples that the net is evaluated on."""
         self._saved: Progress | None = None
         self._damaged: list[str] = []
+        self._asked: Asked
+        self.skips = loader.skips
         self._samples, self._since, self._shown = 0, time.perf_counter(), 0.0
 
     def run(self) -> None:
@@ -110,13 +117,14 @@ class Loop:
             self._test()
         for batch in () if self.finished else self.loader:
             self._step(batch)
-            if not self.stepper.midway(self.progress.part) and (self.finished or self.signals.stop is not None):
+            if not self.stepper.midway(self.progress.part) and (self.finished or self._asked.stop):
+                self.stopped = not self.finished
                 break  # else the step goes on with the next batch
         if self.finished:
             self._test()
         if self._saved != self.progress:
             self._save()
-        if self.finished:
+        if self.finished and self.crew.is_first:
             save_weights(self.compiler, self.folder.weights, self.preparation, step=self.progress.step)
 
     @property
@@ -143,11 +151,12 @@ class Loop:
     def _step(self, batch: Batch) -> None:
         """Run a step, or the part of one that a batch is for."""
         step, rates = self.progress.step, self._rates()
+        self._asked = self.crew.ask(self.signals)
         try:
             loss = self.stepper.take(batch, step, rates, self.progress.part)
         except NonFiniteLoss as error:
             raise self._not_finite(error, step) from None
-        self._samples += len(batch)
+        self._samples += batch.end - batch.position
         if loss is None:
             self._note_skipped(batch)
             return
@@ -180,7 +189,7 @@ class Loop:
             self._samples, self._since = 0, now
         pause = time.perf_counter()
         last = self.finished  # what is due then waits for the last evaluation, which it is to hold
-        if self.signals.snapshot or (self._is_due(timing.checkpoint_every) and not last):  # first: evaluating may fail
+        if self._asked.snapshot or (self._is_due(timing.checkpoint_every) and not last):  # first: evaluating may fail
             self.signals.snapshot = False
             self._save()
         if self._is_due(timing.test_every) and not last:
@@ -205,6 +214,8 @@ class Loop:
         progress = self.progress
         progress.skipped += len(batch.skipped)
         self._damaged += [str(one) for one in batch.skipped[: MOST_EXAMPLES - len(self._damaged)]]
+        if self.loader.between_epochs and self.skips:
+            progress.skipped, self._damaged = self.crew.skipped(progress.skipped, self._damaged)
         if self.loader.between_epochs and progress.skipped:
             tell_skipped(self.listeners, "train", progress.skipped, self._damaged, epoch=batch.epoch + 1)
             progress.skipped_before, progress.skipped = progress.skipped_before + progress.skipped, 0
@@ -216,7 +227,7 @@ class Loop:
         if self.test_loader is None or progress.tested_step == progress.step:
             return
         began = time.perf_counter()
-        found = evaluate(self.compiler, self.test_loader)
+        found = evaluate(self.compiler, self.test_loader, self.crew)
         progress.last_test, progress.tested_step = found.scalars(), progress.step
         seconds = round(time.perf_counter() - began, 3)
         tell(self.listeners, "test", step=progress.step, **found.scalars(), seconds=seconds)
@@ -231,7 +242,8 @@ class Loop:
             tell(self.listeners, "warning", message=message, step=progress.step)
         if self._is_best(found.loss):
             progress.best_loss, progress.best_step = found.loss, progress.step
-            save_weights(self.compiler, self.folder.best, self.preparation, step=progress.step)
+            if self.crew.is_first:
+                save_weights(self.compiler, self.folder.best, self.preparation, step=progress.step)
 
     def _is_best(self, loss: float | None) -> bool:
         """Whether a test loss is the lowest so far; one that is not finite never is."""
@@ -239,6 +251,11 @@ class Loop:
         return loss is not None and isfinite(loss) and (best is None or loss < best)
 
     def _save(self) -> None:
+        """Write a checkpoint: the first worker does. Of a step that is half done no worker has all that it needs."""
+        if self.crew.is_first and (self.crew.size == 1 or not self.progress.part.batches):
+            self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
         path = self.folder.checkpoint(self.progress.step)
         between = "gradient" if not self.progress.part.batches else None  # sums that no step has begun are of no use
         roles = {name: info.role for name, info in self.compiler.info.items() if info.role != between}
@@ -265,9 +282,10 @@ class Loop:
         else:
             what = "in the sum of the losses"
         place = error.node.scope.location if error.node is not None else None
+        found = self.crew.origin(Origin(what, place, error.state is not None or error.node is not None))
         return RunError(
             Problem(
-                f"the loss is not finite at step {step + 1}: {what}", place,
+                f"the loss is not finite at step {step + 1}: {found.what}", found.location,
                 got=f"learning rate {self._rates()[LEARNING_RATE]:.6g}",
                 hint="lower the learning rate, add `global_clipnorm`, or look at the data of this step",
                 notes=(f"the weights before this step are in {self.folder.checkpoint(step)}",),

@@ -13,16 +13,19 @@ from typing import Any
 from netspec.backends.device import open_device
 from netspec.compile import Compiler, Purpose
 from netspec.data.loader import Loader, open_loader
-from netspec.errors import InputError
+from netspec.errors import InputError, Problem
 from netspec.graph.types import DType
+from netspec.parallel import join
 from netspec.schema.load import Overrides, Source, load_train
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
+from netspec.solvers.lbfgs import LBFGS
 from netspec.train.adapting import adapt
 from netspec.train.arguments import device_of
+from netspec.train.crew import Crew
 from netspec.train.environment import threads, versions
-from netspec.train.evaluation import Evaluation, open_test_loader, wanted_inputs
+from netspec.train.evaluation import ALONE, Evaluation, open_test_loader, wanted_inputs
 from netspec.train.events import Event, Listener, LogFiles, tell, tell_skipped
 from netspec.train.inputs import ranges
 from netspec.train.interrupt import Signals
@@ -86,31 +89,38 @@ def run(
     if weights is not None and spec.init_from is not None:
         hint = "remove it by `~init_from`, or give the file by `init_from.file=FILE`"
         raise InputError("--weights and `init_from` exclude each other", location=spec.where("init_from"), hint=hint)
-    compiler = trainer(spec, device)
+    crew = Crew(join())
+    crew.use_own_cores()
+    check_workers(spec, crew.size)
+    compiler = trainer(spec, device, crew.size)
     with ExitStack() as stack:
-        loader = stack.enter_context(open_training_loader(spec, compiler))
-        test = stack.enter_context(open_test_loader(spec, compiler, loader.learned)) if spec.data.test else None
+        loader = stack.enter_context(open_training_loader(spec, compiler, crew))
+        test = stack.enter_context(open_test_loader(spec, compiler, loader.learned, crew)) if spec.data.test else None
         compiler.program(compiler.of_batch, loader.batch_sizes[0])  # what can't run says so before a folder is made
         again = resume is True
         given = Path(run_dir) if run_dir else _own_run(source) if again else None
-        folder = stack.enter_context(open_run_dir(spec.name or spec.net.name, given, resume=again))
-        if not isinstance(resume, bool):
+        folder = _folder(stack, spec, crew, given, resume=again)
+        begun = Begun(Progress())
+        first = crew.is_first  # the others are given what it reads
+        if first and not isinstance(resume, bool):
             begun = take_over(Path(resume), spec, compiler, loader)
-        else:
-            begun = restore(folder, spec, compiler, loader) if resume else Begun(Progress())
-        taken = init_from(spec, compiler) if begun.progress.step == 0 else None
-        loaded = load_weights(compiler, weights, partial=True).loaded if weights is not None else []
-        warnings = begun.warnings + (_fresh(compiler, loaded, weights) if weights is not None else [])
+        elif first and resume:
+            begun = restore(folder, spec, compiler, loader)
+        fresh = crew.workers.shared(begun.progress.step == 0)
+        taken = init_from(spec, compiler) if fresh and first else None
+        loaded = load_weights(compiler, weights, partial=True).loaded if weights is not None and first else []
+        warnings = begun.warnings + (_fresh(compiler, loaded, weights) if weights is not None and first else [])
         known = {*loaded, *(taken.coverage.arrays if taken is not None else ())}
-        adapted = adapt(compiler, loader, known) if begun.progress.step == 0 else []
-        if begun.progress.step == 0:
+        adapted = adapt(compiler, loader, known) if fresh and first else []
+        if fresh:
             compiler.follow()
-        folder.write_spec(resolved_yaml(spec))
-        log = stack.enter_context(LogFiles(folder.folder))
-        everyone: list[Listener] = [log, *listeners]
+        progress = crew.align(compiler, loader, begun.progress)
+        everyone: list[Listener] = []
+        if crew.is_first:
+            folder.write_spec(resolved_yaml(spec))
+            everyone = [stack.enter_context(LogFiles(folder.folder)), *listeners]
         signals = stack.enter_context(Signals())
-        progress = begun.progress
-        loop = Loop(spec, compiler, loader, test, folder, everyone, signals, progress)
+        loop = Loop(spec, compiler, loader, test, folder, everyone, signals, progress, crew)
         for message in (*warnings, *_beyond(loop)):
             tell(everyone, "warning", message=message)
         if taken is not None:
@@ -121,7 +131,7 @@ def run(
         if loader.skipped_at_opening:
             tell_skipped(everyone, "train", loader.skipped_at_opening, loader.damaged_at_opening)
         try:
-            if resume and not begun.other_test and loop.nothing_left():
+            if resume and crew.workers.shared(not begun.other_test and loop.nothing_left()):
                 tell(everyone, "note", message=f"nothing was left to do: the run has done its {progress.step:,} steps")
             else:
                 loop.run()
@@ -129,7 +139,7 @@ def run(
             raise Interrupted(folder.folder, folder.newest_step(), at_once=True) from None
         seconds = time.perf_counter() - began
         found, left_out = loop.last_test, progress.skipped_before + progress.skipped
-        if signals.stop is not None and not loop.finished:
+        if loop.stopped and not loop.finished:
             raise Interrupted(folder.folder, progress.step)
         tell(
             everyone, "done", run_dir=str(folder.folder), steps=progress.step, seconds=round(seconds, 3),
@@ -139,20 +149,53 @@ def run(
     return Run(folder.folder, progress.step, seconds, found, folder.weights, folder.log, left_out)
 
 
-def trainer(spec: TrainSpec, device: str) -> Compiler:
+def _folder(stack: ExitStack, spec: TrainSpec, crew: Crew, given: Path | None, *, resume: bool) -> RunDir:
+    """The run directory, which the first worker opens, and alone writes to."""
+    opened = None
+    if crew.is_first:
+        opened = stack.enter_context(open_run_dir(spec.name or spec.net.name, given, resume=resume))
+    return RunDir(Path(crew.workers.shared(str(opened.folder) if opened is not None else None)))
+
+
+def check_workers(spec: TrainSpec, workers: int) -> None:
+    """Raise `InputError` where a training can't be spread over so many workers."""
+    problems: list[Problem] = []
+    if spec.data.train.batch_size < workers:
+        problems.append(
+            Problem(
+                "a batch has fewer samples than there are workers", spec.data.train.where("batch_size"),
+                "data.train.batch_size", expected=f"{workers} or more: it is split over all workers",
+                got=str(spec.data.train.batch_size),
+            )
+        )  # fmt: skip
+    if workers > 1 and isinstance(spec.solver, LBFGS):
+        problems.append(
+            Problem(
+                "LBFGS trains on one worker", spec.solver.where(), "solver", expected="another solver, or one worker",
+                got=f"{workers} workers",
+            )
+        )  # fmt: skip
+    if problems:
+        raise InputError(problems)
+
+
+def trainer(spec: TrainSpec, device: str, workers: int = 1) -> Compiler:
     """The compiler of a training's net and solver."""
     assert isinstance(spec.solver, SolverSpec)
     loop, opened = spec.train, open_device(device_of(device), spec.compile.autotune, spec.compile.rounding)
     precision = DType(loop.precision)
-    return Compiler(spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop)
+    return Compiler(
+        spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop, workers=workers
+    )
 
 
-def open_training_loader(spec: TrainSpec, compiler: Compiler) -> Loader:
+def open_training_loader(spec: TrainSpec, compiler: Compiler, crew: Crew = ALONE) -> Loader:
     """The loader of the training data, with what the net's programs read."""
     wanted = wanted_inputs(compiler, [compiler.of_batch, *([Purpose.ADAPT] if compiler.adapts else [])])
     return open_loader(
-        spec.data.train, seed=spec.train.seed, wanted=wanted, ranges=ranges(compiler), known=spec.net.inputs
-    )
+        spec.data.train, seed=spec.train.seed, wanted=wanted, ranges=ranges(compiler), known=spec.net.inputs,
+        share=crew.share,
+    )  # fmt: skip
 
 
 def _facts(spec: TrainSpec, compiler: Compiler, loader: Loader, folder: RunDir, loop: Loop) -> Event:
@@ -170,6 +213,7 @@ def _facts(spec: TrainSpec, compiler: Compiler, loader: Loader, folder: RunDir, 
         "seed": spec.train.seed,
         "threads": threads(),
         "versions": versions(),
+        **loop.crew.facts(loader.batch_size),
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netspec.compile import FIRST, LEARNING_RATE, SHARE, STEP, WEIGHT, Compiler, Purpose
+from netspec.compile import FIRST, LEARNING_RATE, SHARE, STEP, TOTAL, WEIGHT, Compiler, Purpose
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.errors import InputError
@@ -25,6 +25,8 @@ class Part:
     samples: int = 0
     loss: float = 0.0
     """Sum of the losses of the samples."""
+    weight: float = 0.0
+    """What the samples of this worker count, in nominal batches."""
 
 
 class Stepper:
@@ -39,6 +41,7 @@ class Stepper:
         """Raises `InputError` where a step is to read the whole training set, and `accumulate` has it read less."""
         loop = spec.train
         self._compiler, self._accumulate, self._seed = compiler, loop.accumulate, loop.seed
+        self._alone = compiler.workers == 1
         self._held: list[Batch] = []
         """The batches of an epoch so far, for a solver of the whole."""
         self._minimizer = Minimizer(spec.solver, compiler) if isinstance(spec.solver, LBFGS) else None
@@ -56,26 +59,30 @@ class Stepper:
         """
         if self._minimizer is not None:
             return self._minimize(self._minimizer, batch, rates[LEARNING_RATE])
-        program = self._compiler.program(self._compiler.of_batch, len(batch))
+        program = self._compiler.program(self._compiler.of_batch, batch.rows)
         update = {**{name: np.array(rate) for name, rate in rates.items()}, STEP: np.array(step + 1.0)}
-        random = {RNG_INPUT: np.array([self._seed, step, part.samples])}
+        random = {RNG_INPUT: np.array([self._seed, step, part.samples + batch.offset])}
+        share = len(batch) / self._loader.batch_size
+        weight = {WEIGHT: np.array(share), FIRST: np.array(part.batches == 0)}
         if self._accumulate == 1:
-            program.write({**batch.inputs, **update, **random})
+            program.write({**batch.inputs, **update, **random, **weight})
             program.run()
             return program.guard
-        weight = {WEIGHT: np.array(len(batch) / self._loader.batch_size), FIRST: np.array(part.batches == 0)}
         program.write({**batch.inputs, **weight, **random})
         program.run()
+        samples = len(batch) if self._alone else round(float(program.read(TOTAL)[TOTAL]) * self._loader.batch_size)
         part.batches += 1
-        part.samples += len(batch)
-        part.loss += program.guard * len(batch)
+        part.samples += samples
+        part.loss += program.guard * samples
+        part.weight += share
         if part.batches < self._accumulate and not self._loader.between_epochs:
             return None
         last = self._compiler.program(Purpose.UPDATE, 1)
-        last.write({**update, SHARE: np.array(self._loader.batch_size / part.samples)})
+        mean = {SHARE: np.array(self._loader.batch_size / part.samples), WEIGHT: np.array(part.weight)}
+        last.write({**update, **mean})
         last.run()
         loss = part.loss / part.samples
-        part.batches, part.samples, part.loss = 0, 0, 0.0
+        part.batches, part.samples, part.loss, part.weight = 0, 0, 0.0, 0.0
         return loss
 
     def midway(self, part: Part) -> bool:

@@ -19,7 +19,17 @@ import netspec
 from netspec.graph.fused import Anchored, Fed, ForEach, Fused, Step
 from netspec.graph.layout import Layout
 from netspec.graph.op import Op
-from netspec.graph.ops import elementwise, functions, linear, logic, normalization, reduce, shape, special
+from netspec.graph.ops import (
+    communication,
+    elementwise,
+    functions,
+    linear,
+    logic,
+    normalization,
+    reduce,
+    shape,
+    special,
+)
 from netspec.graph.ops.source import Constant, Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
@@ -75,6 +85,11 @@ _POSITIVE = (Step(elementwise.Greater(), (0, 1)), Step(elementwise.Where(), (3, 
 _TRUE = np.array([[True, True, False, False]])
 
 SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
+    (communication.AllReduce(), (numbers(3, 4),)),
+    (communication.StartAllReduce(2), (numbers(3, 4), numbers(5, offset=0.1))),
+    (communication.StartAllReduce(1), (numbers(5, offset=0.1), np.array(True))),
+    (communication.JoinAllReduce(2), (numbers(3, 4), numbers(5, offset=0.1))),
+    (communication.JoinAllReduce(1), (numbers(3, 4),)),
     (logic.And(), (_TRUE, _TRUE[:, ::-1])),
     (logic.Or(), (_TRUE, _TRUE[:, ::-1])),
     (Anchored(_CONV, 2, (_BIAS,)), (_IMAGE, _KERNEL, numbers(4, 1, 1))),

@@ -26,7 +26,7 @@ def told_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> list[by
     """Lets evaluations find these losses, one after the other; the weights of each are kept in the list given back."""
     kept: list[bytes] = []
 
-    def evaluate(compiler: Any, loader: Any) -> Evaluation:
+    def evaluate(compiler: Any, loader: Any, crew: Any) -> Evaluation:
         kept.append(compiler.states["logits/kernel"].tobytes())
         return Evaluation(57, losses[len(kept) - 1], {"accuracy": 0.5})
 

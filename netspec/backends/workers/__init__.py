@@ -1,0 +1,15 @@
+"""The backend of what needs other workers: sums over all of them, which the communicator carries."""
+
+from __future__ import annotations
+
+from netspec.parallel import world
+
+
+def missing() -> None:
+    """It can always be used: alone, a worker has nobody to ask."""
+
+
+def about() -> str:
+    """Who the workers are."""
+    facts = world().describe()
+    return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "hosts")

@@ -1,0 +1,102 @@
+"""Sums over workers: at once, or started early and joined late.
+
+By itself each op computes what it does on one worker, where a sum over all workers is the value itself; the backend
+`workers` has the kernels that ask the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from netspec.graph.onnx_map import NoOnnx
+from netspec.graph.op import Array, Grads, Op, Traits, Xp
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Value
+
+_NO_ONNX = NoOnnx("it is of a training on several workers, of which ONNX knows nothing")
+ORDER = TensorType((), DType.BOOL)
+"""Type of a value that says nothing: it makes one node run after another."""
+
+
+@dataclass(frozen=True)
+class AllReduce(Op):
+    """The sum of all workers' x. With `late` nobody needs it before the update: it may share a message with others."""
+
+    late: bool = False
+    traits = Traits(pure=False, inplace=True)
+    onnx = _NO_ONNX
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.check(x.dtype.is_float, "only floats are summed over workers", got=x)
+        return x
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return x
+
+    def vjp(self, y: Value, dy: Value) -> Grads:
+        # Every worker's loss depends on the sum, and so on each worker's x.
+        return (AllReduce(self.late)(dy),)
+
+    def flops(self, x: TensorType) -> int:
+        return x.size
+
+
+@dataclass(frozen=True)
+class _Bucket(Op):
+    """Base of the two halves of an all-reduce of several values, which lie side by side and travel as one."""
+
+    count: int
+    onnx = _NO_ONNX
+
+    def _checked(self, types: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        values = tuple(types[: self.count])
+        self.check(len(values) == self.count, "a bucket holds as many values as it says", expected=str(self.count))
+        self.check(len({kind.dtype for kind in values}) == 1, "the values of a bucket are of one type")
+        return values
+
+    def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
+        """Each result lies where its operand lay."""
+        return inputs[result : result + 1] if result < self.count else ()
+
+    def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
+        summed = [None if dy is None else AllReduce(late=True)(dy) for dy in dys[: self.count]]
+        return [*summed, *[None] * (len(ys[0].inputs) - self.count)]
+
+    def flops(self, *types: TensorType) -> int:
+        return sum(kind.size for kind in types[: self.count])
+
+
+@dataclass(frozen=True)
+class StartAllReduce(_Bucket):
+    """Send `count` values on their way. Results: the values, which nobody may read before they are joined; an order.
+
+    A further operand is the order of the bucket before: all workers start theirs in the same sequence.
+    """
+
+    traits = Traits(pure=False, starts=True)
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        """x₁ … xₙ[, order] → y₁ … yₙ, order."""
+        return *self._checked(types), ORDER
+
+    def row(self, inputs: Sequence[Value]) -> Sequence[Value]:
+        return inputs[: self.count]
+
+    def forward(self, xp: Xp, *arrays: Array) -> tuple[Array, ...]:
+        return *arrays[: self.count], xp.ones((), dtype=bool)
+
+
+@dataclass(frozen=True)
+class JoinAllReduce(_Bucket):
+    """Wait for `count` values that were sent on their way: the sums of all workers'."""
+
+    traits = Traits(pure=False)
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...] | TensorType:
+        """y₁ … yₙ → their sums."""
+        values = self._checked(types)
+        return values if self.count > 1 else values[0]
+
+    def forward(self, xp: Xp, *arrays: Array) -> tuple[Array, ...] | Array:
+        return arrays if self.count > 1 else arrays[0]

@@ -1,0 +1,88 @@
+"""Data parallelism: sums over workers that may come late travel in buckets, while the rest of the step is computed.
+
+Each `AllReduce(late=True)` is one message, sent when the step comes to it. Here those of one element type are gathered,
+in the order in which their operands come to be (the last layer's gradients first), into buckets that are started as
+soon as the last of their values is there, and joined before the first is needed. What the guard is computed from goes
+first, alone: it is there when the backward half begins. The first bucket of gradients is small, so that something is
+on its way early; the others are as large as pays (Li et al. 2020, arXiv:2006.15704, section 3.2).
+
+The buckets depend on names and sizes of the values alone, which are those of the parameters: workers with batches of
+other sizes make the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from netspec.graph.graph import Graph, rebuild, topological
+from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
+from netspec.graph.value import Node, Value, in_scope
+from netspec.passes.base import Pass
+
+FIRST_BYTES, BUCKET_BYTES = 1 << 18, 1 << 22
+"""Of the first bucket of gradients, and of the others."""
+
+
+class DataParallel(Pass):
+    """Gather sums over workers that may come late into buckets."""
+
+    name: ClassVar[str] = "data_parallel"
+    exact: ClassVar[bool] = True
+
+    def __init__(self, first_bytes: int = FIRST_BYTES, bucket_bytes: int = BUCKET_BYTES) -> None:
+        self.first_bytes, self.bucket_bytes = first_bytes, bucket_bytes
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with a start and a join for each bucket."""
+        nodes = graph.nodes()
+        late = [node for node in nodes if isinstance(node.op, AllReduce) and node.op.late]
+        if not late:
+            return graph
+        guarded = set(topological([graph.guard])) if graph.guard is not None else set()
+        urgent = [node for node in late if node in guarded]
+        rest = [node for node in late if node not in guarded]
+        buckets = [
+            *_cut(urgent, self.bucket_bytes, self.bucket_bytes),
+            *_cut(rest, self.first_bytes, self.bucket_bytes),
+        ]
+        return _bucketed(graph, buckets)
+
+
+def _cut(nodes: Sequence[Node], first: int, most: int) -> Iterator[list[Node]]:
+    """Nodes in buckets of one element type each, in the order of their operands."""
+    open_: dict[object, list[Node]] = {}
+    limit = first
+    for node in sorted(nodes, key=lambda one: one.inputs[0].node.serial):
+        kind = node.types[0].dtype
+        bucket = open_.setdefault(kind, [])
+        bucket.append(node)
+        if sum(one.types[0].nbytes for one in bucket) >= limit:
+            yield open_.pop(kind)
+            limit = most
+    yield from open_.values()
+
+
+def _bucketed(graph: Graph, buckets: Sequence[Sequence[Node]]) -> Graph:
+    """The graph with each bucket started, one after another, and joined."""
+    new: dict[Value, Value] = {}
+    order: list[Value] = []
+    for bucket in buckets:
+        for node in topological([value for one in bucket for value in one.inputs]):
+            _copy(node, new)
+        operands = [new[one.inputs[0]] for one in bucket]
+        with in_scope(replace(bucket[0].scope, layer="", location=None)):
+            *sent, last = StartAllReduce(len(bucket)).many(*operands, *order)
+            new.update(zip((one.outputs[0] for one in bucket), JoinAllReduce(len(bucket)).many(*sent), strict=True))
+        order = [last]
+    for node in graph.nodes():
+        _copy(node, new)
+    return graph.mapped(new)
+
+
+def _copy(node: Node, new: dict[Value, Value]) -> None:
+    """The node on the images of its operands, unless it has an image."""
+    if node.outputs[0] not in new:
+        inputs = tuple(new[value] for value in node.inputs)
+        new.update(zip(node.outputs, node.outputs if inputs == node.inputs else rebuild(node, inputs), strict=True))

@@ -1,0 +1,123 @@
+"""`Crew`: the workers of a training as one of them sees them: who writes, what all agree on, where all start from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.data.shares import Share
+from netspec.parallel import Communicator, Pending
+from netspec.train.environment import threads
+from netspec.train.interrupt import Signals
+
+if TYPE_CHECKING:
+    from netspec.compile import Compiler
+    from netspec.data.loader import Loader
+    from netspec.errors import Location
+    from netspec.train.loop import Progress
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a loss that is not finite came from."""
+
+    what: str
+    location: Location | None
+    known: bool
+    """Whether it is a certain node or state; else this worker's part of the loss was finite."""
+
+
+class Crew:
+    """The workers of a training, all of which do the same on different samples."""
+
+    def __init__(self, workers: Communicator) -> None:
+        self.workers, self.size, self.is_first = workers, workers.size, workers.is_first
+        self.share = Share(workers.rank, workers.size)
+
+    def use_own_cores(self) -> None:
+        """Where nobody said how many threads to compute with: as many as each worker of the host gets cores."""
+        if self.workers.host_size > 1 and not os.environ.get("OMP_NUM_THREADS"):
+            os.environ["OMP_NUM_THREADS"] = str(max(1, threads() // self.workers.host_size))
+
+    def align(self, compiler: Compiler, loader: Loader, progress: Progress) -> Progress:
+        """Have all workers go on from where the first one is: states, place in the data, progress."""
+        if self.size == 1:
+            return progress
+        place = {name: loader.state()[name] for name in ("epoch", "position", "step")}
+        loader.restore({**loader.state(), **self.workers.shared(place)})
+        for name, info in compiler.info.items():
+            host = compiler.states[name]
+            self.workers.broadcast(np.ascontiguousarray(host).reshape(-1).view(np.uint8))
+            compiler.states.assign(name, host if self.is_first or info.role != "gradient" else np.zeros_like(host))
+        found = type(progress).from_json(self.workers.shared(asdict(progress)))
+        if not self.is_first:
+            found.part.weight = 0.0  # what is summed up of a step so far is the first worker's
+        return found
+
+    def ask(self, signals: Signals) -> Asked:
+        """Find out, while the step is computed, whether any worker was asked to stop or to write a checkpoint."""
+        return Asked(self.workers, signals)
+
+    def each(self, results: Iterator[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], ...]]:
+        """What every worker finds, round by round in the order of ranks, until nobody finds anything more."""
+        while True:
+            mine = next(results, None)
+            found = self.workers.gather_arrays({} if mine is None else {k: np.asarray(v) for k, v in mine.items()})
+            if not any(found):
+                return
+            yield tuple(one for one in found if one)
+
+    def skipped(self, samples: int, examples: Sequence[str]) -> tuple[int, list[str]]:
+        """How many damaged samples all workers left out, and examples."""
+        found = self.workers.gather([samples, list(examples)])
+        return sum(one[0] for one in found), [line for one in found for line in one[1]]
+
+    def origin(self, mine: Origin) -> Origin:
+        """That of the first worker who knows."""
+        from netspec.errors import Location
+
+        place = mine.location
+        told = [mine.what, mine.known, place and [place.file, place.line, place.column, place.text]]
+        found = self.workers.gather(told)
+        number = next((index for index, one in enumerate(found) if one[1]), 0)
+        what, known, where = found[number]
+        told_by = f"{what} (worker {number})" if self.size > 1 and known else what
+        return Origin(told_by, None if where is None else Location(*where), known)
+
+    def facts(self, batch_size: int) -> dict[str, Any]:
+        """What the log says of the workers; nothing of one alone."""
+        if self.size == 1:
+            return {}
+        parts = [Share(number, self.size).of(0, batch_size) for number in range(self.size)]
+        return {**self.workers.describe(), "split": [end - start for start, end in parts]}
+
+
+class Asked:
+    """A question that is under way: whether anybody was asked to stop, or to write a checkpoint."""
+
+    def __init__(self, workers: Communicator, signals: Signals) -> None:
+        self._signals = signals
+        self._pending = None if workers.size == 1 else self._sent(workers)
+
+    def _sent(self, workers: Communicator) -> Pending:
+        self._votes = np.array([self._signals.stop is not None, self._signals.snapshot], np.float32)
+        return workers.start_all_reduce(self._votes)
+
+    @property
+    def stop(self) -> bool:
+        """To stop; of one worker alone, as it is now."""
+        return self._signals.stop is not None if self._pending is None else self._voted(0)
+
+    @property
+    def snapshot(self) -> bool:
+        """To write a checkpoint; of one worker alone, as it is now."""
+        return self._signals.snapshot if self._pending is None else self._voted(1)
+
+    def _voted(self, question: int) -> bool:
+        assert self._pending is not None
+        self._pending.wait()
+        return bool(self._votes[question])
