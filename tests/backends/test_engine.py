@@ -11,6 +11,7 @@ import pytest
 
 from netspec.backends.base import rounds_more
 from netspec.backends.device import CPU_BACKENDS, open_device
+from netspec.backends.openmp import using_threads
 from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.types import DType
@@ -49,6 +50,13 @@ def losses(path: Path, batch: int, steps: int, rate: float, device: str, dtype: 
     return found
 
 
+def bitwise_the_same(path: Path, batch: int, rate: float, dtype: DType) -> None:
+    """From run to run, where several threads share the work."""
+    with using_threads(2):
+        first, again = (losses(path, batch, 5, rate, "cpu", dtype) for _ in range(2))
+    assert first == again
+
+
 @cache
 def by_reference(name: str) -> list[float]:
     """The losses that the reference kernels find."""
@@ -65,22 +73,22 @@ def test_the_loss_curve_is_that_of_the_reference(name: str, without: str, monkey
     assert without not in open_device("cpu").kernels
     expected = by_reference(name)[:steps]
     got = losses(path, batch, steps, rate, device="cpu")
-    assert got == losses(path, batch, steps, rate, device="cpu"), "bitwise the same from run to run"
     # Sums in another order: 1e-7 a step at first, then as much more as training itself spreads differences.
     # Some kernels round some times as much as sums do.
     more = any(map(rounds_more, left))
     np.testing.assert_allclose(got, expected, rtol=5e-4 if more else 1e-4)
     assert abs(got[0] - expected[0]) < 1e-6 * expected[0]
+    bitwise_the_same(path, batch, rate, DType.FLOAT32)
 
 
 @pytest.mark.parametrize("name", NETS)
 def test_the_loss_curve_in_bfloat16_is_near_that_in_float32(name: str) -> None:
     path, batch, steps, rate = NETS[name]
-    batch, steps = (2 * batch, FEW) if name == "resnet20" else (batch, steps)  # its few samples spread differences
+    batch, steps = (4 * batch, FEW) if name == "resnet20" else (batch, steps)  # its few samples spread differences
     got = losses(path, batch, steps, rate, "cpu", DType.BFLOAT16)
-    assert got == losses(path, batch, steps, rate, "cpu", DType.BFLOAT16), "bitwise the same from run to run"
     # A loss is a mean over samples of what sums of many rounded numbers (2⁻⁹ each, of either sign) come to.
     np.testing.assert_allclose(got, losses(path, batch, steps, rate, "cpu"), rtol=2**-8)
+    bitwise_the_same(path, batch, rate, DType.BFLOAT16)
 
 
 def test_the_reference_kernels_train_in_bfloat16_as_the_others_do() -> None:

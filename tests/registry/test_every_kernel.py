@@ -17,6 +17,7 @@ import pytest
 from netspec.backends.base import Device
 from netspec.backends.calls import Calls
 from netspec.backends.device import DEVICES, open_device
+from netspec.backends.openmp import using_threads
 from netspec.errors import NetspecError
 from netspec.graph.kernel import Buffers, Kernel, Thunk, candidates, kernels_for, registered
 from netspec.graph.layout import PLAIN, Layout, Signature
@@ -87,6 +88,14 @@ def case_id(case: tuple[str, Kernel, Call]) -> str:
 
 
 every_kernel = pytest.mark.parametrize("case", accepting(), ids=case_id)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_threads() -> Iterator[None]:
+    """What is large enough is shared out among two, however many tests have otherwise."""
+    with using_threads(2):
+        yield
+
 
 
 def array(device: Device, kind: TensorType, host: Any = None, layout: Layout = PLAIN) -> Any:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from netspec.backends.numba.trace import CODED, Untraceable, power, scalar_code, why_untraceable
+from netspec.backends.openmp import using_threads
 from netspec.graph.fused import ForEach, Fused, Step
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Array, Op, Traits, Xp
@@ -103,7 +104,8 @@ def test_one_call_for_many_sets_shared_out_among_threads_and_written_over_operan
     update = Fused(3, (Step(Mul(), (1, 2)), Step(Add(), (0, 3))), (4, 3))
     sizes = (1, 100_003, 7, 64, 50_000)
     sets = [(random.normal(size=n), random.normal(size=n), np.array(0.1 * n)) for n in sizes]
-    got = by_numba(ForEach(update, len(sizes)), *(one for own in sets for one in own), over=0)
+    with using_threads(3):
+        got = by_numba(ForEach(update, len(sizes)), *(one for own in sets for one in own), over=0)
     for (w, g, rate), new, step in zip(sets, got[::2], got[1::2], strict=True):
         np.testing.assert_allclose(step, g * rate, rtol=1e-15)
         np.testing.assert_allclose(new, w + g * rate, rtol=1e-14, atol=1e-15)
