@@ -1,4 +1,4 @@
-"""What holds for every test: the hypothesis profiles, the `gpu` marker, a terminal of known width, a share of the cores."""
+"""What holds for every test: hypothesis profiles, the `gpu` marker, a terminal of known width, a share of the cores."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ os.environ.update(NO_COLOR="1", COLUMNS="120")
 for variable in ("FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS"):
     os.environ.pop(variable, None)
 
-# Workers share the cores out: where two of them have two threads each on two cores, threads wait for threads that have no
-# core, and a step of ResNet-20 takes eight times as long. What must hold on several threads asks for them: `using_threads`.
+# Workers share the cores out: with two threads each, two on two cores wait for threads that have no core, and a step
+# of ResNet-20 takes eight times as long. What must hold on several threads asks for them: `using_threads`.
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))))

@@ -32,7 +32,7 @@ from netspec.graph.ops import (
 )
 from netspec.graph.ops.source import Constant, Input
 from netspec.graph.types import DType, TensorType
-from netspec.graph.value import Node
+from netspec.graph.value import Node, Value
 from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.layers.local_response import LRN
 from netspec.layers.transposed import ConvTranspose
@@ -213,11 +213,12 @@ def calls(dtype: DType = DType.FLOAT64, most: int = 3) -> list[Call]:
         found.setdefault(type(op), {})[op, made.node.types] = made
     for one in all_built(dtype):
         graph = one.graph()
-        values = environment(graph.roots(), one.feeds)
+        values: dict[Value, Any] = {}  # computed where a call is new: most are not
         for node in graph.nodes():
             kept = found.setdefault(type(node.op), {})
             key = node.op, tuple(value.type for value in node.inputs)
             if key not in kept and len(kept) < most and hasattr(node.op, "forward") and not isinstance(node.op, Input):
+                values = values or environment(graph.roots(), one.feeds)
                 kept[key] = call(node.op, *(values[value] for value in node.inputs))
     known = set(op_classes())
     return [one for cls, kept in found.items() if cls in known for one in kept.values()]

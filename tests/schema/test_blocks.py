@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from netspec.errors import SpecError
+from netspec.schema import expand
 from netspec.schema.links import resolve_names
 from netspec.schema.load import load_net, load_train
 from netspec.schema.provenance import origin, resolved_yaml
@@ -335,7 +336,8 @@ def test_an_unknown_variable_in_a_definition_poisons_nothing_else(folder):
     assert "in `one`, a call of the block `fully`, at net.yaml:9:10" in told
 
 
-def test_a_net_that_grows_without_bounds_is_refused(folder):
+def test_a_net_that_grows_without_bounds_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(expand, "MAX_LAYERS", 1000)  # reached in a blink
     text = "blocks:\n" + "".join(f"  b{i}: {{layers: [b{i + 1}, b{i + 1}, b{i + 1}]}}\n" for i in range(20))
     assert "the net is too large" in complaint(text + "  b20: {layers: [Flatten]}\nlayers: [b0]\n")
     deep = "blocks:\n" + "".join(f"  b{i}: {{layers: [b{i + 1}]}}\n" for i in range(60))
