@@ -84,7 +84,7 @@ class _Sequences(Dataset):
     """Texts of several lengths beside a feature."""
 
     digest = ""
-    fields = {"weight": FieldType((1,), "float32"), "text": FieldType((None,), "int32")}  # noqa: RUF012
+    fields = {"weight": FieldType((1,), "float32"), "text": FieldType((None,), "int32")}  # noqa: RUF012  so in the base
 
     def __len__(self) -> int:
         return 5

@@ -234,7 +234,7 @@ def test_archives_without_the_right_members(tmp_path, members):
 
 
 def test_one_process_at_a_time(tmp_path):
-    fcntl = pytest.importorskip("fcntl")
+    fcntl = pytest.importorskip("fcntl", reason="the platform has no locks of files")
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(RunError, match="another process is fetching tiny"):

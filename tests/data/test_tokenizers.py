@@ -159,7 +159,7 @@ def test_byte_pairs_come_back(text):
 
 
 def test_a_tokenizer_json_is_what_it_was_written_as(tmp_path):
-    library = pytest.importorskip("tokenizers")
+    library = pytest.importorskip("tokenizers", reason="Hugging Face's library is not installed")
     own = library.Tokenizer(library.models.WordLevel({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
     own.pre_tokenizer = library.pre_tokenizers.Whitespace()
     own.enable_padding(length=9)

@@ -72,7 +72,8 @@ def record(name: str, output: Path) -> None:
     feeds = fed(model, random)
     made = library.tree.flatten(model(list(feeds.values()) if len(feeds) > 1 else next(iter(feeds.values()))))
     answers = {f"out_{index}": np.asarray(one.detach().numpy()) for index, one in enumerate(made)}
-    np.savez_compressed(output / f"{name}.npz", **{f"in_{key}": one for key, one in feeds.items()}, **answers)  # type: ignore[arg-type]
+    given = {f"in_{key}": one for key, one in feeds.items()}
+    np.savez_compressed(output / f"{name}.npz", **given, **answers)  # type: ignore[arg-type]  # its keywords are arrays
     model.save(output / f"{name}.keras")
     pack(output / f"{name}.keras")
     if name in LEGACY:
@@ -83,7 +84,7 @@ def record(name: str, output: Path) -> None:
         model.train_on_batch(*batch(3))
         after = {f"after_{weight.path}": np.asarray(weight.value.detach().numpy()) for weight in model.weights}
         with np.load(output / f"{name}.npz") as stored:
-            np.savez_compressed(output / f"{name}.npz", **stored, **after)  # type: ignore[arg-type]
+            np.savez_compressed(output / f"{name}.npz", **stored, **after)  # type: ignore[arg-type]  # so too
 
 
 def main() -> None:
