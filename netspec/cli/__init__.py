@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
+from netspec.cli.ranks import enter, leave
 from netspec.cli.streams import Output, standard_streams, tell
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -20,9 +21,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     those are for `--debug`, or NETSPEC_DEBUG=1.
     """
     try:
-        return _main(list(sys.argv[1:] if arguments is None else arguments))
+        enter()
+        status = _main(list(sys.argv[1:] if arguments is None else arguments))
     except KeyboardInterrupt:  # while something is loaded or told; a training that runs sees to it itself
-        return INTERRUPTED
+        status = INTERRUPTED
+    return leave(status)
 
 
 def _main(words: list[str]) -> int:

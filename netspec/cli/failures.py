@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 from netspec.cli.app import COMMANDS, USAGE_ERROR
-from netspec.cli.output import print_json, print_json_line
+from netspec.cli.ranks import end_job
 from netspec.cli.streams import tell
 from netspec.errors import InputError, NetspecError, Problem, RunError, did_you_mean
+from netspec.schema.plainjson import json_text
 
 
 def report(error: Exception, words: Sequence[str], *, debug: bool) -> int:
@@ -18,13 +19,18 @@ def report(error: Exception, words: Sequence[str], *, debug: bool) -> int:
     told = as_netspec_error(error)
     if debug:
         traceback.print_exception(error)
-    if "--json" in words:
-        command = next((word for word in words if word in COMMANDS), "")
-        show = print_json_line if command == "train" else print_json
+    text, output = told.render(), _output(told.problems, words) if "--json" in words else ""
+    end_job(told.exit_status, error=text, output=output)
+    if output:
         with suppress(OSError):  # nobody takes it: `main` sees that too
-            show(as_json(command, told.problems))
-    tell(told.render())
+            print(output, flush=True)
+    tell(text)
     return told.exit_status
+
+
+def _output(problems: Sequence[Problem], words: Sequence[str]) -> str:
+    command = next((word for word in words if word in COMMANDS), "")
+    return json_text(as_json(command, problems), indent=None if command == "train" else 2)
 
 
 def as_json(command: str, problems: Sequence[Problem]) -> Any:

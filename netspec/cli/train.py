@@ -12,6 +12,7 @@ from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Overrides, Threads, Training
 from netspec.cli.output import command_line, print_json_line, program
+from netspec.cli.workers import start, to_start
 
 if TYPE_CHECKING:
     from netspec.train.run import Interrupted, Run
@@ -26,6 +27,7 @@ app = command_app()
         "netspec train train.yaml solver.learning_rate=0.1 train.max_epochs=2 --run-dir runs/fast",
         "netspec train runs/NAME/spec.yaml --resume",
         "netspec train imported/train.yaml --resume imported/checkpoint.h5",
+        "netspec train train.yaml --workers 4",
     ),
 )
 def train(
@@ -48,6 +50,15 @@ def train(
     ] = None,
     device: Device = "auto",
     threads: Threads = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            help="Train as N processes of this machine, by MPI. Default: as many as an MPI launcher started, else 1.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Train a net as a training file says.
@@ -56,12 +67,17 @@ def train(
     finishes the step and saves, the second stops at once. With --json: one JSON object a line for each event; the
     last is `done`, or `error`.
     """
+    checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
+    if workers is not None and to_start(workers):
+        given = {"--run-dir": run_dir, "--weights": weights, "--device": device}
+        words = [word for name, value in given.items() if value is not None for word in (name, value)]
+        words += ["--json"] * as_json + ["--resume"] * resume
+        return start(workers, spec, changes, [*words, "--", spec, *(overrides or [])])
     from netspec.cli.progress import display
     from netspec.parallel import world
     from netspec.train.run import Interrupted
     from netspec.train.run import run as run_training
 
-    checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
     try:
         with display(as_json=as_json) as listener:
             run = run_training(
@@ -74,9 +90,10 @@ def train(
                 listeners=[listener],
             )
     except Interrupted as stopped:
-        if as_json:
+        if as_json and world().is_first:
             print_json_line({"event": "interrupted", "run_dir": str(stopped.run_dir), "step": stopped.step})
-        print(_told(stopped), file=sys.stderr)
+        if world().is_first:
+            print(_told(stopped), file=sys.stderr)
         return INTERRUPTED
     if not as_json and world().is_first:
         _print_end(run)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Pending(Protocol):
@@ -111,6 +112,8 @@ def _packed(arrays: dict[str, np.ndarray[Any, Any]]) -> bytes:
 
 
 def _unpacked(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
+    import numpy as np
+
     at = 8 + int.from_bytes(data[:8], "little")
     found = {}
     for name, dtype, shape in json.loads(data[8:at]):

@@ -6,16 +6,22 @@ the job, so it is imported where a job was found (`parallel/world.py`), never el
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
 from mpi4py import MPI
 
+from netspec.parallel import tether
+from netspec.parallel.activity import ACTIVITY
 from netspec.parallel.base import Communicator
+from netspec.parallel.watch import Post, Told
 
 SPINS, LONGEST_NAP = 200, 1e-3
 """How often a waiting worker looks before it sleeps in between, and the longest sleep in seconds: where workers share
@@ -32,7 +38,8 @@ class MpiCommunicator(Communicator):
         host = self._comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         self.host_rank, self.host_size = host.rank, host.size
         host.Free()
-        self._hosts = [one.decode() for one in self.all_gather(MPI.Get_processor_name().encode())]
+        self.host = MPI.Get_processor_name()
+        self._hosts = [one.decode() for one in self.all_gather(self.host.encode())]
 
     def describe(self) -> dict[str, Any]:
         """Workers, the hosts they are on, and the library."""
@@ -62,11 +69,15 @@ class MpiCommunicator(Communicator):
         return [data[start:end].tobytes() for start, end in pairwise(starts)]
 
     def abort(self, status: int) -> NoReturn:
-        """End the processes of all workers at once."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        """End the processes of all workers at once, those that are stopped or hang too."""
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # nobody takes it
+                stream.flush()
+        tether.leave(status)
+        # Why was said already; the library says only that it was asked to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         MPI.COMM_WORLD.Abort(status)
-        raise SystemExit(status)
+        os._exit(status)
 
 
 class _Request:
@@ -86,6 +97,32 @@ class _Request:
             if test():
                 return
         nap = 1e-5
+        ACTIVITY.waiting_since = time.monotonic()
         while not test():
             time.sleep(nap)
             nap = min(nap * 1.5, LONGEST_NAP)
+        ACTIVITY.waiting_since = None
+
+
+class MpiPost(Post):
+    """Letters between the watchdogs, on a communicator that nothing else is sent on."""
+
+    def __init__(self) -> None:
+        self._comm = MPI.COMM_WORLD.Dup()
+        self.rank, self.size = self._comm.rank, self._comm.size
+        self._sent: list[tuple[MPI.Request, bytes]] = []
+
+    def send(self, to: int, told: Told) -> None:
+        """Send without waiting for it to arrive."""
+        data = json.dumps(told).encode()
+        self._sent = [one for one in self._sent if not one[0].Test()]
+        self._sent.append((self._comm.Isend([data, MPI.BYTE], to), data))  # MPI reads it where it lies
+
+    def receive(self) -> tuple[int, Told] | None:
+        """The next letter with who sent it, if one is there."""
+        status = MPI.Status()
+        if not self._comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+            return None
+        data = bytearray(status.Get_count(MPI.BYTE))
+        self._comm.Recv([data, MPI.BYTE], status.source, status.tag)
+        return status.source, json.loads(data)

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from netspec.errors import InputError
 from netspec.parallel.base import Communicator
+from netspec.parallel.told import launched, told_size
 
-LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS", "PMIX_RANK", "SLURM_STEP_NUM_TASKS")
-"""What launchers of MPI tell the processes that they start: MPICH's and Intel's, Open MPI's, PMIx, Slurm's srun."""
+if TYPE_CHECKING:
+    from netspec.parallel.watch import Watchdog
 
 _ALONE = Communicator()
 _joined: list[Communicator] = []
+_watchdogs: list[Watchdog] = []
 
 
 def world() -> Communicator:
     """All workers of the job that was joined; this process alone where none was."""
     return _joined[-1] if _joined else _ALONE
-
-
-def launched(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a launcher of MPI has started this process as one of several."""
-    told = [environment[name] for name in LAUNCHED if name in environment]
-    sizes = [environment[name] for name in LAUNCHED if name in environment and name != "PMIX_RANK"]
-    return bool(told) and (not sizes or any(one.isdigit() and int(one) > 1 for one in sizes))
 
 
 def join() -> Communicator:
@@ -35,14 +31,31 @@ def join() -> Communicator:
     """
     if not _joined and launched():
         try:
-            from netspec.parallel.mpi import MpiCommunicator
+            from netspec.parallel.mpi import MpiCommunicator, MpiPost
+            from netspec.parallel.watch import Watchdog
         except ImportError as error:
             raise InputError(
                 "a launcher of MPI started this process, and mpi4py cannot be loaded", got=str(error),
                 hint="`pip install 'netspec[mpi]'`, or on a cluster with an MPI of its own `pip install mpi4py`",
             ) from None  # fmt: skip
-        _joined.append(MpiCommunicator())
+        group, expected = MpiCommunicator(), told_size()
+        if expected is not None and group.size != expected:
+            raise InputError(
+                f"{expected} processes were started together, and MPI says that they are {group.size}",
+                got=str(group.describe()["mpi"]), expected="the MPI whose launcher started them",
+                hint="the launcher is of another MPI than the library that mpi4py finds; `netspec devices` shows both",
+            )  # fmt: skip
+        _joined.append(group)
+        if group.size > 1:
+            everyone = group.gather({"host": group.host, "pid": os.getpid()})
+            _watchdogs.append(Watchdog(MpiPost(), group.abort, everyone))
+            _watchdogs[-1].start()
     return world()
+
+
+def watchdog() -> Watchdog | None:
+    """That of this worker; None where it is alone."""
+    return _watchdogs[-1] if _watchdogs else None
 
 
 @contextmanager

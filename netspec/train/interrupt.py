@@ -9,6 +9,8 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from netspec.parallel import world
+
 STOP = ("SIGINT", "SIGTERM")
 SNAPSHOT = ("SIGUSR1", "SIGHUP")
 STDERR = 2
@@ -50,7 +52,8 @@ class Signals:
             raise KeyboardInterrupt
         self.stop = signal.Signals(number).name
         again = "Ctrl-C" if self.stop == "SIGINT" else self.stop
-        _say(f"finishing this step, then saving; {again} again stops now")
+        if world().is_first:
+            _say(f"finishing this step, then saving; {again} again stops now")
 
     def _snapshot(self, number: int, frame: FrameType | None) -> None:
         self.snapshot = True

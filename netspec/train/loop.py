@@ -15,6 +15,7 @@ from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.errors import InputError, NetspecError, Problem, RunError
 from netspec.exchange.hdf5 import read_weights, write_checkpoint
+from netspec.parallel.activity import at_work
 from netspec.schema.provenance import canonical_yaml
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
@@ -151,6 +152,7 @@ class Loop:
     def _step(self, batch: Batch) -> None:
         """Run a step, or the part of one that a batch is for."""
         step, rates = self.progress.step, self._rates()
+        at_work(step)
         self._asked = self.crew.ask(self.signals)
         try:
             loss = self.stepper.take(batch, step, rates, self.progress.part)
@@ -226,6 +228,7 @@ class Loop:
         progress = self.progress
         if self.test_loader is None or progress.tested_step == progress.step:
             return
+        at_work(progress.step, "evaluating")
         began = time.perf_counter()
         found = evaluate(self.compiler, self.test_loader, self.crew)
         progress.last_test, progress.tested_step = found.scalars(), progress.step
@@ -256,6 +259,7 @@ class Loop:
             self._write_checkpoint()
 
     def _write_checkpoint(self) -> None:
+        at_work(self.progress.step, "writing a checkpoint")
         path = self.folder.checkpoint(self.progress.step)
         between = "gradient" if not self.progress.part.batches else None  # sums that no step has begun are of no use
         roles = {name: info.role for name, info in self.compiler.info.items() if info.role != between}

@@ -16,6 +16,7 @@ from netspec.data.loader import Loader, open_loader
 from netspec.errors import InputError, Problem
 from netspec.graph.types import DType
 from netspec.parallel import join
+from netspec.parallel.activity import writes_to
 from netspec.schema.load import Overrides, Source, load_train
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.train import TrainSpec
@@ -154,7 +155,9 @@ def _folder(stack: ExitStack, spec: TrainSpec, crew: Crew, given: Path | None, *
     opened = None
     if crew.is_first:
         opened = stack.enter_context(open_run_dir(spec.name or spec.net.name, given, resume=resume))
-    return RunDir(Path(crew.workers.shared(str(opened.folder) if opened is not None else None)))
+    found = RunDir(Path(crew.workers.shared(str(opened.folder) if opened is not None else None)))
+    writes_to(found.folder)
+    return found
 
 
 def check_workers(spec: TrainSpec, workers: int) -> None:

@@ -1,0 +1,59 @@
+"""`netspec train --workers N`: the same command as N workers, after what can be checked without them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from netspec.errors import InputError
+from netspec.parallel.told import launched, told_size
+
+INSTALL = "`pip install 'netspec[mpi]'`, or on a cluster with an MPI of its own `pip install netspec mpi4py`"
+
+
+def to_start(workers: int) -> bool:
+    """Whether workers are to be started. Raises `InputError` where another number was started already."""
+    if workers < 1:
+        raise InputError("--workers must be 1 or more", got=str(workers))
+    if not launched():
+        return workers > 1
+    there = told_size()
+    if there is not None and there != workers:
+        raise InputError(
+            f"--workers {workers}, and a launcher of MPI has started {there} processes",
+            hint="leave --workers out: what started them says how many there are",
+        )
+    return False
+
+
+def start(workers: int, training: str, overrides: Sequence[str], words: Sequence[str]) -> int:
+    """Run `netspec train` with `words`, which name a training file and overrides, as several workers; its exit status.
+
+    Raises `InputError` for what is wrong with the spec, or missing here, before anything is started, and `RunError`
+    where a worker dies.
+    """
+    from netspec.parallel.launch import launch
+    from netspec.parallel.mpiexec import find_mpiexec
+    from netspec.schema.load import load_train
+    from netspec.train.run import check_workers
+
+    check_workers(load_train(training, overrides), workers)
+    mpiexec = find_mpiexec()
+    missing = [*([] if find_spec("mpi4py") else ["mpi4py"]), *([] if mpiexec else ["mpiexec"])]
+    if mpiexec is None or missing:
+        raise InputError(f"--workers needs {' and '.join(missing)}, not found here", hint=INSTALL)
+    environment = dict(os.environ)
+    if not environment.get("OMP_NUM_THREADS"):
+        from netspec.train.environment import threads
+
+        environment["OMP_NUM_THREADS"] = str(max(1, threads() // workers))
+    return launch(mpiexec, workers, [*_program(), "train", *words], environment)
+
+
+def _program() -> list[str]:
+    """How this command line is called again, by the same Python with the same modules."""
+    called = Path(sys.argv[0])
+    return [sys.executable, *([str(called)] if called.stem == "netspec" and called.is_file() else ["-m", "netspec"])]

@@ -1,0 +1,40 @@
+"""What this worker is at: told by who does it, read by the watchdog and by the command that started the workers."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+from netspec.parallel import tether
+
+
+@dataclass
+class Activity:
+    """A step, what is done in it, and since when this worker waits for the others, if it does."""
+
+    step: int = 0
+    doing: str = "starting"
+    run_dir: str | None = None
+    waiting_since: float | None = None
+    """By `time.monotonic`."""
+
+    def waited(self) -> float:
+        """Seconds that this worker has waited for the others in one call."""
+        since = self.waiting_since
+        return 0.0 if since is None else time.monotonic() - since
+
+
+ACTIVITY = Activity()
+"""Of this process."""
+
+
+def at_work(step: int, doing: str = "training") -> None:
+    """Say what this worker is at from now on."""
+    ACTIVITY.step, ACTIVITY.doing = step, doing
+
+
+def writes_to(run_dir: str | os.PathLike[str]) -> None:
+    """Say where the run is, so that what ends the job can say how to go on."""
+    ACTIVITY.run_dir = os.fspath(run_dir)
+    tether.tell(run_dir=ACTIVITY.run_dir)

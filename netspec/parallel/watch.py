@@ -1,0 +1,210 @@
+"""The watchdog: a thread of every worker that ends the job when one of them no longer answers, or fails.
+
+Workers stand in a ring. Each tells the next one every second that it lives, at which step it is and what it does; of
+one that stays silent the next one says so, and ends the job. A worker that lives and does not do what the others wait
+for is found by whoever waits too long: it asks all, and names who is not waiting. A worker that fails tells worker 0,
+which tells the user: once, what all have found alike. Without all this a job waits for ever in its next sum.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn, Protocol, TextIO, TypeAlias
+
+from netspec.errors import InputError
+from netspec.parallel import tether
+from netspec.parallel.activity import ACTIVITY
+from netspec.parallel.words import LastWords, Words, how_to_go_on
+
+Told: TypeAlias = dict[str, Any]
+"""A letter: plain data that JSON holds. Its `kind` is beat, bye, words, ask or answer."""
+
+HEARTBEAT, STALL = 20.0, 600.0
+"""Seconds of silence after which a worker is given up, and of waiting in vain for those that answer; NETSPEC_HEARTBEAT
+and NETSPEC_STALL change them."""
+TICK, BEAT_EVERY = 0.1, 1.0
+"""Seconds between two looks at the post, and between two beats."""
+ANSWERS_WITHIN = 3.0
+"""Seconds in which all workers must say what they are at."""
+HEARD_WITHIN = 5.0
+"""Seconds after which a worker whose failure worker 0 has not told does it itself."""
+NAMED = 5
+"""How many workers a message names."""
+
+
+class Post(Protocol):
+    """What carries letters between the watchdogs."""
+
+    rank: int
+    size: int
+
+    def send(self, to: int, told: Told) -> None:
+        """Send without waiting for it to arrive."""
+
+    def receive(self) -> tuple[int, Told] | None:
+        """The next letter with who sent it, if one is there."""
+
+
+class Watchdog:
+    """That of one worker."""
+
+    def __init__(self, post: Post, abort: Callable[[int], NoReturn], everyone: Sequence[Told]) -> None:
+        """`everyone`: `host` and `pid` of each worker."""
+        self._post, self._abort, self._everyone = post, abort, everyone
+        self._rank, self._size = post.rank, post.size
+        self._silence, self._stall = _seconds("NETSPEC_HEARTBEAT", HEARTBEAT), _seconds("NETSPEC_STALL", STALL)
+        self._beat_every = min(BEAT_EVERY, self._silence / 4)
+        self._heard_at = self._ticked_at = time.monotonic()
+        self._beat_at = 0.0
+        self._previous: Told = {"rank": (self._rank - 1) % self._size}
+        """What the one before told last."""
+        self._answers: dict[int, Told] | None = None
+        """Of all, while they are asked."""
+        self._asked_at = 0.0
+        self._leaving = threading.Event()
+        self._said_bye = self._heard_bye = False
+        self._own: Words | None = None
+        self._words = LastWords(self._size)
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Watch from now on, until all have left."""
+        self._thread.start()
+        atexit.register(self._finish)  # ahead of MPI's own end, which comes when Python has gone
+
+    def fail(self, status: int, *, error: str, output: str) -> NoReturn:
+        """End the job with an exit status, since this worker fails or was stopped, and see that it is told.
+
+        `error` and `output` are for the error stream and the standard output.
+        """
+        words = Words(self._rank, self._everyone[self._rank]["host"], status, error, output)
+        self._own = words  # the thread says it
+        self._thread.join(HEARD_WITHIN if self._rank else None)
+        alone = LastWords(self._size)
+        alone.take(words)
+        self._tell(alone)
+
+    def _finish(self) -> None:
+        """This worker is done: say so, and go on watching until the one before it is done too."""
+        ACTIVITY.doing = "done"
+        self._leaving.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not (self._said_bye and self._heard_bye):
+                self._tick(time.monotonic())
+                time.sleep(TICK)
+        except Exception as error:  # of MPI, which has lost a worker
+            self._end(f"{self._named(self._facts())} has lost the others: {' '.join(str(error).split())}")
+
+    def _tick(self, now: float) -> None:
+        if now - self._ticked_at > self._silence / 2:  # this process itself was stopped: it could hear nobody
+            self._heard_at = now
+        self._ticked_at = now
+        while (letter := self._post.receive()) is not None:
+            self._take(*letter, now)
+        if now - self._beat_at >= self._beat_every and not self._said_bye:
+            self._beat_at, self._said_bye = now, self._leaving.is_set()
+            kind = "bye" if self._said_bye else "beat"
+            self._post.send((self._rank + 1) % self._size, {"kind": kind, **self._facts()})
+        if not self._heard_bye and now - self._heard_at > self._silence:
+            self._end(f"{self._named(self._previous)} has not answered for {self._silence:g} s")
+        self._look_for_a_stall(now)
+        self._pass_words_on()
+
+    def _take(self, sender: int, told: Told, now: float) -> None:
+        match told.pop("kind"):
+            case "words":
+                self._words.take(Words(**told))
+            case "ask":
+                self._post.send(sender, {"kind": "answer", **self._facts()})
+            case "answer":
+                if self._answers is not None:
+                    self._answers[sender] = told
+            case kind:  # of the one before
+                self._previous, self._heard_at, self._heard_bye = told, now, kind == "bye"
+
+    def _look_for_a_stall(self, now: float) -> None:
+        """Ask what all are at, once this worker has waited too long; of several that wait the first one asks first."""
+        if ACTIVITY.waited() <= self._stall * (1 + self._rank / 10):
+            self._answers = None
+        elif self._answers is None:
+            self._answers, self._asked_at = {self._rank: self._facts()}, now
+            for other in range(self._size):
+                if other != self._rank:
+                    self._post.send(other, {"kind": "ask"})
+        elif len(self._answers) == self._size or now - self._asked_at > ANSWERS_WITHIN:
+            silent = [self._named({"rank": one}) for one in range(self._size) if one not in self._answers]
+            busy = [self._named(one) for _, one in sorted(self._answers.items()) if not one["waits"]]
+            found = silent + busy
+            more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+            who = ", ".join(found[:NAMED]) + more if found else "nobody: each waits for something else"
+            self._end(f"{self._named(self._facts())} has waited for {ACTIVITY.waited():.0f} s, for {who}")
+
+    def _pass_words_on(self) -> None:
+        if self._own is not None:
+            if self._rank:
+                self._post.send(0, {"kind": "words", **self._own.as_told()})
+            else:
+                self._words.take(self._own)
+            self._own = None
+        if self._words.complete(ACTIVITY.waited()):
+            self._tell(self._words)
+
+    def _facts(self) -> Told:
+        """What this worker is at."""
+        return {
+            "rank": self._rank,
+            "step": ACTIVITY.step,
+            "doing": ACTIVITY.doing,
+            "waits": ACTIVITY.waiting_since is not None,
+        }
+
+    def _named(self, facts: Told) -> str:
+        """Which worker it is, and what is last known of it."""
+        who, at = self._everyone[facts["rank"]], ""
+        if "step" in facts:
+            at = f"; last known: step {facts['step']:,}, {facts['doing']}{', waiting for others' * facts['waits']}"
+        return f"rank {facts['rank']} (host {who['host']}, pid {who['pid']}{at})"
+
+    def _end(self, message: str) -> NoReturn:
+        """End the job since it can't go on."""
+        if tether.attached():  # the command at its other end tells it
+            tether.tell(failure=message)
+        else:
+            again = how_to_go_on(ACTIVITY.run_dir)
+            _write(sys.stderr, f"error: {message}" + (f"\n  hint: {again}" if again else ""))
+        self._abort(1)
+
+    def _tell(self, words: LastWords) -> NoReturn:
+        output, error, status = words.tell()
+        _write(sys.stdout, output)
+        _write(sys.stderr, error)
+        self._abort(status)
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    if text and stream is not None:
+        with suppress(OSError):  # nobody takes it
+            stream.write(text.rstrip("\n") + "\n")
+            stream.flush()
+
+
+def _seconds(name: str, default: float) -> float:
+    """Of an environment variable. Raises `InputError`."""
+    given = os.environ.get(name, "")
+    try:
+        found = float(given or default)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise InputError(f"{name} is no time", expected="seconds, more than 0", got=repr(given))
+    return found

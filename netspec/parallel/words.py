@@ -1,0 +1,83 @@
+"""What workers say when they fail, and how it is told: once, what all have found alike."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+GATHERED_WITHIN = 1.0
+"""Seconds after the first failure in which the others may come to the same."""
+WRONG_INPUT, INTERRUPTED = 2, 130
+"""Exit statuses: a mistake of the user's, and what the user stopped."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """The end of one worker: its exit status, and what its command would print if it were alone."""
+
+    rank: int
+    host: str
+    status: int
+    error: str = ""
+    """For the error stream."""
+    output: str = ""
+    """For the standard output: JSON, where that was asked for."""
+
+    def as_told(self) -> dict[str, Any]:
+        """Plain data, from which `Words(**data)` makes them again."""
+        return asdict(self)
+
+
+class LastWords:
+    """What workers said so far, at worker 0."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._said: dict[int, Words] = {}
+        self._first_at = 0.0
+
+    def take(self, words: Words) -> None:
+        """Take in what one says."""
+        if not self._said:
+            self._first_at = time.monotonic()
+        self._said.setdefault(words.rank, words)
+
+    def complete(self, waited: float) -> bool:
+        """Whether it can be told. `waited`: seconds that worker 0 has waited for others in a call.
+
+        A worker that was stopped by its user waits for the rest, which may still write a checkpoint.
+        """
+        if not self._said or len(self._said) == self._size:
+            return bool(self._said)
+        late = time.monotonic() - self._first_at > GATHERED_WITHIN
+        stopped = all(one.status == INTERRUPTED for one in self._said.values())
+        return late and (not stopped or 0 in self._said or waited > GATHERED_WITHIN)
+
+    def tell(self) -> tuple[str, str, int]:
+        """What goes to the standard output and to the error stream, and the exit status of all.
+
+        Worker 0 speaks for all where the others say the same, and of what its user did wrong or stopped.
+        """
+        said = [self._said[rank] for rank in sorted(self._said)]
+        failed = [one for one in said if one.status != INTERRUPTED] or said
+        first, alike = failed[0], len(failed) == self._size and len({one.error for one in failed}) == 1
+        if first.rank == 0 and (alike or first.status in (WRONG_INPUT, INTERRUPTED)):
+            lines = [first.error, *(_marked(one) for one in failed if one.error not in ("", first.error))]
+        else:
+            lines = [_marked(one) for one in failed]
+        return first.output, "\n".join(lines), first.status
+
+
+def _marked(words: Words) -> str:
+    """What one worker says, with who it is."""
+    return f"rank {words.rank} ({words.host}): {words.error}"
+
+
+def how_to_go_on(run_dir: str | None) -> str | None:
+    """The command that goes on with a run."""
+    if run_dir is None:
+        return None
+    return f"to go on: netspec train {shlex.quote(os.path.join(run_dir, 'spec.yaml'))} --resume"  # noqa: PTH118

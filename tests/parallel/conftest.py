@@ -1,0 +1,97 @@
+"""Jobs of real workers, which run the programs beside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from netspec.parallel.mpiexec import find_mpiexec, inner_environment
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(__file__).parent / "programs"
+MPIEXEC = find_mpiexec() if find_spec("mpi4py") else None
+HEARTBEAT = 2.0
+LIMIT = 60
+"""Seconds until a job that does not end fails its test."""
+
+
+class Job:
+    """A job that runs, started as `netspec train --workers N` does, or with MPI's own `mpiexec`."""
+
+    def __init__(self, workers: int, *words: str, by: str, stdout: int = subprocess.PIPE) -> None:
+        assert MPIEXEC is not None
+        program = [str(PROGRAMS / words[0]), *words[1:]]
+        command = [sys.executable, str(PROGRAMS / "start.py"), str(workers), *program]
+        if by == "mpiexec":
+            command = MPIEXEC.command(workers, [sys.executable, *program], root=os.geteuid() == 0)
+        environment = inner_environment(os.environ) | {"PYTHONPATH": str(ROOT), "NETSPEC_HEARTBEAT": str(HEARTBEAT)}
+        environment["NETSPEC_STALL"] = "1"
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True
+        )
+        self.out = self.err = ""
+        self.pids: list[int] = []
+
+    def line(self) -> str:
+        """The next line that is printed."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def begun(self) -> Job:
+        """Wait until all workers are there."""
+        self.pids = [int(word) for word in self.line().split()]
+        return self
+
+    def end(self) -> int:
+        """Wait for the end; the exit status. No worker is left then."""
+        self.out, self.err = self.process.communicate(timeout=LIMIT)
+        assert not self.left()
+        return self.process.returncode
+
+    def left(self) -> Sequence[int]:
+        """The workers that are there still, after the time that the system takes."""
+        until = time.monotonic() + 5
+        while (found := [pid for pid in self.pids if _runs(pid)]) and time.monotonic() < until:
+            time.sleep(0.05)
+        return found
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Jobs:
+    """Starts jobs, and kills what a test that failed leaves."""
+
+    def __init__(self) -> None:
+        self._all: list[Job] = []
+
+    def __call__(self, workers: int, *words: str, by: str = "netspec", stdout: int = subprocess.PIPE) -> Job:
+        self._all.append(Job(workers, *words, by=by, stdout=stdout))
+        return self._all[-1]
+
+    def close(self) -> None:
+        for job in self._all:
+            if job.process.poll() is None:
+                job.process.kill()
+            job.process.communicate()
+
+
+@pytest.fixture
+def jobs() -> Iterator[Jobs]:
+    if MPIEXEC is None:
+        pytest.skip("mpi4py or an mpiexec is not installed: pip install 'netspec[mpi]'")
+    started = Jobs()
+    yield started
+    started.close()

@@ -1,0 +1,51 @@
+"""Every call of a communicator, on any number of workers; each asserts, and the first one says that all is well."""
+
+import numpy as np
+
+from netspec.cli.ranks import enter, leave
+from netspec.parallel import world
+
+enter()
+workers = world()
+rank, size = workers.rank, workers.size
+assert size > 1
+assert (workers.host_rank, workers.host_size) == (rank, size)  # on one host
+assert workers.describe()["workers"] == size == len(workers.describe()["hosts"])
+assert workers.is_first == (rank == 0)
+
+for dtype in ("float32", "float64", "int32"):
+    for shape in ((), (1,), (0,), (3, 5), (1_000_003,)):  # the last goes another way than small ones
+        ones = np.full(shape, rank + 1, dtype)
+        workers.all_reduce(ones)
+        np.testing.assert_array_equal(ones, np.full(shape, size * (size + 1) // 2, dtype), strict=True)
+        told = np.full(shape, rank + 7, dtype)
+        workers.broadcast(told)
+        np.testing.assert_array_equal(told, np.full(shape, 7, dtype), strict=True)
+
+# Several sums under way, joined in another order than they were started in.
+many = [np.full(1000, rank * 10.0 + number) for number in range(5)]
+pending = [workers.start_all_reduce(one) for one in many]
+while not pending[2].advance():
+    pass
+for number in (4, 2, 0, 1, 3):
+    pending[number].wait()
+for number, one in enumerate(many):
+    np.testing.assert_array_equal(one, 10.0 * size * (size - 1) / 2 + number * size)
+
+# Sums are the same on every worker, to the bit, where rounding depends on the order.
+noise = np.random.default_rng(rank).standard_normal(100_001).astype(np.float32)
+workers.all_reduce(noise)
+assert len(set(workers.all_gather(noise.tobytes()))) == 1
+
+assert workers.all_gather(b"x" * rank) == [b"x" * one for one in range(size)]  # of each length, none included
+assert workers.gather({"rank": rank, "π": [None, 1.5]}) == [{"rank": one, "π": [None, 1.5]} for one in range(size)]
+assert workers.shared("mine" if rank == 0 else "not this") == "mine"
+arrays: dict[str, np.ndarray] = {"a": np.arange(rank, dtype=np.int64), "b/c": np.full((2, 0, rank), 1.0, np.float16)}
+for other, found in enumerate(workers.gather_arrays(arrays)):
+    assert list(found) == ["a", "b/c"]
+    np.testing.assert_array_equal(found["a"], np.arange(other, dtype=np.int64), strict=True)
+    np.testing.assert_array_equal(found["b/c"], np.full((2, 0, other), 1.0, np.float16), strict=True)
+workers.barrier()
+if workers.is_first:
+    print(f"{size} workers agree", flush=True)
+leave(0)

@@ -1,0 +1,22 @@
+"""What workers say to each other over MPI."""
+
+from __future__ import annotations
+
+import pytest
+
+from netspec.parallel import Communicator
+
+
+@pytest.mark.parametrize(("workers", "by"), [(2, "netspec"), (3, "mpiexec"), (4, "netspec")])
+def test_workers_agree(jobs, workers: int, by: str) -> None:
+    job = jobs(workers, "calls.py", by=by)
+    assert job.end() == 0, job.err
+    assert job.out == f"{workers} workers agree\n"
+    assert job.err == ""
+
+
+def test_a_worker_alone_agrees_with_itself() -> None:
+    alone = Communicator()
+    assert (alone.rank, alone.size, alone.is_first) == (0, 1, True)
+    assert alone.gather({"a": 1}) == [{"a": 1}]
+    assert alone.shared([1]) == [1]

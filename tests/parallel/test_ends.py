@@ -1,0 +1,111 @@
+"""How jobs of several workers end: done, failed, killed, stopped, hanging, asked to."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import time
+
+import pytest
+
+from tests.parallel.conftest import HEARTBEAT
+
+AGAIN = "to go on: netspec train 'runs/a b/spec.yaml' --resume"
+BOTH = pytest.mark.parametrize("by", ["netspec", "mpiexec"])
+
+
+def test_workers_that_are_done(jobs) -> None:
+    job = jobs(3, "ends.py", "well").begun()
+    assert len(set(job.pids)) == 3
+    assert (job.end(), job.out, job.err) == (0, "", "")
+
+
+@BOTH
+def test_what_all_workers_find_is_told_once(jobs, by: str) -> None:
+    job = jobs(3, "ends.py", "agree", "--json", by=by).begun()
+    assert job.end() == 2
+    assert job.err == "error: the spec is wrong\n"
+    assert json.loads(job.out)["problems"][0]["message"] == "the spec is wrong"
+
+
+@BOTH
+def test_what_one_worker_finds_is_told_with_its_rank(jobs, by: str) -> None:
+    job = jobs(3, "ends.py", "fail", by=by).begun()
+    assert job.end() == 1
+    assert re.fullmatch(r"rank 1 \(\S+\): error: the disk is full\n", job.err)
+    assert job.out == ""
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV"])
+def test_a_worker_that_dies_ends_the_job(jobs, name: str) -> None:
+    job = jobs(3, "ends.py", name).begun()
+    assert job.end() == 1
+    assert f"error: worker 1 (pid {job.pids[1]}) was ended by {name}" in job.err
+    assert AGAIN in job.err
+    assert job.out == ""
+
+
+@BOTH
+def test_a_worker_that_is_stopped_ends_the_job(jobs, by: str) -> None:
+    job = jobs(3, "ends.py", "SIGSTOP", by=by).begun()
+    began = time.monotonic()
+    assert job.end() == 1
+    assert time.monotonic() - began > HEARTBEAT / 2
+    assert re.search(
+        rf"error: rank 1 \(host \S+, pid {job.pids[1]}; last known: step \d, [^)]+\) has not answered for 2 s", job.err
+    )
+    assert AGAIN in job.err
+
+
+def test_a_worker_that_others_wait_for_in_vain_ends_the_job(jobs) -> None:
+    job = jobs(3, "ends.py", "hang").begun()
+    assert job.end() == 1
+    assert re.search(r"error: rank 0 .* has waited for \d s, for rank 1 .*last known: step 8, sleeping\)", job.err)
+
+
+def test_workers_that_wait_for_different_things_end_the_job(jobs) -> None:
+    job = jobs(2, "ends.py", "part").begun()
+    assert job.end() == 1
+    assert "for nobody: each waits for something else" in job.err
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_the_first_request_to_stop_ends_the_step_on_all(jobs, name: str) -> None:
+    job = jobs(2, "ends.py", "steps").begun()
+    assert job.line() == "steps"
+    job.process.send_signal(getattr(signal, name))
+    assert job.end() == 130
+    assert job.out == "saved\n"
+    again = "Ctrl-C" if name == "SIGINT" else name
+    assert job.err == f"finishing this step, then saving; {again} again stops now\n"
+
+
+def test_the_second_request_to_stop_ends_at_once(jobs) -> None:
+    job = jobs(2, "ends.py", "steps", "slowly").begun()
+    assert job.line() == "steps"
+    job.process.send_signal(signal.SIGINT)
+    assert "finishing this step" in job.process.stderr.readline()
+    job.process.send_signal(signal.SIGINT)
+    assert job.end() == 130
+    assert (job.out, job.err) == ("at once\n", "")
+
+
+def test_workers_end_with_the_command_that_started_them(jobs) -> None:
+    job = jobs(2, "ends.py", "steps").begun()
+    assert job.line() == "steps"
+    job.process.kill()
+    assert job.end() == -signal.SIGKILL
+
+
+def test_a_terminal_stays_one(jobs) -> None:
+    own, theirs = pty.openpty()
+    job = jobs(2, "ends.py", "well", stdout=theirs)
+    os.close(theirs)
+    with os.fdopen(own) as terminal:
+        words = terminal.readline().split()
+    assert words[-1] == "terminal"
+    job.pids = [int(word) for word in words[:-1]]
+    assert job.end() == 0
