@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netspec.errors import SpecError
-from netspec.schema.foreign import _TABLES, Meant, _entries, meant_by
+from netspec.schema.foreign import Meant, _entries, meant_by
+from netspec.schema.foreign_names import TABLES
 from netspec.schema.kinds import REGISTRIES
 from netspec.schema.links import resolve_names
 from netspec.schema.load import load_train
@@ -64,7 +65,7 @@ def test_a_net_made_in_python():
         )
 
 
-@pytest.mark.parametrize("kind", _TABLES)
+@pytest.mark.parametrize("kind", TABLES)
 def test_hints_promise_only_what_is_there(kind):
     assert kind in REGISTRIES
     for name, meanings in _entries(kind).items():

@@ -234,13 +234,13 @@ class Pow(Op):
         return (dy * self.exponent * Pow(self.exponent - 1)(x),)
 
 
-class Compare(NoGradient):
+class Compare(NoGradient, Binary):
     """Base of comparisons: two broadcast operands of one element type → bool."""
 
     traits = Traits(elementwise=True)
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
-        return Binary.infer(self, a, b).with_dtype(DType.BOOL)  # type: ignore[arg-type]  # shares the rule alone
+        return super().infer(a, b).with_dtype(DType.BOOL)
 
 
 class Equal(Compare):

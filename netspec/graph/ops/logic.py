@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from netspec.graph.onnx_map import OnnxMap
-from netspec.graph.op import Array, NoGradient, Traits, Xp
-from netspec.graph.types import DType, TensorType, broadcast_shapes
+from netspec.graph.op import Array, NoGradient, Xp
+from netspec.graph.ops.elementwise import ELEMENTWISE, Binary
+from netspec.graph.types import DType, TensorType
 
 
-class Logical(NoGradient):
+class Logical(NoGradient, Binary):
     """Base of ops on two broadcast bool operands."""
-
-    traits = Traits(elementwise=True, inplace=True)
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
         self.check(a.dtype == b.dtype == DType.BOOL, f"{self.name} of values that are not bool", got=f"{a}, {b}")
-        shape = broadcast_shapes(a.shape, b.shape)
-        self.check(shape is not None, f"{self.name} of shapes that do not broadcast", expected="equal sizes, or 1")
-        assert shape is not None
-        return a.with_shape(*shape)
+        return super().infer(a, b)
 
 
 class And(Logical):
@@ -41,7 +37,7 @@ class Or(Logical):
 class Not(NoGradient):
     """¬a"""
 
-    traits = Traits(elementwise=True, inplace=True)
+    traits = ELEMENTWISE
     onnx = OnnxMap("Not")
 
     def infer(self, a: TensorType) -> TensorType:

@@ -7,21 +7,11 @@ from math import inf
 
 from netspec.graph.onnx_map import OnnxMap, integer
 from netspec.graph.op import Array, NoGradient, Traits, Xp
-from netspec.graph.ops.elementwise import ELEMENTWISE
+from netspec.graph.ops.functions import Unary
 from netspec.graph.types import DType, TensorType
 
 
-class OfFloat(NoGradient):
-    """Base of functions of one float operand without a gradient."""
-
-    traits = ELEMENTWISE
-
-    def infer(self, x: TensorType) -> TensorType:
-        self.check(x.dtype.is_float, f"{self.name} of whole numbers", expected="a float operand", got=x)
-        return x
-
-
-class Floor(OfFloat):
+class Floor(NoGradient, Unary):
     """The greatest whole number that is not above x"""
 
     onnx = OnnxMap("Floor")
@@ -30,7 +20,7 @@ class Floor(OfFloat):
         return xp.floor(x)
 
 
-class Ceil(OfFloat):
+class Ceil(NoGradient, Unary):
     """The least whole number that is not below x"""
 
     onnx = OnnxMap("Ceil")
@@ -39,7 +29,7 @@ class Ceil(OfFloat):
         return xp.ceil(x)
 
 
-class Round(OfFloat):
+class Round(NoGradient, Unary):
     """The whole number next to x; of two the even one"""
 
     onnx = OnnxMap("Round")
@@ -48,14 +38,13 @@ class Round(OfFloat):
         return xp.rint(x)
 
 
-class Classified(NoGradient):
+class Classified(NoGradient, Unary):
     """Base of questions about one float: the answers are bool."""
 
     traits = Traits(elementwise=True)
 
     def infer(self, x: TensorType) -> TensorType:
-        self.check(x.dtype.is_float, f"{self.name} of whole numbers", expected="a float operand", got=x)
-        return x.with_dtype(DType.BOOL)
+        return super().infer(x).with_dtype(DType.BOOL)
 
 
 class IsNaN(Classified):

@@ -11,27 +11,22 @@ import operator
 from collections.abc import Callable
 
 from netspec.graph.onnx_map import Emitter, OnnxExpansion, OnnxMap
-from netspec.graph.op import Array, Grads, NoGradient, Traits, Xp
+from netspec.graph.op import Array, Grads, NoGradient, Xp
 from netspec.graph.ops.elementwise import ELEMENTWISE, Binary, Greater, Where, cast, scalar
 from netspec.graph.ops.functions import Abs, Log, Sign
 from netspec.graph.ops.reduce import sum_to
 from netspec.graph.ops.rounding import Floor
-from netspec.graph.types import DType, TensorType, broadcast_shapes
+from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 
 
-class OfWhole(NoGradient):
+class OfWhole(NoGradient, Binary):
     """Base of ops on two broadcast operands of one type of whole numbers."""
-
-    traits = ELEMENTWISE
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
         whole = a.dtype == b.dtype and not a.dtype.is_float and a.dtype != DType.BOOL
         self.check(whole, f"{self.name} of other than whole numbers of one type", got=f"{a}, {b}")
-        shape = broadcast_shapes(a.shape, b.shape)
-        self.check(shape is not None, f"{self.name} of shapes that do not broadcast", expected="equal sizes, or 1")
-        assert shape is not None
-        return a.with_shape(*shape)
+        return super().infer(a, b)
 
 
 def _floor_div_to_onnx(g: Emitter, y: Value, a: str, b: str) -> str:
@@ -175,7 +170,7 @@ class BitXor(OfWhole):
 class BitNot(NoGradient):
     """All other bits"""
 
-    traits = Traits(elementwise=True, inplace=True)
+    traits = ELEMENTWISE
     onnx = OnnxMap("BitwiseNot")
 
     def infer(self, a: TensorType) -> TensorType:
