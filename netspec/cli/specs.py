@@ -7,7 +7,8 @@ from pathlib import Path
 
 import netspec.data
 import netspec.layers
-import netspec.solvers  # noqa: F401  # these three make their classes known to the spec language
+import netspec.parallel.strategies
+import netspec.solvers  # noqa: F401  # these make their classes known to the spec language
 from netspec.graph.types import DType
 from netspec.schema.load import load_spec
 from netspec.schema.net import NetSpec

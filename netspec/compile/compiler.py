@@ -19,6 +19,7 @@ from netspec.graph.graph import Graph
 from netspec.graph.plan import Plan
 from netspec.graph.types import DType, TensorType
 from netspec.layers.states import Domain, StateInfo
+from netspec.passes.data_parallel import DataParallel
 from netspec.schema.net import NetSpec
 from netspec.schema.train import LoopSpec
 from netspec.solvers.base import SolverSpec
@@ -70,13 +71,14 @@ class Compiler:
         seed: int = 1,
         loop: LoopSpec | None = None,
         workers: int = 1,
+        buckets: DataParallel | None = None,
     ) -> None:
         """`loop` says what is recomputed within which memory (without it nothing is), and what a step consists of.
 
-        With several `workers` a step finds the mean over what all of them have.
+        With several `workers` a step finds the mean over what all of them have, which travels in `buckets`.
         """
         self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, dtype.computed, seed, loop
-        self.workers = workers
+        self.workers, self.buckets = workers, buckets or DataParallel()
         self.device = open_device(device) if isinstance(device, str) else device
         self.stored = dtype
         """What values may be rounded to where they go to memory; `dtype` for as they are."""
@@ -227,7 +229,9 @@ class _Form:
         """Order, kernels and memory. Raises `SpecError` where a training step does not fit into its memory budget."""
         compiler = self._compiler
         if self._purpose in STEPS and compiler.loop is not None:
-            return plan_within(compiler.loop, self.graph, compiler.device, compiler.stored, compiler.states.nbytes)
+            return plan_within(
+                compiler.loop, self.graph, compiler.device, compiler.stored, compiler.states.nbytes, compiler.buckets
+            )
         return make_plan(self.graph, compiler.device, compiler.stored)
 
     @cached_property

@@ -29,10 +29,13 @@ from netspec.passes.schedule import schedule
 from netspec.passes.simplify import Simplify
 from netspec.schema.train import LoopSpec
 
-PASSES = (Fold(), Simplify(), Absorb(), CommonSubexpressions(), DataParallel(), Detach())
+PASSES = (Fold(), Simplify(), Absorb(), CommonSubexpressions(), Detach())
+BUCKETS = DataParallel()
 
 
-def plan_within(loop: LoopSpec, graph: Graph, device: Device, stored: DType, kept: int) -> Plan:
+def plan_within(
+    loop: LoopSpec, graph: Graph, device: Device, stored: DType, kept: int, buckets: DataParallel = BUCKETS
+) -> Plan:
     """The plan of a training step within the memory that `loop` gives it, of which states take `kept` bytes.
 
     Raises `SpecError` where it does not fit.
@@ -43,7 +46,7 @@ def plan_within(loop: LoopSpec, graph: Graph, device: Device, stored: DType, kep
     elif loop.recompute == "auto":
         room = budget or device.free_bytes()
         limit = None if room is None else max(room - kept, 0)
-    plan = make_plan(graph, device, stored, limit=limit)
+    plan = make_plan(graph, device, stored, limit=limit, buckets=buckets)
     if budget is not None and kept + plan.memory.nbytes > budget:
         less = "`recompute: auto` may make it fit" if loop.recompute == "none" else "a smaller `batch_size` needs less"
         raise SpecError(Problem(
@@ -53,7 +56,14 @@ def plan_within(loop: LoopSpec, graph: Graph, device: Device, stored: DType, kep
     return plan
 
 
-def make_plan(graph: Graph, device: Device, stored: DType = DType.FLOAT32, *, limit: int | None = None) -> Plan:
+def make_plan(
+    graph: Graph,
+    device: Device,
+    stored: DType = DType.FLOAT32,
+    *,
+    limit: int | None = None,
+    buckets: DataParallel = BUCKETS,
+) -> Plan:
     """Passes, layouts, order, kernels and memory for a graph on a device.
 
     `stored` is the type that float32 values may be rounded to where they go to memory: bfloat16, or what they are.
@@ -62,7 +72,7 @@ def make_plan(graph: Graph, device: Device, stored: DType = DType.FLOAT32, *, li
     """
     epilogues, prologues = FuseEpilogues(device.accepts), FusePrologues(device.accepts)
     fusing = epilogues, prologues, FuseElementwise(device.accepts), GroupAlike(device.accepts)
-    graph = run_passes(graph, (*PASSES, *fusing))
+    graph = run_passes(graph, (*PASSES, buckets, *fusing))
     narrow = None if stored == stored.computed else Narrow(narrowable(graph), stored)
     assigned = assign_layouts(graph, device, narrow)
     plain = Variant(assigned.graph, assigned.layouts, assigned.choices)

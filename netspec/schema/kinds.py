@@ -184,6 +184,7 @@ INITIALIZERS: Registry[Spec] = Registry("initializer")
 CONSTRAINTS: Registry[Spec] = Registry("constraint")
 SOLVERS: Registry[Spec] = Registry("solver")
 SCHEDULES: Registry[Spec] = Registry("schedule")
+STRATEGIES: Registry[Spec] = Registry("strategy", tag="strategy")
 
 AnyLayer = Annotated[LayerFields, Member(LAYERS)]
 AnyEntry = Annotated[
@@ -193,6 +194,7 @@ AnyEntry = Annotated[
 AnyLoss = Annotated[LossFields, Member(LOSSES)]
 AnyMetric = Annotated[MetricFields, Member(METRICS)]
 AnySolver = Annotated[Spec, Member(SOLVERS)]
+AnyStrategy = Annotated[Spec, Member(STRATEGIES)]
 
 REGISTRIES: dict[str, Registry[Any]] = {
     registry.kind: registry
@@ -207,6 +209,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
         CELLS,
         SOLVERS,
         SCHEDULES,
+        STRATEGIES,
         SOURCES,
         TRANSFORMS,
         TOKENIZERS,

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _DECLARED = re.compile(
-    r'^@([A-Z]+)\.register\nclass .*?^    (?:type|source): Literal\["([^"]+)"\]', re.MULTILINE | re.DOTALL
+    r'^@([A-Z]+)\.register\nclass .*?^    (?:type|source|strategy): Literal\["([^"]+)"\]', re.MULTILINE | re.DOTALL
 )
 
 

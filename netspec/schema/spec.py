@@ -96,6 +96,13 @@ def parts_of(spec: Spec) -> Iterator[tuple[str, Spec]]:
 SpecT = TypeVar("SpecT", bound=Spec)
 
 
+def plural(word: str) -> str:
+    """`classes`, `strategies`, `layers`."""
+    if word.endswith("y"):
+        return f"{word[:-1]}ies"
+    return f"{word}es" if word.endswith("s") else f"{word}s"
+
+
 class Registry(Generic[SpecT]):
     """All classes of one kind (layers, losses, solvers, …) by the `type` users write."""
 
@@ -106,7 +113,7 @@ class Registry(Generic[SpecT]):
         self.tag = tag
         """The key that names the class."""
         word = kind.rsplit(maxsplit=1)[-1]
-        several = f"{word}{'es' if word.endswith('s') else 's'}"
+        several = plural(word)
         self.group = f"netspec.{several}"
         """The group of entry points under which other packages add members."""
         self._symbol = several.upper()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, Self
@@ -10,10 +9,11 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from netspec.errors import Problem
+from netspec.schema.amounts import Bytes
 from netspec.schema.blocks import Include
 from netspec.schema.data import DataSpec
 from netspec.schema.expect import TrainExpectation
-from netspec.schema.kinds import AnySolver
+from netspec.schema.kinds import AnySolver, AnyStrategy
 from netspec.schema.named import Name
 from netspec.schema.net import NetSpec, Variable
 from netspec.schema.spec import Spec, describe, parts_of, problem
@@ -22,29 +22,6 @@ from netspec.schema.transfer import InitFromSpec
 Count = Annotated[int, Field(ge=0)]
 AutotuneLevel = Literal["off", "quick", "full"]
 RoundingLevel = Literal["fast", "direct"]
-
-UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-SIZE = rf"^[0-9]+(\.[0-9]+)? ?({'|'.join(UNITS)})$"
-
-
-def _bytes(value: object) -> object:
-    """A text with a unit as a number of bytes; anything else as it is."""
-    if not isinstance(value, str):
-        return value
-    if re.match(SIZE, value) is None:
-        raise problem(
-            "not an amount of memory", expected="bytes, or a number and a unit, such as `512MB` or `2GiB`",
-            got=describe(value), hint=f"units are {', '.join(UNITS)}",
-        )  # fmt: skip
-    number = value.rstrip("kKMGTiB ")
-    return int(float(number) * UNITS[value.removeprefix(number).strip()])
-
-
-Bytes = Annotated[
-    PositiveInt, BeforeValidator(_bytes, json_schema_input_type=PositiveInt | Annotated[str, Field(pattern=SIZE)])
-]
-"""An amount of memory: a number of bytes, or a text such as `2GiB`."""
 
 
 class LossScale(Spec):
@@ -205,6 +182,10 @@ class TrainSpec(Spec):
         "params": "here it is `vars`",
         "version": "here it is `netspec`",
         "includes": "here it is `include`",
+        "distributed": "here it is `parallel`",
+        "distribution": "here it is `parallel`",
+        "workers": "how many they are is said when they are started: `netspec train … --workers 4`",
+        "strategy": "`strategy` belongs under `parallel`",
     }
 
     netspec: Literal[1]
@@ -229,12 +210,16 @@ class TrainSpec(Spec):
     """weights to start from; default: fresh ones"""
     expect: TrainExpectation | None = None
     """what `netspec check --run` is to find: the first loss, a few samples that are learned"""
+    parallel: AnyStrategy | None = None
+    """how several workers train together; default: `strategy: all_reduce`. How many they are is said on the command
+    line, by `--workers`"""
     compile: CompileSpec = Field(default_factory=CompileSpec)
     """how the net is compiled for the machine"""
 
     def clashes(self) -> Iterator[Problem]:
         """What of the solver and the loop does not go together with the rest of the training."""
-        for name in ("solver", "train"):
-            for path, part in parts_of(getattr(self, name)):
+        for name in ("solver", "train", "parallel"):
+            given = getattr(self, name)
+            for path, part in parts_of(given) if given is not None else ():
                 for found in part.conflicts(self):
                     yield replace(found, path=".".join(filter(None, (name, path, found.path))))

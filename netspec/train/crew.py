@@ -11,6 +11,8 @@ import numpy as np
 
 from netspec.data.shares import Share
 from netspec.parallel import Communicator, Pending
+from netspec.parallel.strategies.all_reduce import AllReduce
+from netspec.parallel.strategies.base import Strategy
 from netspec.train.environment import threads
 from netspec.train.interrupt import Signals
 
@@ -34,8 +36,11 @@ class Origin:
 class Crew:
     """The workers of a training, all of which do the same on different samples."""
 
-    def __init__(self, workers: Communicator) -> None:
+    def __init__(self, workers: Communicator, strategy: Strategy | None = None) -> None:
         self.workers, self.size, self.is_first = workers, workers.size, workers.is_first
+        self.strategy = strategy or AllReduce()
+        self.sums = self.size > 1 and self.strategy.sums_gradients
+        """Whether every step is one of all workers together."""
         self.share = Share(workers.rank, workers.size)
 
     def use_own_cores(self) -> None:
@@ -58,9 +63,23 @@ class Crew:
             found.part.weight = 0.0  # what is summed up of a step so far is the first worker's
         return found
 
-    def ask(self, signals: Signals) -> Asked:
-        """Find out, while the step is computed, whether any worker was asked to stop or to write a checkpoint."""
-        return Asked(self.workers, signals)
+    def ask(self, signals: Signals, step: int) -> Asked:
+        """Find out, while this step is computed, whether any worker was asked to stop or to write a checkpoint."""
+        return Asked(self.workers, signals, meets=self.size == 1 or self.strategy.meets(step))
+
+    def after_step(self, step: int, compiler: Compiler) -> None:
+        """What the strategy has the workers do after each step."""
+        if self.size > 1:
+            self.strategy.after_step(step, self.workers, _States(compiler))
+
+    def before_looking(self, compiler: Compiler) -> None:
+        """What it has them do before an evaluation or a checkpoint."""
+        if self.size > 1:
+            self.strategy.before_looking(self.workers, _States(compiler))
+
+    def mean(self, value: float) -> float:
+        """The mean of what all workers found, where each found something else."""
+        return value if self.size == 1 or self.sums else sum(self.workers.gather(value)) / self.size
 
     def each(self, results: Iterator[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], ...]]:
         """What every worker finds, round by round in the order of ranks, until nobody finds anything more."""
@@ -80,12 +99,14 @@ class Crew:
         """That of the first worker who knows."""
         from netspec.errors import Location
 
+        if not self.sums:  # nobody else has come here
+            return mine
         place = mine.location
         told = [mine.what, mine.known, place and [place.file, place.line, place.column, place.text]]
         found = self.workers.gather(told)
         number = next((index for index, one in enumerate(found) if one[1]), 0)
         what, known, where = found[number]
-        told_by = f"{what} (worker {number})" if self.size > 1 and known else what
+        told_by = f"{what} (worker {number})" if known else what
         return Origin(told_by, None if where is None else Location(*where), known)
 
     def facts(self, batch_size: int) -> dict[str, Any]:
@@ -93,15 +114,27 @@ class Crew:
         if self.size == 1:
             return {}
         parts = [Share(number, self.size).of(0, batch_size) for number in range(self.size)]
-        return {**self.workers.describe(), "split": [end - start for start, end in parts]}
+        return {
+            **self.workers.describe(),
+            "parallel": self.strategy.model_dump(),
+            "split": [end - start for start, end in parts],
+        }
+
+
+class _States:
+    """A compiler's states as a strategy sees them."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self.names, self.read, self.write = compiler.names, compiler.states.__getitem__, compiler.states.assign
 
 
 class Asked:
     """A question that is under way: whether anybody was asked to stop, or to write a checkpoint."""
 
-    def __init__(self, workers: Communicator, signals: Signals) -> None:
-        self._signals = signals
-        self._pending = None if workers.size == 1 else self._sent(workers)
+    def __init__(self, workers: Communicator, signals: Signals, *, meets: bool) -> None:
+        """Where the workers do not meet at this step nobody is asked, and nothing done."""
+        self._signals, self._alone, self._votes = signals, workers.size == 1, np.zeros(2, np.float32)
+        self._pending = self._sent(workers) if meets and not self._alone else None
 
     def _sent(self, workers: Communicator) -> Pending:
         self._votes = np.array([self._signals.stop is not None, self._signals.snapshot], np.float32)
@@ -110,14 +143,14 @@ class Asked:
     @property
     def stop(self) -> bool:
         """To stop; of one worker alone, as it is now."""
-        return self._signals.stop is not None if self._pending is None else self._voted(0)
+        return self._signals.stop is not None if self._alone else self._voted(0)
 
     @property
     def snapshot(self) -> bool:
         """To write a checkpoint; of one worker alone, as it is now."""
-        return self._signals.snapshot if self._pending is None else self._voted(1)
+        return self._signals.snapshot if self._alone else self._voted(1)
 
     def _voted(self, question: int) -> bool:
-        assert self._pending is not None
-        self._pending.wait()
+        if self._pending is not None:
+            self._pending.wait()
         return bool(self._votes[question])

@@ -124,6 +124,7 @@ class Loop:
         if self.finished:
             self._test()
         if self._saved != self.progress:
+            self.crew.before_looking(self.compiler)
             self._save()
         if self.finished and self.crew.is_first:
             save_weights(self.compiler, self.folder.weights, self.preparation, step=self.progress.step)
@@ -153,7 +154,7 @@ class Loop:
         """Run a step, or the part of one that a batch is for."""
         step, rates = self.progress.step, self._rates()
         at_work(step)
-        self._asked = self.crew.ask(self.signals)
+        self._asked = self.crew.ask(self.signals, step + 1)
         try:
             loss = self.stepper.take(batch, step, rates, self.progress.part)
         except NonFiniteLoss as error:
@@ -165,6 +166,7 @@ class Loop:
         self.progress.step = step + 1
         self.progress.loss_sum += loss
         self.progress.loss_count += 1
+        self.crew.after_step(self.progress.step, self.compiler)
         self._note_skipped(batch)
         self._after(batch, rates[LEARNING_RATE])
 
@@ -181,6 +183,7 @@ class Loop:
         if due or now - self._shown > PROGRESS_EVERY:
             self._shown = now
             mean = self.progress.loss_sum / self.progress.loss_count
+            mean = self.crew.mean(mean) if due else mean
             speed = self._samples / max(now - self._since, 1e-9)
             epoch = batch.epoch + batch.end / self.loader.samples
             facts = {"step": step, "epoch": round(epoch, 4), "loss": mean, "learning_rate": rate, **self._scaling()}
@@ -193,6 +196,7 @@ class Loop:
         last = self.finished  # what is due then waits for the last evaluation, which it is to hold
         if self._asked.snapshot or (self._is_due(timing.checkpoint_every) and not last):  # first: evaluating may fail
             self.signals.snapshot = False
+            self.crew.before_looking(self.compiler)
             self._save()
         if self._is_due(timing.test_every) and not last:
             self._test()
@@ -230,6 +234,7 @@ class Loop:
             return
         at_work(progress.step, "evaluating")
         began = time.perf_counter()
+        self.crew.before_looking(self.compiler)
         found = evaluate(self.compiler, self.test_loader, self.crew)
         progress.last_test, progress.tested_step = found.scalars(), progress.step
         seconds = round(time.perf_counter() - began, 3)

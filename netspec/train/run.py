@@ -17,6 +17,9 @@ from netspec.errors import InputError, Problem
 from netspec.graph.types import DType
 from netspec.parallel import join
 from netspec.parallel.activity import writes_to
+from netspec.parallel.strategies.all_reduce import AllReduce
+from netspec.parallel.strategies.base import Strategy
+from netspec.passes.data_parallel import DataParallel
 from netspec.schema.load import Overrides, Source, load_train
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.train import TrainSpec
@@ -35,7 +38,7 @@ from netspec.train.model import count_of, load_weights
 from netspec.train.resume import Begun, restore, take_over
 from netspec.train.rundir import RunDir, open_run_dir, run_of
 from netspec.train.samples import with_samples
-from netspec.train.transfer import init_from
+from netspec.train.transfer import Transfer, init_from
 
 
 @dataclass(frozen=True)
@@ -90,10 +93,12 @@ def run(
     if weights is not None and spec.init_from is not None:
         hint = "remove it by `~init_from`, or give the file by `init_from.file=FILE`"
         raise InputError("--weights and `init_from` exclude each other", location=spec.where("init_from"), hint=hint)
-    crew = Crew(join())
+    strategy = spec.parallel
+    assert strategy is None or isinstance(strategy, Strategy)
+    crew = Crew(join(), strategy)
     crew.use_own_cores()
     check_workers(spec, crew.size)
-    compiler = trainer(spec, device, crew.size)
+    compiler = trainer(spec, device, crew)
     with ExitStack() as stack:
         loader = stack.enter_context(open_training_loader(spec, compiler, crew))
         test = stack.enter_context(open_test_loader(spec, compiler, loader.learned, crew)) if spec.data.test else None
@@ -101,20 +106,7 @@ def run(
         again = resume is True
         given = Path(run_dir) if run_dir else _own_run(source) if again else None
         folder = _folder(stack, spec, crew, given, resume=again)
-        begun = Begun(Progress())
-        first = crew.is_first  # the others are given what it reads
-        if first and not isinstance(resume, bool):
-            begun = take_over(Path(resume), spec, compiler, loader)
-        elif first and resume:
-            begun = restore(folder, spec, compiler, loader)
-        fresh = crew.workers.shared(begun.progress.step == 0)
-        taken = init_from(spec, compiler) if fresh and first else None
-        loaded = load_weights(compiler, weights, partial=True).loaded if weights is not None and first else []
-        warnings = begun.warnings + (_fresh(compiler, loaded, weights) if weights is not None and first else [])
-        known = {*loaded, *(taken.coverage.arrays if taken is not None else ())}
-        adapted = adapt(compiler, loader, known) if fresh and first else []
-        if fresh:
-            compiler.follow()
+        begun, taken, adapted = _begin(spec, crew, compiler, loader, folder, resume=resume, weights=weights)
         progress = crew.align(compiler, loader, begun.progress)
         everyone: list[Listener] = []
         if crew.is_first:
@@ -122,7 +114,7 @@ def run(
             everyone = [stack.enter_context(LogFiles(folder.folder)), *listeners]
         signals = stack.enter_context(Signals())
         loop = Loop(spec, compiler, loader, test, folder, everyone, signals, progress, crew)
-        for message in (*warnings, *_beyond(loop)):
+        for message in (*begun.warnings, *_beyond(loop)):
             tell(everyone, "warning", message=message)
         if taken is not None:
             tell(everyone, "init_from", **taken.as_json())
@@ -148,6 +140,37 @@ def run(
             **({"skipped": left_out} if left_out else {}),
         )  # fmt: skip
     return Run(folder.folder, progress.step, seconds, found, folder.weights, folder.log, left_out)
+
+
+def _begin(
+    spec: TrainSpec,
+    crew: Crew,
+    compiler: Compiler,
+    loader: Loader,
+    folder: RunDir,
+    *,
+    resume: bool | str | Path,
+    weights: str | Path | None,
+) -> tuple[Begun, Transfer | None, list[str]]:
+    """Give the states their first values, or those of a checkpoint, on the first worker.
+
+    Where the training begins, what `init_from` took, and the layers that found something in the data.
+    """
+    if not crew.is_first:
+        return Begun(Progress()), None, []
+    if not isinstance(resume, bool):
+        begun = take_over(Path(resume), spec, compiler, loader)
+    else:
+        begun = restore(folder, spec, compiler, loader) if resume else Begun(Progress())
+    fresh = begun.progress.step == 0
+    taken = init_from(spec, compiler) if fresh else None
+    loaded = load_weights(compiler, weights, partial=True).loaded if weights is not None else []
+    begun.warnings += _fresh(compiler, loaded, weights) if weights is not None else []
+    known = {*loaded, *(taken.coverage.arrays if taken is not None else ())}
+    adapted = adapt(compiler, loader, known) if fresh else []
+    if fresh:
+        compiler.follow()
+    return begun, taken, adapted
 
 
 def _folder(stack: ExitStack, spec: TrainSpec, crew: Crew, given: Path | None, *, resume: bool) -> RunDir:
@@ -182,14 +205,17 @@ def check_workers(spec: TrainSpec, workers: int) -> None:
         raise InputError(problems)
 
 
-def trainer(spec: TrainSpec, device: str, workers: int = 1) -> Compiler:
+def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
     """The compiler of a training's net and solver."""
     assert isinstance(spec.solver, SolverSpec)
     loop, opened = spec.train, open_device(device_of(device), spec.compile.autotune, spec.compile.rounding)
     precision = DType(loop.precision)
+    strategy = crew.strategy
+    buckets = DataParallel(strategy.first_bucket, strategy.bucket) if isinstance(strategy, AllReduce) else None
     return Compiler(
-        spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop, workers=workers
-    )
+        spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop,
+        workers=crew.size if crew.sums else 1, buckets=buckets,
+    )  # fmt: skip
 
 
 def open_training_loader(spec: TrainSpec, compiler: Compiler, crew: Crew = ALONE) -> Loader:

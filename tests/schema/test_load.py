@@ -245,7 +245,8 @@ train.yaml:5:20: error: `max_steps` is not an integer
 train.yaml:6:1: error: a training has no field `optimizer`
   6 | optimizer: adam
     | ^
-  expected: one of compile, data, description, expect, include, init_from, name, net, netspec, solver, train, vars
+  expected: one of compile, data, description, expect, include, init_from, name, net, netspec, \
+parallel, solver, train, vars
   hint: here it is `solver`
 17 errors
 """

@@ -12,7 +12,7 @@ from netspec.schema.kinds import REGISTRIES
 
 SCRIPT = """
 import json, sys
-import netspec.data, netspec.layers, netspec.solvers
+import netspec.data, netspec.layers, netspec.parallel.strategies, netspec.solvers
 from netspec.schema.kinds import LAYERS, REGISTRIES
 LAYERS["Flatten"]
 few = [one for one in sys.modules if one.startswith("netspec.layers.")]

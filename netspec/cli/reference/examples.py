@@ -150,6 +150,10 @@ def _schedule(cls: type[Any]) -> str:
     return f"solver: {flow({'type': 'SGD', 'learning_rate': rate})}\n"
 
 
+def _strategy(cls: type[Any]) -> str:
+    return f"parallel: {flow({'strategy': cls.model_fields['strategy'].default, **_first_fields(cls)})}\n"
+
+
 def _source(cls: type[Any]) -> str:
     split = {"source": cls.model_fields["source"].default, **_first_fields(cls), "batch_size": SPLIT["batch_size"]}
     return f"data:\n  train: {flow(split)}\n"
@@ -185,6 +189,7 @@ _EXAMPLES: Mapping[str, Callable[[type[Any]], str]] = {
     "metric": _judged,
     "solver": _solver,
     "schedule": _schedule,
+    "strategy": _strategy,
     "data source": _source,
     "transform": _transform,
     "tokenizer": _tokenizer,

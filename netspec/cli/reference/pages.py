@@ -13,10 +13,11 @@ from netspec.data.tokenizers.base import TokenizerSpec
 from netspec.graph.types import DType, TensorType
 from netspec.layers.base import LayerSpec
 from netspec.layers.judging import LossSpec, MetricSpec
+from netspec.parallel.strategies.base import Strategy
 from netspec.schema.flow import flow
 from netspec.schema.kinds import LAYERS, REGISTRIES, LayerFields, LossFields, MetricFields
 from netspec.schema.net import NetSpec
-from netspec.schema.spec import Registry, Spec
+from netspec.schema.spec import Registry, Spec, plural
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
@@ -36,6 +37,7 @@ BASES: Mapping[str, type[Spec]] = {
     "metric": MetricFields,
     "solver": SolverSpec,
     "schedule": ScheduleSpec,
+    "strategy": Strategy,
     "data source": Source,
     "transform": Transform,
     "tokenizer": TokenizerSpec,
@@ -55,16 +57,12 @@ def pages(package: str = "") -> dict[str, str]:
         classes = [registry[name] for name in sorted(registry.names(), key=str.lower)]
         classes = [cls for cls in classes if f"{cls.__module__}.".startswith(package)]
         made |= _layer_pages(registry, classes) if registry is LAYERS else _pages(registry, classes)
-        index.append(f"- [{_plural(kind)}]({_page_of(kind)})")
+        index.append(f"- [{plural(kind)}]({_page_of(kind)})")
     return {path: f"{MARK}\n{text.rstrip()}\n" for path, text in {INDEX: "\n".join(index), **made}.items()}
 
 
 def _page_of(kind: str) -> str:
-    return f"layers/{INDEX}" if kind == LAYERS.kind else f"{_plural(kind).replace(' ', '_')}.md"
-
-
-def _plural(kind: str) -> str:
-    return f"{kind}es" if kind.endswith("s") else f"{kind}s"
+    return f"layers/{INDEX}" if kind == LAYERS.kind else f"{plural(kind).replace(' ', '_')}.md"
 
 
 def _link(up: str) -> Link:
@@ -94,7 +92,7 @@ def _file_page(name: str, cls: type[Spec]) -> str:
 
 def _pages(registry: Registry[Any], classes: Sequence[type[Spec]]) -> dict[str, str]:
     kind = registry.kind
-    lines = [f"# {_plural(kind).capitalize()}\n", *_common(registry, "")]
+    lines = [f"# {plural(kind).capitalize()}\n", *_common(registry, "")]
     for cls in classes:
         lines += _member(registry, cls, "")
     return {_page_of(kind): "\n".join(lines)}

@@ -1,0 +1,59 @@
+"""`Strategy`: what the members of `parallel:` have in common, and what a training asks of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from netspec.schema.spec import Spec
+
+if TYPE_CHECKING:
+    from netspec.parallel.base import Communicator
+
+
+class Replica(Protocol):
+    """What one worker has of a training: its states, by name, as NumPy arrays."""
+
+    def names(self, *roles: str) -> list[str]:
+        """The states with one of these roles: `parameter`, `statistic`, `slot`."""
+        ...
+
+    def read(self, name: str) -> Any:
+        """A copy of a state."""
+        ...
+
+    def write(self, name: str, array: Any) -> None:
+        """Give a state a value."""
+        ...
+
+
+class Strategy(Spec):
+    """Base of the ways in which several workers train one net."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "type": "here it is `strategy`",
+        "workers": "how many they are is said when they are started: `netspec train … --workers 4`",
+        "num_workers": "how many they are is said when they are started: `netspec train … --workers 4`",
+        "world_size": "how many they are is said when they are started: `netspec train … --workers 4`",
+        "backend": "not needed: workers of the processor speak by MPI, those of GPUs by NCCL too",
+        "bucket_cap_mb": "`bucket_cap_mb` is PyTorch's name: here it is `bucket`, such as `25MB`",
+    }
+    samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)
+    """Small configurations for the registry-wide tests."""
+
+    strategy: str
+    """how the workers train together"""
+
+    @property
+    def sums_gradients(self) -> bool:
+        """Whether every step follows the mean of all workers' gradients."""
+        return True
+
+    def meets(self, step: int) -> bool:
+        """Whether all workers wait for each other at this step, the first being 1."""
+        return True
+
+    def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
+        """What the workers do after each step, the first being 1."""
+
+    def before_looking(self, group: Communicator, replica: Replica) -> None:
+        """What they do before an evaluation or a checkpoint, which are those of all: both find one state on all."""

@@ -1,0 +1,52 @@
+"""Local SGD: workers train by themselves, and average what they have every few steps."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import PositiveInt
+
+from netspec.parallel.base import Communicator
+from netspec.parallel.strategies.base import Replica, Strategy
+from netspec.schema.kinds import STRATEGIES
+
+AVERAGED = ("parameter", "statistic", "slot")
+
+
+@STRATEGIES.register
+class LocalSGD(Strategy):
+    """Each worker takes `every` steps by itself, then all go on from the average of their weights.
+
+    Each follows the gradient of its part of the batch. What the solver and the layers remember is averaged too. So are
+    all before an evaluation or a checkpoint, which begin a new round. Moritz et al. 2015, "SparkNet", arXiv:1511.06051;
+    Stich 2019, "Local SGD converges fast and communicates little", arXiv:1805.09767.
+    """
+
+    strategy: Literal["local_sgd"] = "local_sgd"
+    every: PositiveInt = 8
+    """steps between two averages"""
+
+    samples: ClassVar = ({}, {"every": 3})
+
+    @property
+    def sums_gradients(self) -> bool:
+        """Each worker follows its own."""
+        return False
+
+    def meets(self, step: int) -> bool:
+        """Where they average."""
+        return step % self.every == 0
+
+    def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
+        """Average every so many steps."""
+        if self.meets(step):
+            self.before_looking(group, replica)
+
+    def before_looking(self, group: Communicator, replica: Replica) -> None:
+        """Average."""
+        for name in replica.names(*AVERAGED):
+            array = replica.read(name)
+            if array.dtype.kind == "f":
+                group.all_reduce(array)
+                array /= array.dtype.type(group.size)
+                replica.write(name, array)
