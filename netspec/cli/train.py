@@ -28,6 +28,7 @@ app = command_app()
         "netspec train runs/NAME/spec.yaml --resume",
         "netspec train imported/train.yaml --resume imported/checkpoint.h5",
         "netspec train train.yaml --workers 4",
+        "netspec train train.yaml --workers 64 --dry-run",
     ),
 )
 def train(
@@ -59,6 +60,9 @@ def train(
             show_default=False,
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Find what would keep it from beginning, and train and write nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Train a net as a training file says.
@@ -68,7 +72,10 @@ def train(
     last is `done`, or `error`.
     """
     checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
-    if workers is not None and to_start(workers):
+    starts = workers is not None and to_start(workers)
+    if dry_run:
+        return _rehearse(spec, changes, workers, weights, as_json=as_json)
+    if workers is not None and starts:
         given = {"--run-dir": run_dir, "--weights": weights, "--device": device}
         words = [word for name, value in given.items() if value is not None for word in (name, value)]
         words += ["--json"] * as_json + ["--resume"] * resume
@@ -97,6 +104,17 @@ def train(
         return INTERRUPTED
     if not as_json and world().is_first:
         _print_end(run)
+    return DONE
+
+
+def _rehearse(spec: str, changes: list[str], workers: int | None, weights: str | None, *, as_json: bool) -> int:
+    """Say what the training would be; of processes that a launcher of MPI has started, the first one does."""
+    from netspec.cli.rehearsal import rehearse
+    from netspec.parallel.told import told_rank, told_size
+
+    found = rehearse(spec, changes, workers or told_size() or 1, weights)
+    if not told_rank():
+        print_json_line(found.as_json()) if as_json else print(found.told())
     return DONE
 
 

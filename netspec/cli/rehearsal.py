@@ -1,0 +1,109 @@
+"""`netspec train --dry-run`: what keeps a training from beginning, found before there are workers to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from netspec.cli.costs import costs
+from netspec.cli.curves import steps_of
+from netspec.cli.output import count, size
+from netspec.cli.preflight import preflight
+from netspec.cli.specs import autotune_of, precision_of, rounding_of
+from netspec.compile import Purpose
+from netspec.data.base import Source
+from netspec.errors import InputError, Problem, counted, near_path
+from netspec.schema.load import load_train
+from netspec.schema.train import TrainSpec
+from netspec.solvers.base import SolverSpec
+from netspec.train.run import check_workers
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """A training that could begin, and what it would be."""
+
+    name: str
+    workers: int
+    batch_size: int
+    """Of all workers together."""
+    largest_share: int
+    """Samples of a batch that one worker gets at most; others may get one fewer."""
+    samples: dict[str, int]
+    """Of the training data, and of the test data where there is some."""
+    steps: int
+    worker_bytes: int
+    """What a worker allocates for training steps: activations, weights, the solver's states."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The event that `--json` prints."""
+        return {"event": "dry_run", **asdict(self)}
+
+    def told(self) -> str:
+        """The same for people."""
+        each = f": {count(self.largest_share)} samples each" if self.workers > 1 else ""
+        if self.batch_size % self.workers:
+            each += " or one fewer"
+        data = ", ".join(f"{counted(number, 'sample')} of {split} data" for split, number in self.samples.items())
+        return (
+            f"{self.name}: {counted(self.workers, 'worker')}, a batch of {count(self.batch_size)}{each}\n"
+            f"{data}; {counted(self.steps, 'step')}\n"
+            f"a worker allocates {size(self.worker_bytes)} for a training step\n"
+            "nothing was written: this was a dry run"
+        )
+
+
+def rehearse(file: str, overrides: Sequence[str], workers: int, weights: str | None = None) -> Rehearsed:
+    """Check all that can be without computing: the spec, its split over workers, that data and weights are there.
+
+    Nothing is allocated, trained or written. Raises `InputError` with all that is wrong.
+    """
+    spec = load_train(file, overrides)
+    splits = {"training": spec.data.train, "test": spec.data.test}
+    samples, problems = dict[str, int](), dict[Problem, None]()  # in order, and once though two checks find it
+
+    def count_samples() -> None:
+        for name, split in splits.items():
+            if split is not None:
+                samples[name] = _samples(spec, split)
+
+    checks: list[Callable[[], object]] = [
+        lambda: check_workers(spec, workers), lambda: preflight(file, overrides), lambda: _find(weights), count_samples,
+    ]  # fmt: skip
+    for check in checks:
+        try:
+            check()
+        except InputError as error:
+            problems.update(dict.fromkeys(error.problems))
+    if problems:
+        raise InputError(problems)
+    batch = spec.data.train.batch_size
+    share = -(-batch // workers)
+    name = spec.name or spec.net.name
+    return Rehearsed(name, workers, batch, share, samples, steps_of(spec), _worker_bytes(spec, share))
+
+
+def _find(weights: str | None) -> None:
+    if weights is not None and not Path(weights).is_file():
+        raise InputError(f"--weights: there is no file {weights}", hint=near_path(Path(weights), folders=False))
+
+
+def _samples(spec: TrainSpec, split: object) -> int:
+    assert isinstance(split, Source)
+    found = len(split.open(seed=spec.train.seed))
+    return min(found, split.limit) if split.limit is not None else found
+
+
+def _worker_bytes(spec: TrainSpec, share: int) -> int:
+    """Of the programs that a step runs, which share their states."""
+    assert isinstance(spec.solver, SolverSpec)
+    found = costs(
+        spec.net, share, dtype=precision_of(spec), solver=spec.solver, autotune=autotune_of(spec),
+        rounding=rounding_of(spec), loop=spec.train,
+    )  # fmt: skip
+    unused = {str(Purpose.TEST), str(Purpose.PREDICT)}
+    own = [one.arena_bytes + one.constant_bytes + one.steady_bytes
+           for name, one in found.programs.items() if name not in unused]  # fmt: skip
+    return sum(own) + sum(found.states_bytes.values())

@@ -1,0 +1,60 @@
+"""`netspec train --dry-run`: says what the training would be, or what keeps it from beginning, and writes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_what_it_would_be(netspec, work):
+    before = sorted(work.iterdir())
+    found = netspec("train", "train.yaml", "--workers", "3", "--dry-run", "--json").json
+    facts = {name: found[name] for name in ("event", "name", "workers", "batch_size", "largest_share", "steps")}
+    assert facts == {
+        "event": "dry_run", "name": "blobs", "workers": 3, "batch_size": 8, "largest_share": 3, "steps": 12,
+    }  # fmt: skip
+    assert found["samples"] == {"training": 42, "test": 42}
+    plan = netspec("plan", "train.yaml", "--batch-size", "3", "--json").json
+    program = plan["programs"]["train"]
+    parts = program["arena_bytes"] + program["constant_bytes"] + program["steady_bytes"]
+    assert found["worker_bytes"] == parts + sum(plan["states_bytes"].values())
+    assert sorted(work.iterdir()) == before
+
+
+def test_steps_of_epochs_and_limits_of_data(netspec, work):
+    words = "train.yaml", "~train.max_steps", "train.max_epochs=2", "data.train.limit=20", "~data.test"
+    out = netspec("train", *words, "--dry-run").out.splitlines()
+    assert out[0] == "blobs: 1 worker, a batch of 8"
+    assert out[1] == "20 samples of training data; 6 steps"
+    assert out[-1] == "nothing was written: this was a dry run"
+    out = netspec("train", *words, "--dry-run", "--workers", "5").out
+    assert out.startswith("blobs: 5 workers, a batch of 8: 2 samples each or one fewer\n")
+
+
+def test_a_launcher_says_how_many_and_one_of_them_tells(netspec, work, monkeypatch):
+    monkeypatch.setenv("PMI_SIZE", "4")
+    monkeypatch.setenv("PMI_RANK", "0")
+    assert netspec("train", "train.yaml", "--dry-run").out.startswith(
+        "blobs: 4 workers, a batch of 8: 2 samples each\n"
+    )
+    monkeypatch.setenv("PMI_RANK", "3")
+    assert netspec("train", "train.yaml", "--dry-run").out == ""
+    assert "has started 4 processes" in netspec("train", "train.yaml", "--dry-run", "--workers", "2").err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--workers", "16"), "train.yaml:4:53: error: a batch has fewer samples than there are workers"),
+        (("--workers", "0"), "--workers must be 1 or more"),
+        (("net.layers.hidden.units=0",), "units"),
+        (("data.train.path=blob.npz",), "blob.npz"),
+        (("--weights", "nosuch.h5"), "--weights: there is no file nosuch.h5"),
+        (("--weights", "nosuch.h5", "--workers", "16", "data.train.path=blob.npz"), "3 errors"),
+        (("solver.learning_rat=1",), "did you mean `learning_rate`?"),
+    ],
+)
+def test_mistakes(netspec, work, words, told):
+    found = netspec("train", "train.yaml", *words, "--dry-run")
+    assert found.status == 2
+    assert told in found.err
+    assert not (work / "runs").exists()
