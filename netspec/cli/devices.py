@@ -9,15 +9,20 @@ from netspec.errors import InputError
 
 app = command_app()
 
+WHOSE = {"hydra": "MPICH's or Intel's", "openmpi": "Open MPI's", "other": "an MPI's that is not known"}
+"""Whose an `mpiexec` is, by its kind."""
+
 
 @app.command(cls=Plain, epilog=examples("netspec devices", "netspec devices --json"))
 def devices(as_json: Json = False) -> None:
     """List the devices that nets can run on, with their kernels.
 
     The devices' names are what `--device` takes; `auto` is the fastest that is there. Of each kind of kernels it says
-    which library of which version it runs on, or why it cannot be used here.
+    which library of which version it runs on, or why it cannot be used here; and with what several workers are
+    started, for `netspec train --workers`.
     """
     from netspec.backends.device import DEVICES, open_device
+    from netspec.parallel.found import INSTALL, describe_mpi
 
     auto = open_device("auto").name
     found = []
@@ -27,8 +32,9 @@ def devices(as_json: Json = False) -> None:
         except InputError as error:  # not on this machine
             facts = {"name": name, "kernels": [], "about": {}, "missing": {}, "absent": error.summary}
         found.append({**facts, "auto": name == auto, "runs": cls.runs})
+    mpi = describe_mpi()
     if as_json:
-        print_json(found)
+        print_json({"devices": found, "mpi": mpi})
         return
     rows = [
         [
@@ -43,3 +49,16 @@ def devices(as_json: Json = False) -> None:
     missing = {name: f"missing: {reason}" for one in found for name, reason in one["missing"].items()}
     print()
     table(["kernels", "what runs them"], [[name, text] for name, text in {**missing, **about}.items()])
+    started = mpi["mpiexec"] or {}
+    by = {
+        "mpi4py": mpi["mpi4py"],
+        "library": mpi["library"],
+        "mpiexec": " ".join(f"{started.get('path')} ({WHOSE[started['kind']]}) {started['version']}".split())
+        if started
+        else None,
+    }
+    rows = [[name, f"missing: {mpi['missing'][name]}" if name in mpi["missing"] else text] for name, text in by.items()]
+    print()
+    table(["MPI", "for several workers"], [row for row in rows if row[1]])
+    if mpi["missing"]:
+        print(f"to train on several workers: {INSTALL}")

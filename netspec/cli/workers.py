@@ -11,8 +11,6 @@ from pathlib import Path
 from netspec.errors import InputError
 from netspec.parallel.told import launched, told_size
 
-INSTALL = "`pip install 'netspec[mpi]'`, or on a cluster with an MPI of its own `pip install netspec mpi4py`"
-
 
 def to_start(workers: int) -> bool:
     """Whether workers are to be started. Raises `InputError` where another number was started already."""
@@ -35,6 +33,7 @@ def start(workers: int, training: str, overrides: Sequence[str], words: Sequence
     Raises `InputError` for what is wrong with the spec, or missing here, before anything is started, and `RunError`
     where a worker dies.
     """
+    from netspec.parallel.found import INSTALL
     from netspec.parallel.launch import launch
     from netspec.parallel.mpiexec import find_mpiexec
     from netspec.schema.load import load_train

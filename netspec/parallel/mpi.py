@@ -21,6 +21,7 @@ from mpi4py import MPI
 from netspec.parallel import tether
 from netspec.parallel.activity import ACTIVITY
 from netspec.parallel.base import Communicator
+from netspec.parallel.found import library_name
 from netspec.parallel.watch import Post, Told
 
 SPINS, LONGEST_NAP = 200, 1e-3
@@ -43,8 +44,7 @@ class MpiCommunicator(Communicator):
 
     def describe(self) -> dict[str, Any]:
         """Workers, the hosts they are on, and the library."""
-        library = MPI.Get_library_version().partition("\n")[0].strip("\0 ")
-        return {"workers": self.size, "hosts": self._hosts, "mpi": " ".join(library.split())}
+        return {"workers": self.size, "hosts": self._hosts, "mpi": library_name(MPI.Get_library_version())}
 
     def barrier(self) -> None:
         """Wait until all workers have come here."""

@@ -16,7 +16,7 @@ def test_schema_is_json_with_docs(netspec, words):
 
 
 def test_devices(netspec):
-    found = netspec("devices", "--json").json
+    found = netspec("devices", "--json").json["devices"]
     assert [one["name"] for one in found] == list(DEVICES)
     assert [one["name"] for one in found if one["auto"]] == ["cpu"]
     lines = netspec("devices").out.splitlines()
@@ -25,9 +25,23 @@ def test_devices(netspec):
     assert any(line.startswith("reference  NumPy ") for line in lines)
 
 
+def test_devices_tell_what_starts_workers(netspec, monkeypatch, tmp_path):
+    found = netspec("devices", "--json").json["mpi"]
+    lines = netspec("devices").out.splitlines()
+    assert {"mpi4py", "library", "mpiexec", "missing"} == set(found)
+    for name in ("mpi4py", "library", "mpiexec"):
+        assert (found[name] is None) <= (name in found["missing"] or name == "library")
+        assert any(line.startswith(name) for line in lines) == (found[name] is not None or name in found["missing"])
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('no library of that name')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = netspec("devices", "--json").json["mpi"]
+    assert found["missing"]["mpi4py"] == "ImportError: no library of that name"
+    assert "pip install 'netspec[mpi]'" in netspec("devices").out
+
+
 def test_kernels_that_are_not_there_are_named_with_the_reason(netspec, monkeypatch):
     monkeypatch.setenv("NETSPEC_ONEDNN", "off")
-    (cpu,) = (one for one in netspec("devices", "--json").json if one["name"] == "cpu")
+    (cpu,) = (one for one in netspec("devices", "--json").json["devices"] if one["name"] == "cpu")
     assert cpu["missing"] == {"onednn": "NETSPEC_ONEDNN=off"}
     assert "onednn" not in cpu["kernels"]
     assert "onednn     missing: NETSPEC_ONEDNN=off" in netspec("devices").out

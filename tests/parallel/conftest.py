@@ -23,14 +23,9 @@ LIMIT = 60
 
 
 class Job:
-    """A job that runs, started as `netspec train --workers N` does, or with MPI's own `mpiexec`."""
+    """A job that runs, by the command that started it."""
 
-    def __init__(self, workers: int, *words: str, by: str, stdout: int = subprocess.PIPE) -> None:
-        assert MPIEXEC is not None
-        program = [str(PROGRAMS / words[0]), *words[1:]]
-        command = [sys.executable, str(PROGRAMS / "start.py"), str(workers), *program]
-        if by == "mpiexec":
-            command = MPIEXEC.command(workers, [sys.executable, *program], root=os.geteuid() == 0)
+    def __init__(self, command: Sequence[str], stdout: int) -> None:
         environment = inner_environment(os.environ) | {"PYTHONPATH": str(ROOT), "NETSPEC_HEARTBEAT": str(HEARTBEAT)}
         environment["NETSPEC_STALL"] = "1"
         self.process = subprocess.Popen(
@@ -78,7 +73,23 @@ class Jobs:
         self._all: list[Job] = []
 
     def __call__(self, workers: int, *words: str, by: str = "netspec", stdout: int = subprocess.PIPE) -> Job:
-        self._all.append(Job(workers, *words, by=by, stdout=stdout))
+        """A program beside, started as `netspec train --workers N` does, or with MPI's own `mpiexec`."""
+        program = [str(PROGRAMS / words[0]), *words[1:]]
+        if by == "mpiexec":
+            return self._start(self._by_mpiexec(workers, program), stdout)
+        return self._start([sys.executable, str(PROGRAMS / "start.py"), str(workers), *program], stdout)
+
+    def train(self, *words: object, by: int = 0) -> Job:
+        """`netspec train`, by that many processes of `mpiexec` if there are any."""
+        program = ["-m", "netspec", "train", *map(str, words)]
+        return self._start(self._by_mpiexec(by, program) if by else [sys.executable, *program], subprocess.PIPE)
+
+    def _by_mpiexec(self, workers: int, program: list[str]) -> list[str]:
+        assert MPIEXEC is not None
+        return MPIEXEC.command(workers, [sys.executable, *program], root=os.geteuid() == 0)
+
+    def _start(self, command: Sequence[str], stdout: int) -> Job:
+        self._all.append(Job(command, stdout))
         return self._all[-1]
 
     def close(self) -> None:

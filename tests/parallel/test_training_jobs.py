@@ -1,0 +1,118 @@
+"""`netspec train --workers`: trainings that are done, killed, stopped, gone on with; what is wrong beforehand."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netspec.cli import main
+from netspec.exchange.hdf5 import read_weights
+from tests.parallel.conftest import Job
+
+NET = """\
+netspec: 1
+inputs: {features: {shape: [3]}, label: {shape: [], dtype: int32}}
+layers: [{name: hidden, type: Dense, units: 8, activation: relu}, {name: logits, type: Dense, units: 2}]
+losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]
+"""
+TRAIN = """\
+netspec: 1
+net: net.yaml
+data: {train: {source: npz, path: blobs.npz, batch_size: 6, shuffle: true}}
+solver: {type: SGD, learning_rate: 0.01, momentum: 0.9}
+train: {max_steps: 500, checkpoint_every: 50, log_every: 50, seed: 3}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    noise = np.random.default_rng(0)
+    labels = noise.integers(0, 2, 50).astype(np.int32)
+    features = (noise.normal(size=(50, 3)) + labels[:, None]).astype(np.float32)
+    np.savez(tmp_path / "blobs.npz", features=features, label=labels)
+    (tmp_path / "net.yaml").write_text(NET)
+    (tmp_path / "train.yaml").write_text(TRAIN)
+    return tmp_path / "train.yaml"
+
+
+def until(job: Job, event: str) -> dict:
+    """The next event of a kind that a training tells."""
+    while (line := job.line()) and json.loads(line)["event"] != event:
+        pass
+    assert line, job.process.communicate()[1]
+    found: dict = json.loads(line)
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one."""
+    below = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*below, *(one for child in below for one in descendants(child))]
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in read_weights(folder / "weights.h5").arrays.items()}
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
+def test_a_training_whose_worker_is_killed_goes_on_to_the_same_weights(jobs, spec: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert jobs.train(spec, "--run-dir", whole, by=2).end() == 0
+    job = jobs.train(spec, "--workers", 2, "--run-dir", killed, "--json")
+    saved = until(job, "checkpoint")["step"]
+    assert saved < 500
+    workers = [pid for pid in descendants(job.process.pid) if b"netspec" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    job.pids = [pid for pid in workers if "PMI_RANK=" in Path(f"/proc/{pid}/environ").read_text()]
+    assert len(job.pids) == 2
+    chosen = random.choice(job.pids)
+    os.kill(chosen, signal.SIGKILL)
+    assert job.end() == 1
+    assert f"(pid {chosen}) was ended by SIGKILL" in job.err
+    assert f"netspec train {killed / 'spec.yaml'} --resume" in job.err
+    assert json.loads(job.out.splitlines()[-1])["event"] == "error"
+    again = jobs.train(killed / "spec.yaml", "--resume", by=2)
+    assert again.end() == 0, again.err
+    assert weights(killed) == weights(whole)
+
+
+def test_a_training_that_is_interrupted_goes_on_with_another_number_of_workers(
+    jobs, spec: Path, tmp_path: Path
+) -> None:
+    job = jobs.train(spec, "--workers", 2, "--run-dir", tmp_path / "run", "--json")
+    until(job, "log")
+    job.process.send_signal(signal.SIGINT)
+    assert job.end() == 130
+    last = json.loads(job.out.splitlines()[-1])
+    assert last["event"] == "interrupted"
+    assert job.err.splitlines()[0] == "finishing this step, then saving; Ctrl-C again stops now"
+    assert job.err.count("\n") == 2  # of one worker: that line, and how to go on
+    again = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--json", f"train.max_steps={last['step'] + 5}")
+    assert until(again, "start")["step"] == last["step"]
+    assert again.end() == 0, again.err
+
+
+def test_what_is_wrong_is_told_before_anything_is_started(jobs, spec: Path) -> None:
+    job = jobs.train(spec, "--workers", 7)
+    assert job.end() == 2
+    assert job.err.startswith(f"{spec}:3:58: error: a batch has fewer samples than there are workers\n")
+
+
+def test_a_launcher_and_workers_must_agree(jobs, spec: Path) -> None:
+    job = jobs.train(spec, "--workers", 3, by=2)
+    assert job.end() == 2
+    assert job.err.startswith("error: --workers 3, and a launcher of MPI has started 2 processes\n")
+
+
+def test_mpi_that_is_not_there_is_told_with_what_brings_it(spec: Path, monkeypatch, capfd) -> None:
+    monkeypatch.setattr("netspec.cli.workers.find_spec", lambda name: None)
+    monkeypatch.setattr("netspec.parallel.mpiexec.find_mpiexec", lambda: None)
+    assert main(["train", str(spec), "--workers", "2"]) == 2
+    told = capfd.readouterr().err
+    assert told.startswith("error: --workers needs mpi4py and mpiexec, not found here\n")
+    assert "pip install 'netspec[mpi]'" in told
