@@ -17,11 +17,14 @@ FILES = Path(os.environ.get("NETSPEC_PEER_ANSWERS", Path(__file__).parents[2] / 
 _TURNED = re.compile(r"the (?:input|output) `(.+)` is (\[.*\]), channels first; in Keras it was (\[.*\])")
 
 
-def opened(found: Imported, folder: Path) -> Model:
-    """The net that was imported, with its weights, as `netspec import` writes both."""
+def opened(found: Imported, folder: Path, device: str = "reference") -> Model:
+    """The net that was imported, with its weights, as `netspec import` writes both.
+
+    By default nothing is compiled to machine code for a net that runs once: all kernels compute the same.
+    """
     (folder / "net.yaml").write_text(found.net, encoding="utf-8")
     write_weights(folder / "weights.h5", found.arrays, net=found.net, name="imported", **found.meta)
-    return load(folder / "net.yaml", folder / "weights.h5")
+    return load(folder / "net.yaml", folder / "weights.h5", device=device)
 
 
 def turned(name: str, array: np.ndarray, notes: tuple[str, ...]) -> np.ndarray:
