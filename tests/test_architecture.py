@@ -50,7 +50,7 @@ FENCED: dict[str, str | tuple[str, ...] | None] = {
     "cudnn": "backends/cuda",
     "mpi4py": "parallel",
     "ml_dtypes": "backends",
-    "numba": "backends/numba",
+    "numba": ("backends/numba", "data/imaging"),
     "tokenizers": "data/readers",
     "pyarrow": "data/readers",
     "torch": None,

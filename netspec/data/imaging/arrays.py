@@ -35,6 +35,12 @@ class Picture:
         left, top = self._box[0] + left, self._box[1] + top
         return Picture(self._image, (left, top, left + width, top + height))
 
+    def resized(self, height: int, width: int, interpolation: str) -> Array | None:
+        """(height, width, C), `box` or `bilinear`; None where it must go through Pillow, to the same pixels."""
+        from netspec.data.imaging.resampling import resized_photo  # numba takes a while to load
+
+        return resized_photo(self._image, self._box, height, width, interpolation)
+
     def pillow(self) -> Image.Image:
         """As an image of its own."""
         return self._image if self._box == (0, 0, *self._image.size) else self._image.crop(self._box)

@@ -30,6 +30,9 @@ _FILTERS = {
     "lanczos": Image.Resampling.LANCZOS,
     "box": Image.Resampling.BOX,
 }
+_QUICK = ("box", "bilinear")
+MANY = 2**14
+"""Pixels that are resized by a compiled loop of our own: what loads and compiles it once takes a second or two."""
 _REACH = {"nearest": 0, "bilinear": 1, "bicubic": 2}
 """How many pixels beyond a place an interpolation reads."""
 
@@ -112,6 +115,10 @@ def resized(image: Array | Picture, height: int, width: int, interpolation: str,
         return pixels(image)
     resample = _FILTERS[interpolation]
     if antialias or interpolation not in _REACH:
+        if isinstance(image, Picture) and image.shape[0] * image.shape[1] > MANY and interpolation in _QUICK:
+            found = image.resized(height, width, interpolation)
+            if found is not None:
+                return found
         return through_pillow(image, lambda one: one.resize((width, height), resample))
     rows, columns = image.shape[:2]
     scale = (columns / width, 0.0, 0.0, 0.0, rows / height, 0.0)
