@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from netspec.exchange.caffe.wiring import Key, Node, Ref, Wired
 
 RECURRENT = ("LSTM", "RNN")
-OF_STEPS = 2
+OF_STEPS = {"LSTM": 2, "RNN": 2, "LSTMUnit": 3}
 """The first inputs of a recurrent layer are sequences: what it reads, and where one goes on. Others have no steps."""
 
 
@@ -46,11 +46,11 @@ def sequences(wired: Wired) -> Sequences:
     while rest:
         left = []
         for node in rest:
-            bottoms = node.bottoms[:OF_STEPS] if node.type in RECURRENT else node.bottoms
+            bottoms = node.bottoms[: OF_STEPS.get(node.type)]
             own = {*bottoms}
             if not last_step(node):
                 own |= {Ref(node.key, index, top) for index, top in enumerate(node.layer["top"])}
-            if node.type in RECURRENT or own & values:
+            if node.type in OF_STEPS or own & values:
                 found.add(node.key)
                 values |= own
             else:

@@ -9,6 +9,7 @@ import pytest
 
 from netspec.errors import InputError
 from tests.exchange.caffe.prototxt import answers, drafted, lines, spec_of
+from tests.exchange.nets import Net
 
 T, N, D, H = 5, 3, 4, 2
 HEAD = f"""
@@ -61,6 +62,21 @@ def test_rnn_is_caffes():
     assert lines(found)[1] == "{name: r_output, type: Dense, units: 2, activation: tanh}"
     fresh = drafted(HEAD + RECURRENT.format("RNN", ""))  # without weights, first values count
     assert "kernel_initializer: {type: RandomUniform, minval: 0.0, maxval: 1.0}" in lines(fresh)[1]
+
+
+def test_a_single_step_is_caffes():
+    head = """layer { name: "in" type: "Input" top: "c" top: "x" top: "cont"
+      input_param { shape { dim: 1 dim: 3 dim: 2 } shape { dim: 1 dim: 3 dim: 8 } shape { dim: 1 dim: 3 } } }
+    layer { name: "u" type: "LSTMUnit" bottom: "c" bottom: "x" bottom: "cont" top: "c2" top: "h" }
+    """
+    found = drafted(head)
+    before, x = drawn((N, 1, H), (N, 1, 4 * H))
+    goes_on = np.array([[0], [1], [1]], np.float32)
+    i, f, o, g = np.split(x, 4, axis=-1)
+    cell = goes_on[:, None] * sigmoid(f) * before + sigmoid(i) * np.tanh(g)
+    made = Net(spec_of(found)).predict({"c": before, "x": x, "cont": goes_on})
+    for array, wanted in zip(made.values(), (cell, sigmoid(o) * np.tanh(cell)), strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)  # float32
 
 
 def test_axes_of_sequences():

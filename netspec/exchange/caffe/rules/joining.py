@@ -89,8 +89,11 @@ def crop(net: Translator, node: Node) -> None:
     """Crop, to the size of the second input."""
     path = "crop_param"
     given, x, reference = node.layer[path], net.read(node), net.read(node, 1)
-    axis = net.axis(node, f"{path}.axis", len(x.shape), given["axis"])
     offset = [int(one) for one in given["offset"]] or [0]
+    axis = given["axis"]
+    if axis in (0, -len(x.shape)) and offset[0] == 0:  # samples are as many in both
+        axis, offset = 1, offset[1:] or offset
+    axis = net.axis(node, f"{path}.axis", len(x.shape), axis)
     net.give(node, net.one(node, "Crop", [x, reference], {"axis": axis, "offset": plain(offset)}))
 
 

@@ -58,6 +58,27 @@ def rnn(net: Translator, node: Node) -> None:
     net.give(node, out)
 
 
+@rule("LSTMUnit")
+def lstm_unit(net: Translator, node: Node) -> None:
+    """One step of an LSTM: the cell before, what the gates are made of (1, N, 4D), and whether the sequence goes on.
+
+    c = goes on · σ(f) · c before + σ(i) · tanh(g) and h = σ(o) · tanh(c), the gates in the order i, f, o, g.
+    """
+    before, x, goes_on = (net.read(node, index) for index in range(3))
+
+    def made(type_: str, sources: list[Made], part: str, **fields: Any) -> Made:
+        return net.one(node, type_, sources, fields, part=part)
+
+    i, f, o, g = net.add(node, "Split", [x], {"sections": 4, "axis": -1}, part="gates")
+    i, f, o = (made("Activation", [one], part, activation="sigmoid") for one, part in ((i, "i"), (f, "f"), (o, "o")))
+    g = made("Activation", [g], "g", activation="tanh")
+    marks = made("Reshape", [goes_on], "goes_on", target_shape=[1, 1])
+    kept = made("Multiply", [made("Multiply", [f, before], "kept"), marks], "kept_if")
+    cell = made("Add", [kept, made("Multiply", [i, g], "new")], "cell")
+    net.give(node, cell)
+    net.give(node, net.one(node, "Multiply", [o, made("Activation", [cell], "shown", activation="tanh")]), 1)
+
+
 def _sequence(net: Translator, node: Node) -> tuple[Made, dict[str, Any]]:
     """What a recurrent layer reads, and the fields that both have."""
     given = node.layer[PATH]

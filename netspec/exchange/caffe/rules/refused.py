@@ -9,8 +9,6 @@ from netspec.exchange.caffe.wiring import Node, Ref
 _WHY = {
     "Python": "it runs code that lies beside the file, which netspec never does",
     "Filter": "how many samples it gives on depends on their numbers: a batch has one size here",
-    "Im2col": "convolutions take patches themselves; patches alone are no layer",
-    "LSTMUnit": "one step of an LSTM, which is a layer with all of its steps",
     "RNNUnit": "one step of an RNN, which is a layer with all of its steps",
     "Recurrent": "it is the base of LSTM and RNN",
 }

@@ -30,9 +30,9 @@ def convolution(net: Translator, node: Node) -> None:
             raise Unsupported("its channels are not axis 1", f"{path}.axis")
         if not 1 <= spatial <= MOST_SPATIAL:
             raise Unsupported(f"its input has {spatial} spatial axes: 1 to {MOST_SPATIAL} are there", f"{path}.axis")
-        size = _sizes(given, path, "kernel_size", "kernel", spatial, None)
-        strides = _sizes(given, path, "stride", "stride", spatial, 1)
-        pads = _sizes(given, path, "pad", "pad", spatial, 0)
+        size = sizes_of(given, path, "kernel_size", "kernel", spatial, None)
+        strides = sizes_of(given, path, "stride", "stride", spatial, 1)
+        pads = sizes_of(given, path, "pad", "pad", spatial, 0)
         transposed = node.type == "Deconvolution"
         cut = any(pads) or (transposed and any(step > reach for step, reach in zip(strides, size, strict=True)))
         fields: dict[str, Any] = {
@@ -40,7 +40,7 @@ def convolution(net: Translator, node: Node) -> None:
             "kernel_size": plain(size),
             "strides": plain(strides),
             **({"padding": plain(pads) if len(set(pads)) == 1 or spatial > 1 else pads[0]} if cut else {}),
-            "dilation_rate": plain(_sizes(given, path, "dilation", "", spatial, 1)),
+            "dilation_rate": plain(sizes_of(given, path, "dilation", "", spatial, 1)),
             "groups": given["group"],
             "use_bias": given["bias_term"],
             **initializers(given, path, kernel_initializer="weight_filler", bias_initializer="bias_filler"),
@@ -61,7 +61,7 @@ def _each(
         net.give(node, net.one(node, kind, [x], fields | {"share": first}, part=str(index)), index)
 
 
-def _sizes(given: Message, path: str, name: str, short: str, count: int, default: int | None) -> list[int]:
+def sizes_of(given: Message, path: str, name: str, short: str, count: int, default: int | None) -> list[int]:
     """Sizes along each axis: given for all, for each, or as `kernel_h` and `kernel_w`."""
     both = [f"{short}_h", f"{short}_w"] if short else []
     if any(one in given for one in both):
