@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 from netspec.cli.comparing import SAMPLES, compare_models
 from netspec.cli.opened import Opened, open_any
 from netspec.cli.output import count
+from netspec.compile import Purpose
 from netspec.errors import InputError, Problem, listing
 from netspec.exchange.imported import ImportOptions, WithoutNet
 from netspec.exchange.onnx_verify import Comparison, compare
+from netspec.layers.base import LayerSpec
 from netspec.schema.comparing import SpecDifference, compare_specs
+from netspec.schema.links import resolve_names
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,10 +49,17 @@ class Difference:
     """Differences of outputs, by their names in the first net; None where they were not compared."""
     why_not: str = ""
     """Why outputs were not compared."""
+    weighed: tuple[bool, bool] = (True, True)
+    """Whether either side has weights of its own."""
 
     @property
     def same(self) -> bool:
-        """Whether nothing at all differs."""
+        """Whether nothing at all differs; weights that one side alone has are a difference."""
+        return self.alike and len(set(self.weighed)) == 1
+
+    @property
+    def alike(self) -> bool:
+        """Whether nothing differs of what could be compared."""
         weights = all(one.loadable and not one.max_abs for one in self.weights)
         return not self.spec and weights and not (self.outputs and self.outputs.worst)
 
@@ -89,7 +99,9 @@ class Difference:
         elif self.why_not:
             yield f"outputs were not compared: {self.why_not}"
         if self.same:
-            yield "no difference"
+            yield "no difference" if all(self.weighed) else "no difference between the nets"
+        elif self.alike:
+            yield f"no difference between the nets; {'A' if self.weighed[0] else 'B'} alone has weights"
 
     def as_json(self) -> dict[str, Any]:
         """Everything, as plain data."""
@@ -107,9 +119,21 @@ class Difference:
 def find_differences(before: Path, after: Path, seed: int = 0, options: ImportOptions | None = None) -> Difference:
     """Compare what two paths hold. Raises `InputError` with all that is wrong with either."""
     one, two = _open_both(before, after, options)
-    spec = compare_specs(one.spec, two.spec)
+    spec = compare_specs(one.spec, two.spec, (_settled(one), _settled(two)))
     outputs, why_not = _outputs(one, two, spec.names, seed)
-    return Difference(spec, tuple(_weights(one, two, spec.names)), outputs, why_not)
+    weights = tuple(_weights(one, two, spec.names))
+    weighed = one.has_weights or not weights, two.has_weights or not weights
+    return Difference(spec, weights, outputs, why_not, weighed)
+
+
+def _settled(side: Opened) -> dict[str, dict[str, Any]]:
+    """What fields of layers come to by the shapes that the layers read."""
+    known = side.model.compiler.graph(Purpose.PREDICT, 1).named
+    return {
+        link.name: link.fields.settled(*(known[source] for source in link.sources))
+        for link in resolve_names(side.net).layers
+        if isinstance(link.fields, LayerSpec) and all(source in known for source in link.sources)
+    }
 
 
 def _open_both(before: Path, after: Path, options: ImportOptions | None) -> tuple[Opened, Opened]:

@@ -373,6 +373,10 @@ class LayerSpec(LayerFields):
             net.penalize_activity(penalty, *several(made))
         return made
 
+    def settled(self, *inputs: Value) -> dict[str, Any]:
+        """Fields that say by a word, or by nothing, what the shapes of the inputs make numbers of: those numbers."""
+        return {}
+
     def mask(self, net: Builder, *inputs: Value) -> Value | tuple[Value | None, ...] | None:
         """The mask of the first output, or of several, from `net.masks` and the inputs; None: all places count."""
         return net.mask() if self.passes_mask else None

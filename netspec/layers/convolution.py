@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -178,6 +178,10 @@ class Convolving(LayerSpec):
         window = Window.of(x.shape[2:], self.kernel_size, self.strides, self.padding, self.dilation_rate)
         window.out(x.shape[2:])
         return window
+
+    def settled(self, *inputs: Value) -> dict[str, Any]:
+        """The padding."""
+        return {"padding": self.window(inputs[0]).pads}
 
     def kernel_matrix(self, kernel: Value) -> Value:
         """kernel: (channels, …) → (…, channels): Keras's last axis is the first here."""

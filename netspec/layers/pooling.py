@@ -263,6 +263,12 @@ class Pooling(LayerSpec):
         window.out(x.shape[2:])
         return window
 
+    def settled(self, *inputs: Value) -> dict[str, Any]:
+        """The padding, and the strides."""
+        strides = self.strides or self.pool_size
+        pads = Window.of(inputs[0].shape[2:], self.pool_size, strides, self.padding, self.dilation_rate).pads
+        return {"padding": pads, "strides": strides}
+
 
 class AlongSequences(Pooling):
     """Fields of pooling with one spatial axis."""

@@ -6,7 +6,7 @@ window of the output. Dumoulin and Visin 2016, arXiv:1603.07285.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -69,6 +69,10 @@ class TransposedConvolution(Convolving, Filtered):
     """penalty on `kernel`, added to the loss"""
     kernel_constraint: Constraint | None = None
     """what `kernel` is projected on after each step"""
+
+    def settled(self, *inputs: Value) -> dict[str, Any]:
+        """Nothing: of this padding the size of the result depends too."""
+        return {}
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

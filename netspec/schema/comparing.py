@@ -54,17 +54,35 @@ class SpecDifference:
         return bool(self.layers or self.others)
 
 
-def compare_specs(before: NetSpec | TrainSpec, after: NetSpec | TrainSpec) -> SpecDifference:
+class Said(dict[str, Any]):
+    """The fields of a spec as plain data, which knows which of them are no defaults."""
+
+    def __init__(self, fields: Mapping[str, Any], said: frozenset[str]) -> None:
+        super().__init__(fields)
+        self.said = said
+
+
+Settled = Mapping[str, Mapping[str, Any]]
+"""Fields of layers, by their names, that shapes make numbers of."""
+
+
+def compare_specs(
+    before: NetSpec | TrainSpec, after: NetSpec | TrainSpec, settled: tuple[Settled, Settled] = ({}, {})
+) -> SpecDifference:
     """What differs in meaning: defaults are filled in, expressions and blocks are written out, comments do not count.
 
     Where only one of both is a training, its net alone is compared. Layers are the same where they have the same
-    name, or else the same type and fields in the same order of layers.
+    name, or else the same type and fields in the same order of layers. `settled` says of either side what fields come
+    to once shapes are known, such as a padding that is `same`.
     """
     if isinstance(before, NetSpec) or isinstance(after, NetSpec):
         before = before if isinstance(before, NetSpec) else before.net
         after = after if isinstance(after, NetSpec) else after.net
     one, two = plain(before), plain(after)
     ours, theirs = (list(tree.get("net", tree).pop("layers").values()) for tree in (one, two))
+    for layers, numbers in zip((ours, theirs), settled, strict=True):
+        for layer in layers:
+            layer.update(plain(dict(numbers.get(layer["name"], {}))))
     names = _pairs(ours, theirs)
     return SpecDifference(tuple(_layers(ours, theirs, names)), names, tuple(_changes(one, two, names)))
 
@@ -73,12 +91,18 @@ def plain(value: Any) -> Any:
     """A spec as plain data; lists of named things become mappings by name, file paths become absolute."""
     if isinstance(value, Spec):
         fields = {name: info for name, info in type(value).model_fields.items() if not info.exclude}
-        made = {}
+        made, said = {}, set()
         for name, info in fields.items():
             one = getattr(value, name)
             path = isinstance(one, FilePath)
             made[info.alias or name] = str(resolve_path(value, name).resolve()) if path else plain(one)
-        return made
+            if (
+                name == "type"
+                or info.is_required()
+                or one != info.get_default(call_default_factory=True, validated_data={})
+            ):
+                said.add(info.alias or name)
+        return Said(made, frozenset(said))
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -90,6 +114,7 @@ def plain(value: Any) -> Any:
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Where two pieces of plain data differ: the dotted path and both values, `MISSING` where a side has none."""
+    old, new = ({} if one == [] and isinstance(other, dict) else one for one, other in ((old, new), (new, old)))
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
             yield from differences(old.get(key, MISSING), new.get(key, MISSING), f"{path}.{key}" if path else str(key))
@@ -142,7 +167,18 @@ def _changes(before: Any, after: Any, names: Mapping[str, str]) -> Iterator[Chan
 
 
 def _shown(value: Any) -> str | None:
-    return None if value is MISSING else flow(value)
+    return None if value is MISSING else flow(_without_defaults(value))
+
+
+def _without_defaults(value: Any) -> Any:
+    """The same, where a spec says only what it says."""
+    if isinstance(value, list):
+        return [_without_defaults(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    said = value.said if isinstance(value, Said) else value.keys()
+    first = [key for key in ("name", "type") if key in said]
+    return {key: _without_defaults(value[key]) for key in dict.fromkeys([*first, *value]) if key in said}
 
 
 def _renamed(name: str, names: Mapping[str, str]) -> str | None:

@@ -55,6 +55,48 @@ def test_layers_and_settings(netspec, trained):
     assert "solver.learning_rate" in netspec("diff", "train.yaml", "faster.yaml").out
 
 
+IMAGES = """
+netspec: 1
+inputs: {image: {shape: [1, 8, 8]}, label: {shape: [], dtype: int32}}
+layers:
+  - {name: conv, type: Conv2D, filters: 2, kernel_size: 5, padding: same}
+  - {name: pool, type: MaxPooling2D, pool_size: 2}
+  - {name: flat, type: Flatten}
+  - {name: y, type: Dense, units: 3}
+outputs: [y]
+"""
+
+
+def test_a_padding_that_comes_to_the_same_is_the_same(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text(IMAGES)
+    other = IMAGES.replace("padding: same", "padding: [[2, 2], [2, 2]]").replace(
+        "pool_size: 2", "pool_size: 2, strides: 2"
+    )
+    Path("b.yaml").write_text(other)
+    found = netspec("diff", "a.yaml", "b.yaml", "--exit-code")
+    assert found.status == 0
+    assert found.out.endswith("no difference between the nets\n")
+    Path("b.yaml").write_text(IMAGES.replace("padding: same", "padding: [[1, 3], [2, 2]]"))
+    assert "padding.0.0: 2 → 1" in netspec("diff", "a.yaml", "b.yaml").out
+
+
+def test_what_is_added_is_told_without_defaults(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    loss = "losses: [{type: SparseCategoricalCrossentropy, from: [y, label], from_logits: true, name: loss}]\n"
+    Path("a.yaml").write_text(IMAGES)
+    Path("b.yaml").write_text(IMAGES + loss)
+    fields = "{name: loss, type: SparseCategoricalCrossentropy, from: [y, label], from_logits: true}"
+    assert f"  losses.loss: - → {fields}\n" in netspec("diff", "a.yaml", "b.yaml").out
+
+
+def test_weights_that_one_side_alone_has_are_a_difference(netspec, trained):
+    found = netspec("diff", "run", "net.yaml", "--exit-code")
+    assert found.status == 1
+    assert "outputs were not compared: B has no weights" in found.out
+    assert found.out.endswith("A alone has weights\n")
+
+
 def test_mistakes_of_both_sides_are_told_at_once(netspec, trained):
     found = netspec("diff", "nothing.onnx", "run/spec.yam")
     assert found.status == 2
