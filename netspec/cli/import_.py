@@ -30,6 +30,7 @@ app = command_app()
         "netspec import runs/lenet_mnist/checkpoints/step-00001000.h5 --output my_net",
         "netspec import other.h5 --net net.yaml --output my_net",
         "netspec import deploy.prototxt --weights net.caffemodel --output my_net",
+        "netspec import model.keras --output my_net --fold-batch-norm",
     ),
 )
 def import_file(
@@ -72,6 +73,13 @@ def import_file(
         typer.Option("--stage", metavar="NAME", help="A stage that layers of Caffe's ask for; may be given again."),
     ] = None,
     level: Annotated[int, typer.Option("--level", metavar="N", help="The level that layers of Caffe's ask for.")] = 0,
+    fold_batch_norm: Annotated[
+        bool,
+        typer.Option(
+            "--fold-batch-norm",
+            help="Make BatchNormalization part of the convolution or Dense before it: for a net that is only used.",
+        ),
+    ] = False,
 ) -> None:
     """Read a net and its weights from a file of any format known.
 
@@ -89,6 +97,10 @@ def import_file(
     options = ImportOptions(given, given_weights, phase, level, tuple(stages or ()), values_of(values))
     with new_folder(target) as staged:
         found = _read(source, net, rules, options)
+        if fold_batch_norm:
+            from netspec.cli.folding import folded
+
+            found = folded(found, source)
         model = _write(staged, found, source.stem)
     for note in found.notes:
         print(f"note: {note}")

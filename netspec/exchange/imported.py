@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,14 @@ from netspec.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from netspec.exchange.drafting import Draft
     from netspec.graph.types import TensorType
     from netspec.schema.net import NetSpec
+
+
+def sizes_shown(sizes: Sequence[int | None], names: Sequence[str | None] = ()) -> str:
+    """Sizes of axes for a message; one that is open by its name: `[batch, 3, ?, ?]`."""
+    return f"[{', '.join(str(size or name or '?') for size, name in zip_longest(sizes, names[: len(sizes)]))}]"
 
 
 class WithoutNet(InputError):
@@ -52,6 +59,8 @@ class Imported:
     """States of the solver, by the names that they have in a checkpoint of that training."""
     step: int = 0
     """How many steps the training had taken, where there are slots."""
+    draft: Draft | None = None
+    """The net as it was put together, where it is one that an importer made: what can still be changed."""
 
 
 def as_they_are(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -242,3 +242,38 @@ def test_what_an_imported_net_has_no_form_for_is_told_at_its_line(netspec, train
     assert found.status == 2
     assert "has no form in Caffe" in found.err
     assert found.err.startswith("gelu.npz (its net):")
+
+
+FOLDING = """
+netspec: 1
+inputs: {x: {shape: [3]}}
+layers:
+  - {name: fc, type: Dense, units: 4, use_bias: false}
+  - {name: norm, type: BatchNormalization}
+  - {name: y, type: ReLU}
+"""
+
+
+def test_batch_normalization_is_folded_when_asked(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("net.yaml").write_text(FOLDING)
+    model = load("net.yaml")
+    random = np.random.default_rng(0)
+    for name in model.parameters:
+        model.parameters[name] = random.uniform(0.5, 2, model.parameters[name].shape).astype(np.float32)
+    model.save_weights("w.h5")
+    for file in ("m.onnx", "m.keras", "m.caffemodel"):
+        assert netspec("export", "net.yaml", "--weights", "w.h5", "--output", file).status == 0
+        found = netspec("import", file, "--output", f"of-{file}", "--fold-batch-norm")
+        assert (found.status, found.err) == (0, "")
+        assert "note: 1 BatchNormalization folded into the layer before\n" in found.out
+        text = Path(f"of-{file}/net.yaml").read_text()
+        assert "BatchNormalization" not in text
+        x = random.normal(size=(5, 3)).astype(np.float32)
+        (got,) = load(f"of-{file}/net.yaml", f"of-{file}/weights.h5").predict({"x": x}).values()
+        (expected,) = model.predict({"x": x}).values()
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)  # float32, products in another order
+    own = netspec("import", "w.h5", "--output", "own", "--fold-batch-norm")
+    assert own.status == 2
+    assert "gives no net with weights of another program" in own.err
+    assert not Path("own").exists()

@@ -15,6 +15,39 @@ from netspec.exchange.onnx_model import open_session
 from tests.exchange.foreign import chain, imported, ints, layers_of, model
 
 random = np.random.default_rng(9)
+RESHAPES: dict[str, tuple[list[str], list[str]]] = {
+    "two that cancel": (["a = Reshape x wide", "y1 = Reshape a narrow", "y = Tanh y1"], ["tanh"]),
+    "behind each other": (
+        ["a = Reshape x wide", "b = Reshape a line", "c = Reshape b square", "y = Softmax c"], ["[4, 3]", "softmax"]
+    ),
+    "with a function between": (["a = Reshape x wide", "b = Relu a", "c = Reshape b line", "y = Softmax c"],
+                                ["relu", "[12]", "softmax"]),
+    "with a function between, and back": (["a = Reshape x wide", "b = Relu a", "c = Reshape b wide", "y = Softmax c"],
+                                          ["[2, 1, 6]", "relu", "softmax"]),
+    "that something else reads": (["a = Reshape x wide", "b = Reshape a line", "d = Relu a", "e = Reshape d line",
+                                   "y = Add b e"], ["[2, 1, 6]", "[12]", "relu", "[12]", "Add"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RESHAPES)
+def test_reshapes_that_are_not_needed_are_left_out(name: str, tmp_path: Path) -> None:
+    nodes, told = RESHAPES[name]
+    sizes: dict[str, Any] = {
+        "wide": ints(-1, 2, 1, 6),
+        "narrow": ints(-1, 3, 4),
+        "line": ints(-1, 12),
+        "square": ints(-1, 4, 3),
+    }
+    made = model(chain(*nodes), ("N", 3, 4), **sizes)
+    net, text = imported(made, tmp_path)
+    lines = layers_of(text)
+    assert len(lines) == len(told), text
+    assert all(word in line.replace("Flatten", "[12]") for word, line in zip(told, lines, strict=True)), text
+    x = random.normal(size=(5, 3, 4)).astype("float32")
+    (expected,) = open_session(made.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(net.predict({"x": x})["y"], expected, rtol=1e-5, atol=1e-6)  # float32
+
+
 T, HEADS, SIZE = 5, 3, 4
 WIDTH = HEADS * SIZE
 

@@ -49,4 +49,4 @@ def refuse_mean(path: Path, options: ImportOptions) -> Imported:
 
 def imported(found: NetDraft) -> Imported:
     """A draft as importers give it."""
-    return Imported(found.draft.text(), found.draft.arrays(), tuple(found.notes))
+    return Imported(found.draft.text(), found.draft.arrays(), tuple(found.notes), draft=found.draft)

@@ -52,7 +52,7 @@ def import_keras(path: str | Path, options: ImportOptions | None = None) -> Impo
         train = text_of(net, solver, loop, step) if solver else ""
     arrays = net.draft.arrays()
     notes = (*reading.notes, *_wild(arrays))
-    return Imported(net.draft.text(), arrays, notes, train=train, slots=slots, step=step)
+    return Imported(net.draft.text(), arrays, notes, train=train, slots=slots, step=step, draft=net.draft)
 
 
 def _raise(problems: list[Problem], path: str | Path) -> None:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from netspec.errors import NetspecError, Problem, did_you_mean, listing
 from netspec.exchange.drafting import Draft, DraftLayer, clean
+from netspec.exchange.imported import sizes_shown
 from netspec.exchange.keras_import.axes import (
     PASSES_ROWS,
     Held,
@@ -117,10 +118,14 @@ class Translator:
         if dtype == "float32" and any(layer_type(one.layer.class_name).endswith("Embedding") for one in looked_up):
             dtype = "int32"
         if sizes is None or any(type(size) is not int or size < 1 for size in sizes):
-            got = "unknown" if sizes is None else str([size or "?" for size in sizes])
+            known = [size if type(size) is int and size > 0 else None for size in sizes or ()]
+            along = " and ".join(f"axis {place}" for place, size in enumerate(known, 1) if size is None)
+            option = ",".join(str(size or "…") for size in known) or "…"
             self.problems.append(
-                Problem(f"the input `{name}` has no fixed size", expected="sizes that are numbers", got=got,
-                        hint=f"give the sizes for which the net is made, in Keras's order: `--shape {name}=…`")
+                Problem(f"the input `{name}` has no fixed size" + (f" along {along}" if along else ""),
+                        expected="sizes that are numbers",
+                        got="unknown" if sizes is None else sizes_shown((None, *known), ("batch",)),
+                        hint=f"give the sizes for which the net is made, in Keras's order: `--shape {name}={option}`")
             )  # fmt: skip
             self._lost.add(call)
             return

@@ -99,11 +99,11 @@ def translate(model: Model, options: ImportOptions, origin: str) -> Translation:
         raise Untranslatable(located, frozenset(translator.wanted))
     layers, outputs = name_layers(translator), output_names(translator)
     draft = drafted(model, translator.inputs.values(), layers, outputs.values(), Path(origin).name)
-    ranks = translator.ranks()
-    join(draft, {name: ranks[tensor] for layer in layers for tensor, name in tensor_names(layer).items()})
+    shapes = translator.shapes()
+    join(draft, {name: shapes[tensor] for layer in layers for tensor, name in tensor_names(layer).items()})
     arrays = draft.arrays()
     return Translation(
-        Imported(draft.text(), arrays, notes(translator, arrays, outputs.values())),
+        Imported(draft.text(), arrays, notes(translator, arrays, outputs.values()), draft=draft),
         {feed.name: Place(clean(feed.name), feed.batch) for feed in translator.inputs.values()},
         {name: Place(outputs[name], output.batch) for name, output in translator.outputs.items()},
     )

@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, get_args
 
 from netspec.errors import Problem, did_you_mean, listing
+from netspec.exchange.imported import sizes_shown
 from netspec.exchange.onnx_import.model import ModelInput
 from netspec.schema.net import InputDType
 
@@ -212,18 +213,20 @@ def _batch_axis(one: ModelInput, shared: str) -> int | None:
 def _missing(one: ModelInput, batch: int | None) -> Problem:
     """That sizes of an input are left open, with what to write."""
     dims, names = one.dims or (), one.names or ("",) * len(one.dims or ())
-    open_ = [name for place, (size, name) in enumerate(zip(dims, names, strict=True)) if not size and place != batch]
-    options = f"`--shape {one.name}=…`"
-    if open_ and all(open_):
-        options += " or `" + " ".join(f"--shape {name}=…" for name in dict.fromkeys(open_)) + "`"
+    open_ = {place: name for place, name in enumerate(names) if not dims[place] and place != batch}
+    sizes = ["…" if place in open_ else str(size) for place, size in enumerate(dims) if place != batch]
+    options = f"`--shape {one.name}={','.join(sizes) or '…'}`"
+    if open_ and all(open_.values()):
+        options += " or `" + " ".join(f"--shape {name}=…" for name in dict.fromkeys(open_.values())) + "`"
+    along = " and ".join(f"`{name}`" if name else f"axis {place}" for place, name in open_.items())
     return Problem(
-        f"the input `{one.name}` has no fixed size",
+        f"the input `{one.name}` has no fixed size" + (f" along {along}" if along else ""),
         expected="sizes that are numbers" if batch is None else "a batch axis, then sizes that are numbers",
-        got="unknown" if one.dims is None else str([size or "?" for size in dims]),
+        got="unknown" if one.dims is None else _sizes(one),
         hint=f"give the sizes for which the net shall be made: {options}",
     )
 
 
 def _sizes(one: ModelInput) -> str:
     names = one.names or ("",) * len(one.dims or ())
-    return str([size or name or "?" for size, name in zip(one.dims or (), names, strict=False)])
+    return sizes_shown(one.dims or (), names)

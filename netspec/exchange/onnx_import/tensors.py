@@ -137,9 +137,9 @@ class Tensors:
         """The number of axes, with the batch, of the tensor of the net that a computed tensor lies in."""
         return len(self._values[self.resolve(self.held(tensor).source)].shape)
 
-    def ranks(self) -> dict[str, int]:
-        """For each tensor of the net the number of its axes, with the batch."""
-        return {name: len(value.shape) for name, value in self._values.items()}
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every value as the net has it, with the batch."""
+        return {tensor: value.shape for tensor, value in self._values.items()}
 
     def axis(self, tensor: str, axis: int, why_not: str = "it runs over the samples of a batch") -> int:
         """The axis of the net for the model's `axis` (from the end if negative). Raises `Mixed` where it is the batch.

@@ -62,7 +62,7 @@ def read_solver(path: Path, options: ImportOptions) -> Imported:
     return Imported(
         draft.draft.text(), draft.draft.arrays(), (*draft.notes, *remarks.notes),
         train=training_text(path.name, _name(solver, draft), data, trained, steps),
-        slots=slots, step=0 if state is None else state.step,
+        slots=slots, step=0 if state is None else state.step, draft=draft.draft,
     )  # fmt: skip
 
 

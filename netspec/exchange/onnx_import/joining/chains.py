@@ -32,14 +32,20 @@ def _all() -> tuple[Rule, ...]:
 
 
 class Chains:
-    """The layers of a draft by name, how many axes each has, and how often it is read."""
+    """The layers of a draft by name, the sizes of what they make, and who reads it."""
 
-    def __init__(self, draft: Draft, ranks: Mapping[str, int]) -> None:
-        self.ranks = {**{name: len(one["shape"]) + 1 for name, one in draft.inputs.items()}, **ranks}
-        """With the batch."""
+    def __init__(self, draft: Draft, shapes: dict[str, tuple[int, ...]]) -> None:
+        self.shapes = shapes
+        """With the batch, of whatever size; a rule that gives a layer another shape says so here."""
+        self.ranks = {name: len(shape) for name, shape in self.shapes.items()}
         self.layers = {layer.name: layer for layer in draft.layers}
+        self._readers = {name: layer for layer in draft.layers for name in layer.sources}
         self._reads = Counter(name for layer in draft.layers for name in layer.sources)
         self._reads.update(draft.outputs)
+
+    def reader(self, name: str) -> DraftLayer | None:
+        """The layer that alone reads what `name` is."""
+        return self._readers.get(name) if self._reads[name] == 1 else None
 
     def only(self, name: str, type_: str, **fields: Any) -> DraftLayer | None:
         """The layer of this type, with these fields and no others, that makes what `name` is for one reader alone."""
@@ -52,10 +58,11 @@ class Chains:
         return layer if layer is not None and layer.type == type_ and self._reads[name] == 1 else None
 
 
-def join(draft: Draft, ranks: Mapping[str, int]) -> None:
-    """Put one layer in the place of several, wherever a rule knows one. `ranks` are those of what layers make."""
+def join(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Put one layer in the place of several, wherever a rule knows one. `shapes` are those of what layers make."""
+    known = {**{name: (0, *one["shape"]) for name, one in draft.inputs.items()}, **shapes}
     for rule in _all():
-        chains = Chains(draft, ranks)
+        chains = Chains(draft, known)
         gone: set[str] = set()
         made: dict[str, DraftLayer] = {}
         for layer in draft.layers:
@@ -64,3 +71,17 @@ def join(draft: Draft, ranks: Mapping[str, int]) -> None:
                 made[layer.name] = found[0]
                 gone |= {one.name for one in found[1]}
         draft.layers = [made.get(layer.name, layer) for layer in draft.layers if layer.name not in gone]
+    _leave_out(draft, known)
+
+
+def _leave_out(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Take out Reshapes to the shape that is there already; those that make an output stay, for its name."""
+    same: dict[str, str] = {}
+    for layer in draft.layers:
+        layer.sources = tuple(same.get(name, name) for name in layer.sources)
+        target = layer.fields.get("target_shape")
+        if layer.type == "Reshape" and target is not None and layer.name not in draft.outputs:
+            (source,) = layer.sources
+            if [*shapes[source][1:]] == [*target]:
+                same[layer.name] = source
+    draft.layers = [layer for layer in draft.layers if layer.name not in same]
