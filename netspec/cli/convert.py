@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import BatchOrOpen, Json, Opset, batch_or_open, writable
+from netspec.cli.options import SUFFIXES, BatchOrOpen, Json, Opset, batch_or_open, writable
 from netspec.cli.shapes import Shapes, Values, shapes_of, values_of
 
 app = command_app()
@@ -33,7 +33,10 @@ def convert(
         ),
     ],
     target: Annotated[
-        str, typer.Argument(metavar="B", help="The file to write; its suffix says the format.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="B", help=f"The file to write; its suffix says the format: {SUFFIXES}.", show_default=False
+        ),
     ],
     weights: Annotated[
         str | None,

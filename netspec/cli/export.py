@@ -10,6 +10,7 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import (
+    SUFFIXES,
     BatchOrOpen,
     Form,
     Json,
@@ -34,6 +35,7 @@ app = command_app()
         "netspec export net.yaml --weights weights.h5 --output model.onnx --inputs images.npz --tolerance 1e-5",
         "netspec export net.yaml --weights weights.h5 --output model.onnx --form training",
         "netspec export net.yaml --weights weights.h5 --output model.keras",
+        "netspec export train.yaml --weights runs/lenet/checkpoints/step-00001000.h5 --output lenet.caffemodel",
     ),
 )
 def export(
@@ -46,7 +48,7 @@ def export(
         typer.Option(
             "--output",
             metavar="FILE",
-            help="The file to write; its suffix says the format: .onnx, .keras, .weights.h5, .safetensors, …",
+            help=f"The file to write; its suffix says the format: {SUFFIXES}.",
             show_default=False,
         ),
     ],
@@ -72,7 +74,7 @@ def export(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a net with its weights as an ONNX model, or another format.
+    """Write a net with its weights for another program: as ONNX, for Keras or Caffe, or the weights alone.
 
     An ONNX model is checked, run in onnxruntime and compared with the net itself, on random inputs and on those of
     --inputs; files of other formats are read again and compared. Only what gives the same results is written.

@@ -117,6 +117,13 @@ def files_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return [word for word in words if word not in changes], changes
 
 
+SUFFIXES = (
+    ".onnx; .keras and .weights.h5 (Keras); .prototxt, .caffemodel and .caffemodel.h5 (Caffe); .safetensors; "
+    ".npz (NumPy); .h5 (netspec's own)"
+)
+"""The formats that are written, for the help of commands: known without loading them."""
+
+
 def writable(path: Path, option: str) -> Path:
     """`path`, if a file can be written there. Raises `InputError` before any work is done for nothing."""
     folder = path.parent

@@ -208,9 +208,7 @@ FORMATS: tuple[Format, ...] = (
 
 def format_of(path: str | Path) -> Format:
     """The format of a file, by its content. Raises `InputError` for one that is none of those known here."""
-    whats = [one.what for one in FORMATS if one.read or one.weights]
-    expected = listing(whats, len(whats))
-    with reading(path, expected) as (file, _):
+    with reading(path, "a model, or weights") as (file, _):
         head = file.read(HEAD_BYTES)
     for one in FORMATS:
         if one.recognizes(head, Path(path)):
@@ -219,6 +217,8 @@ def format_of(path: str | Path) -> Format:
         if one.read and str(path).endswith(one.suffixes):
             return one
     what, hint = sniff(head)
+    whats = [one.what for one in FORMATS if one.read or one.weights]
+    expected = listing(whats, len(whats))
     raise InputError(f"{path} is of no format known here", expected=expected, got=what, hint=hint)
 
 

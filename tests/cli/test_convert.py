@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from netspec.cli import writing
+from netspec.exchange.formats import FORMATS
 from netspec.exchange.hdf5 import read_checkpoint
 from netspec.train.model import load
 
@@ -65,3 +66,9 @@ def test_weights_must_be_known(netspec, trained):
     assert (found.status, "comes without weights" in found.err) == (2, True)
     found = netspec("convert", "run", "model.keras2")
     assert (found.status, "its name says no format that is written" in found.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["export", "convert"])
+def test_help_names_every_suffix_that_is_written(netspec, command):
+    told = " ".join(netspec(command, "--help").out.split())
+    assert all(suffix in told for one in FORMATS if one.write for suffix in one.suffixes)

@@ -118,7 +118,8 @@ def test_weights_in_other_files_are_read(tmp_path: Path) -> None:
         ({"location": "link"}, "not below"), ({"location": "."}, "not below"), ({"location": ""}, "not below"),
         ({"location": "gone.bin"}, "not there"), ({"length": "25"}, "25 bytes are given"),
         ({"offset": "12"}, "has 32 bytes, not 24 from 12 on"), ({"offset": "-1"}, "has 32 bytes"),
-        ({"offset": "x"}, "are damaged"),
+        ({"offset": "x"}, "their offset is 'x', not a number of bytes"),
+        ({"length": "1e3"}, "their length is '1e3', not a number of bytes"), ({"location": "a" * 300}, "too long"),
     ],
 )  # fmt: skip
 def test_weights_that_lie_elsewhere_or_are_too_short_are_refused(

@@ -47,7 +47,8 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "a huge constant": (
         model([node("ConstantOfShape", "s", "k"), node("Add", "x k")], s=ints(2**20, 2**20)), "elements are too many"
     ),
-    "open size": (model([node("Relu", "x")], ("N", 2, "H", "W")), "the input `x` has no fixed size"),
+    "open size": (model([node("Relu", "x")], ("N", 2, "H", "W")), "the input `x` has no fixed size along `H` and `W`"),
+    "open axes": (model([node("Relu", "x")], ("N", 2, "?", "?")), "no fixed size along axis 2 and axis 3"),
     "complex numbers": (model([node("Relu", "x")], dtype=TensorProto.COMPLEX64), "holds complex64"),
     "text": (model([node("Identity", "x")], dtype=TensorProto.STRING), "holds text"),
 }  # fmt: skip
@@ -65,7 +66,7 @@ def test_what_cannot_be_imported_is_told(name: str, tmp_path: Path) -> None:
 def test_an_axis_that_is_called_unknown_has_no_name(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         imported(model([node("Relu", "x")], ("?", 2, "?", "?")), tmp_path)
-    assert str(error.value.problems[0].hint).endswith("`--shape x=…`")
+    assert str(error.value.problems[0].hint).endswith("`--shape x=2,…,…`")
 
 
 EVEN = "LocalResponseNormalization does not take it: size: there is no middle among an even number"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
 
 MAX_SPREAD = 2**27
 """Elements of a tensor that is given by those that are not 0."""
+
+
+class Damaged(ValueError):
+    """Why weights cannot be what they are said to be."""
 
 
 @dataclass
@@ -41,8 +47,13 @@ class Arrays:
                 array = self._beside(tensor)
             else:
                 array = np.asarray(onnx.numpy_helper.to_array(tensor))
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError) as error:
-            raise ValueError(f"the weights `{name}` are damaged: {error}") from error
+        except Damaged as error:
+            raise ValueError(f"the weights `{name}` are damaged: {error}") from None
+        except OSError as error:
+            raise ValueError(f"the weights `{name}` cannot be read: {error.strerror or error}") from error
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:  # in ONNX's own words
+            sizes = " × ".join(map(str, tensor.dims)) or "one number"
+            raise ValueError(f"the weights `{name}` are damaged: they are no {_kind(tensor)} of {sizes}") from error
         if str(array.dtype) == "bfloat16":
             self.remarks.append("weights of bfloat16 became float32")
             array = array.astype("float32")
@@ -77,12 +88,11 @@ class Arrays:
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
         packed = 2 if tensor.data_type in (onnx.TensorProto.INT4, onnx.TensorProto.UINT4) else 1
         size, there = -(-prod(tensor.dims) * dtype.itemsize // packed), path.stat().st_size
-        offset = int(told.get("offset", "0"))
-        length = int(told.get("length", size))
+        offset, length = (_whole(told, name, usual) for name, usual in (("offset", 0), ("length", size)))
         if length != size:
-            raise ValueError(f"{length:,} bytes are given for {list(tensor.dims)} of {dtype}, which takes {size:,}")
+            raise Damaged(f"{length:,} bytes are given for {list(tensor.dims)} of {dtype}, which takes {size:,}")
         if not 0 <= offset <= there - size:
-            raise ValueError(f"{told['location']} has {there:,} bytes, not {size:,} from {offset:,} on")
+            raise Damaged(f"{told['location']} has {there:,} bytes, not {size:,} from {offset:,} on")
         if size == 0:
             return np.zeros(tuple(tensor.dims), dtype)
         if packed == 1 and dtype.isbuiltin == 1:
@@ -95,15 +105,33 @@ class Arrays:
 
     def _path(self, location: str) -> Path:
         if self.folder is None:
-            raise ValueError("they lie in another file, and the model came without one")
+            raise Damaged("they lie in another file, and the model came without one")
         folder = self.folder.resolve()
         path = (folder / location).resolve()
         if not location or Path(location).is_absolute() or ".." in Path(location).parts or folder not in path.parents:
-            raise ValueError(f"they would lie in {location!r}, which is not below the model's folder")
+            raise Damaged(f"they would lie in {location!r}, which is not below the model's folder")
         there = kind_of_path(path)
         if there is not None or not path.exists():
-            raise ValueError(f"they lie in {location!r}, which is {there or 'not there'}")
+            raise Damaged(f"they lie in {location!r}, which is {there or 'not there'}")
         return path
+
+
+def _whole(told: Mapping[str, str], name: str, usual: int) -> int:
+    """A whole number that a tensor says of its place in another file. Raises `Damaged`."""
+    given = told.get(name)
+    if given is None:
+        return usual
+    if not re.fullmatch(r"-?[0-9]{1,19}", given):
+        raise Damaged(f"their {name} is {given[:40]!r}, not a number of bytes")
+    return int(given)
+
+
+def _kind(tensor: onnx.TensorProto) -> str:
+    """What a tensor says that its numbers are."""
+    import onnx
+
+    known = onnx.TensorProto.DataType.items()
+    return next((f"{name.lower()} array" for name, number in known if number == tensor.data_type), "known array")
 
 
 def text(name: str | bytes) -> str:
