@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import mkdtemp
 
 from netspec.errors import InputError, NetspecError, Problem, RunError
+from netspec.exchange.files import staging, sync_folder
 
 
 @contextmanager
@@ -25,26 +24,26 @@ def new_folder(target: Path) -> Iterator[Path]:
     parent = target.absolute().parent
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        staged = Path(mkdtemp(prefix=f".{target.name}-", dir=parent))
+        with staging(target) as staged:
+            yield from _filled(staged, target)
     except OSError as error:
-        raise _unwritten(target, error) from error
+        raise RunError(
+            f"cannot write {target}", got=error.strerror or str(error), hint="nothing of it is left"
+        ) from error
+
+
+def _filled(staged: Path, target: Path) -> Iterator[Path]:
+    """The folder to be filled, which is called `target` then."""
     try:
         yield staged
-        staged.chmod(0o755)  # mkdtemp's folders are for their owner alone
-        if target.is_dir():
-            target.rmdir()
-        staged.rename(target)
     except NetspecError as error:
         kind = InputError if isinstance(error, InputError) else RunError  # others take more than problems
         raise kind(_renamed(problem, str(staged), str(target)) for problem in error.problems) from error
-    except OSError as error:
-        raise _unwritten(target, error) from error
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
-
-
-def _unwritten(target: Path, error: OSError) -> RunError:
-    return RunError(f"cannot write {target}", got=error.strerror or str(error), hint="nothing of it is left")
+    staged.chmod(0o755)  # until now it was for its owner alone
+    if target.is_dir():
+        target.rmdir()
+    staged.rename(target)
+    sync_folder(target.absolute().parent)
 
 
 def _renamed(problem: Problem, staged: str, target: str) -> Problem:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 from netspec.cli.comparing import compare_models
@@ -15,6 +13,7 @@ from netspec.cli.options import TRAINING
 from netspec.cli.verified import export_model
 from netspec.compile import Purpose
 from netspec.errors import InputError, RunError
+from netspec.exchange.files import staging, sync_folder
 from netspec.exchange.formats import (
     ONNX,
     OWN,
@@ -88,19 +87,18 @@ def write_model(
         told = [*notes, *(["what Dropout draws was left out where results were compared"] if drawn else [])]
         return Written(files, chosen.name, tuple(told), report)
     made = _exportable(model, spec, preparation, checkpoint)
-    staged = Path(mkdtemp(prefix=f".{target.name}-", dir=target.absolute().parent))
     try:
-        told = [*notes, *chosen.writes(staged / target.name, made)]
-        written = sorted(staged.iterdir())
-        difference, why_not = _read_back(
-            model, chosen, staged / target.name, TOLERANCE if tolerance is None else tolerance
-        )
-        for file in written:
-            file.replace(target.with_name(file.name))
+        with staging(target) as staged:
+            told = [*notes, *chosen.writes(staged / target.name, made)]
+            written = sorted(staged.iterdir())
+            difference, why_not = _read_back(
+                model, chosen, staged / target.name, TOLERANCE if tolerance is None else tolerance
+            )
+            for file in written:
+                file.replace(target.with_name(file.name))
+            sync_folder(target.absolute().parent)
     except OSError as error:
         raise RunError(f"cannot write {target}", got=error.strerror or str(error)) from error
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
     if why_not:
         told.append(f"the results were not compared: {why_not}")
     return Written(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import secrets
+import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
@@ -16,30 +19,75 @@ HEAD_BYTES = 512
 """How much of a file `sniff` wants to see."""
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
-"""Names of the files that `write_atomically` fills."""
+"""Names of the files that `write_atomically` fills, and of the folders of `staging`."""
+FORGOTTEN = 3600.0
+"""Seconds after which such a file, or folder, that nobody has written to is what a killed process left."""
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], None]) -> None:
     """Have `write` fill a temporary file beside `path`, force it to disk, and rename it to `path`.
 
-    Whatever happens, `path` holds either what it held before or the whole new file. A link stays: its target is
-    written. Raises `InputError` where no file can be there, `RunError` where writing fails (a full disk, …).
+    Whatever happens, `path` holds either what it held before or the whole new file; what killed processes left of
+    earlier attempts is removed. A link stays: its target is written. Raises `InputError` where no file can be there,
+    `RunError` where writing fails (a full disk, …).
     """
     check_writable(path)
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
+    temporary = _temporary(target)
+    _remove_forgotten(target)
     try:
         write(temporary)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         hint = "what was there before, if anything, is unchanged"
         raise RunError(f"cannot write {path}", got=error.strerror or str(error), hint=hint) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _temporary(target: Path) -> Path:
+    """A name beside `target` that nobody has."""
+    return target.with_name(f"{_beginning(target)}{secrets.token_hex(6)}.tmp")
+
+
+def _beginning(target: Path) -> str:
+    return f".{target.name[:100]}."
+
+
+@contextmanager
+def staging(target: Path) -> Iterator[Path]:
+    """A folder beside `target` for files that are not to be seen yet; it is gone afterwards.
+
+    What killed processes left of earlier ones of this name is removed. Raises `OSError`.
+    """
+    target = target.absolute()
+    _remove_forgotten(target)
+    staged = _temporary(target)
+    staged.mkdir(mode=0o700)
+    try:
+        yield staged
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def _remove_forgotten(target: Path) -> None:
+    """Remove what processes that were killed while they wrote `target` left beside it."""
+    for path in target.parent.glob(f"{glob.escape(_beginning(target))}*.tmp"):
+        with suppress(OSError):
+            newest = max(one.lstat().st_mtime for one in (path, *(path.iterdir() if path.is_dir() else ())))
+            if _TEMPORARY.fullmatch(path.name) and time.time() - newest > FORGOTTEN:
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def check_writable(path: str | Path) -> None:
@@ -56,11 +104,11 @@ def remove_unfinished(folder: Path) -> None:
     """Remove the temporary files that a process which was killed left in a folder that nobody else writes."""
     for path in folder.glob(".*.tmp"):
         if _TEMPORARY.fullmatch(path.name):
-            path.unlink(missing_ok=True)
+            _remove(path)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Force the rename itself to disk."""
+def sync_folder(folder: Path) -> None:
+    """Force a rename in it to disk."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:  # some systems do not open folders; the file's own content is safe already

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import netspec.exchange.onnx_external as external
 import netspec.exchange.onnx_model as messages
 from netspec.errors import InputError, Problem
-from netspec.exchange.files import check_writable, write_atomically
+from netspec.exchange.files import check_writable, staging, write_atomically
 from netspec.exchange.formats import Exportable, ExportOptions
 from netspec.exchange.onnx_emit import OnnxGraph, differences, emit
 from netspec.exchange.onnx_model import LOWEST_OPSET, Dims
@@ -219,7 +218,7 @@ def export_verified(
     made = to_onnx(graph_for, states, batch=batch, opset=opset, name=name, doc=doc, metadata=metadata, inside=inside)
     target = Path(path)
     check_writable(target)
-    with _beside(target) if made.weights else nullcontext(target) as folder:
+    with staging(target) if made.weights else nullcontext(target) as folder:
         model = made.runnable(folder, target.name)
         compared = made
         if undrawn_for is not None:
@@ -235,13 +234,6 @@ def export_verified(
         made.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.worst:.3g}")
         told = Comparison.largest(found), Comparison.largest(on_given) if on_given else None
         return made.save(path, *told, folder if made.weights else None)
-
-
-@contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """A folder for as long as a model is not known to be right, on the disk that it is for."""
-    with TemporaryDirectory(prefix=f".{target.name[:100]}-", dir=target.absolute().parent) as folder:
-        yield Path(folder)
 
 
 def _parts(given: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:

@@ -1,0 +1,56 @@
+"""A process that is killed while it writes: what was there stays, nothing half is seen, and what is left goes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netspec.exchange.files import FORGOTTEN
+
+KILLED = """
+import os, pathlib, signal, sys
+from netspec.cli import main
+
+def end(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+# What is killed: as bytes are on their way to the disk, before a file gets its name, or between two names.
+os.fsync = end if "fsync" in sys.argv[1] else os.fsync
+if "rename" in sys.argv[1]:
+    pathlib.Path.replace = pathlib.Path.rename = end
+main(sys.argv[2:])
+"""
+CASES: dict[str, tuple[str, list[str]]] = {
+    "export to ONNX": ("fsync", ["export", "net.yaml", "--weights", "run/best.h5", "--output", "to/m.onnx"]),
+    "convert to two files": ("fsync", ["convert", "run", "to/m.caffemodel"]),
+    "import": ("rename", ["import", "run/best.h5", "--output", "to/m"]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_killed_process_leaves_nothing_half(name, netspec, trained):
+    moment, words = CASES[name]
+    target, folder = Path(words[-1]), Path("to")
+    folder.mkdir()
+    if target.suffix:
+        target.write_bytes(b"what was there")
+    ended = subprocess.run([sys.executable, "-c", KILLED, moment, *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    seen = [one for one in folder.iterdir() if not one.name.startswith(".")]
+    assert seen == ([target] if target.suffix else [])
+    assert all(one.read_bytes() == b"what was there" for one in seen)
+    (left,) = (one for one in folder.iterdir() if one.name.startswith("."))
+
+    assert netspec(*words).status == 0
+    assert left.exists()  # somebody may be writing it still
+    for one in (left, *(left.iterdir() if left.is_dir() else ())):
+        os.utime(one, (0, one.stat().st_mtime - FORGOTTEN - 1))
+    if not target.suffix:
+        target.rename("to/first")
+    assert netspec(*words).status == 0
+    assert not [one for one in folder.iterdir() if one.name.startswith(".")]
