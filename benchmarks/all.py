@@ -25,6 +25,7 @@ BENCHMARKS = {
     "kernels": ["bench_kernels"],
     "loader": ["bench_loader"],
     "memory": ["bench_memory"],
+    "scaling": ["bench_scaling"],
 }
 """The name of the results of each, and its module with what it is told."""
 

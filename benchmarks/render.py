@@ -28,6 +28,7 @@ def text(data: dict[str, Any]) -> str:
     tables: dict[str, Callable[[dict[str, Any]], str]] = {
         "training": _training, "inference": _inference, "mnist": _mnist, "startup": _startup,
         "kernels": _kernels, "loader": _loader, "memory": _memory,
+        "scaling": _scaling,
     }  # fmt: skip
     shown = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
     failed = [f"- failed: {_where(one)}: {one['why']}" for one in data["failed"]]
@@ -153,6 +154,21 @@ def _memory(data: dict[str, Any]) -> str:
         for one in data["found"]
     ]
     return table(columns, rows)
+
+
+def _scaling(data: dict[str, Any]) -> str:
+    rows = [
+        [
+            f"all-reduce of {one['bytes']:,} bytes" if one["what"] == "all_reduce" else f"step of {one['net']}",
+            str(one["ranks"]),
+            milliseconds(one["measured"]),
+            milliseconds(one["predicted"]),
+            _times(one["measured"] / one["predicted"]),
+            milliseconds(one.get("from_one_rank")),
+        ]
+        for one in data["found"]
+    ]
+    return table(["what", "ranks", "measured ms", "predicted ms", "ratio", "from one rank's step ms"], rows)
 
 
 def _kernels(data: dict[str, Any]) -> str:

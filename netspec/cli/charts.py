@@ -215,6 +215,9 @@ def _drawn(chart: Chart) -> Iterable[str]:
             yield f'<circle cx="{points[0][0]}" cy="{points[0][1]}" r="2" fill="{color}"/>'
         line = " ".join(f"{x},{y}" for x, y in points)
         dashes = f' stroke-dasharray="{DASHES[index // len(COLORS) % len(DASHES)]}"' if index >= len(COLORS) else ""
+        if right > RIGHT:  # beside the area there is room for a piece of the line
+            begin, level = WIDTH - right + 8, 16 + 15 * index
+            yield f'<line x1="{begin}" y1="{level}" x2="{begin + 20}" y2="{level}" stroke="{color}"{dashes}/>'
         yield f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="1.5"{dashes}/>'
         said = escape(f"{curve.name} ({curve.note})" if curve.note else curve.name)
         yield f'<text x="{WIDTH - RIGHT}" y="{20 + 15 * index}" text-anchor="end" fill="{color}">{said}</text>'

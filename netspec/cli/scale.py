@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 app = command_app()
 MOST_WORKERS = 2**20
+MOST_BY_DEFAULT = 64
 MOST_COUNTS = 32
 """Numbers of workers in one table."""
 
@@ -37,8 +38,13 @@ def scale(
     spec: Spec,
     overrides: Overrides = None,
     workers: Annotated[
-        str, typer.Option(metavar="N|A..B|A,B,…", help="Numbers of workers; A..B doubles from A up to B.")
-    ] = "1..64",
+        str | None,
+        typer.Option(
+            metavar="N|A..B|A,B,…",
+            help="Numbers of workers; A..B doubles from A up to B. Default: 1..64, as far as the batch has samples.",
+            show_default=False,
+        ),
+    ] = None,
     network: Annotated[
         str, typer.Option(metavar="NAME", help="Between hosts: a name such as ib-hdr, or alpha=2us,beta=0.1ns.")
     ] = "ib-hdr",
@@ -108,7 +114,7 @@ def scale(
         writable(out, "--out")
         if out.suffix != ".svg":
             raise InputError("--out: a chart is written as SVG", expected="a file name that ends in .svg", got=str(out))
-    counts = _counts(workers)
+    wanted = _counts(workers or f"1..{MOST_BY_DEFAULT}")
     from netspec.parallel.costs.collectives import algorithm_called
     from netspec.parallel.costs.networks import Cluster, parse_network, parse_seconds
     from netspec.parallel.costs.plans import Job
@@ -128,7 +134,9 @@ def scale(
 
     found = load_spec(spec, overrides or ())
     samples, per_worker = _batch(batch, found.data.train.batch_size if isinstance(found, TrainSpec) else None)
-    if not per_worker and counts[-1] > samples:
+    most = MOST_WORKERS if per_worker else samples
+    counts = wanted if workers is not None else [number for number in wanted if number <= most]
+    if counts[-1] > most:
         raise InputError(
             f"a batch of {samples:,} has no sample for each of {counts[-1]:,} workers",
             location=found.data.train.where("batch_size") if isinstance(found, TrainSpec) and batch is None else None,

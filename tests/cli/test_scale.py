@@ -83,6 +83,12 @@ def test_a_step_is_measured_where_none_is_given(netspec, work, monkeypatch):
     assert found["one_worker"]["from"].startswith("measured on ")
 
 
+def test_by_default_there_are_as_many_workers_as_samples(netspec, work):
+    words = "scale", "train.yaml", *GIVEN, "--strategy", "all_reduce", "--json"
+    assert list(by_name(netspec(*words).json, "all_reduce")) == [1, 2, 4, 8]
+    assert list(by_name(netspec(*words, "--batch", "8/worker").json, "all_reduce")) == [1, 2, 4, 8, 16, 32, 64]
+
+
 def test_sizes_that_are_measured():
     sizes = scaling.sizes_to_measure
     assert sizes(64, [8, 16, 32, 64], per_worker=False) == [1, 8, 64]

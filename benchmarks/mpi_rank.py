@@ -1,0 +1,67 @@
+"""One rank of the measurements of benchmarks.bench_scaling, which starts it by mpiexec; the first one prints JSON.
+
+The network's α and β come from messages that the ranks 0 and 1 exchange, γ from adding up arrays; of both the
+fastest of many counts, since what disturbs only ever makes it longer. All-reduces are those of netspec's communicator.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+from mpi4py import MPI
+
+from netspec.parallel import join
+
+SMALL, LARGE = 8, 2**25
+"""Bytes of the messages that tell α and β: what is sent and what comes are more than caches hold."""
+SIZES = (2**10, 2**14, 2**18, 2**22, 2**25)
+"""Bytes of the all-reduces."""
+
+
+def fastest(call: Callable[[], object], times: int, *, between: Callable[[], object] = lambda: None) -> float:
+    """Seconds of the fastest call."""
+    best = float("inf")
+    for _ in range(times):
+        between()
+        start = perf_counter()
+        call()
+        best = min(best, perf_counter() - start)
+    return best
+
+
+def exchanged(nbytes: int, times: int) -> float:
+    """Seconds in which the ranks 0 and 1 send each other so many bytes, both at once, as in a ring."""
+    comm, sent, came = MPI.COMM_WORLD, np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+
+    def call() -> None:
+        if comm.rank < 2:
+            comm.Sendrecv(sent, 1 - comm.rank, recvbuf=came)
+
+    return fastest(call, times)
+
+
+def main() -> int:
+    """Measure, and print from rank 0."""
+    workers = join()
+    repeats = int(sys.argv[1])
+    small, large = exchanged(SMALL, 50 * repeats), exchanged(LARGE, repeats)
+    workers.barrier()
+    total, other = np.zeros(LARGE // 4, np.float32), np.ones(LARGE // 4, np.float32)
+    adding = fastest(lambda: np.add(total, other, out=total), repeats) / LARGE
+    found = {}
+    for size in SIZES:
+        array = np.zeros(size // 4, np.float32)
+        found[size] = fastest(partial(workers.all_reduce, array), 4 * repeats, between=workers.barrier)
+    if workers.is_first:
+        print(json.dumps({"alpha": small, "beta": (large - small) / (LARGE - SMALL), "adding": adding,
+                          "all_reduce": found, **workers.describe()}))  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
