@@ -159,12 +159,21 @@ class Loader:
             "data": self._data_digest,
         }
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """The place of the next batch: epoch, samples before it in that, batches before it in all."""
+        return self._cursor.epoch, self._cursor.position, self._cursor.step
+
+    def go_on_from(self, epoch: int, position: int, step: int) -> None:
+        """Go on from where a loader of the same data was."""
+        if self._training is not None:
+            self._training.close()
+        self._cursor = Cursor(epoch, position, step)
+
     def go_to(self, batches: int) -> None:
         """Go on as if so many batches had been given out."""
         epoch, done = divmod(batches, self.steps_per_epoch)
-        if self._training is not None:
-            self._training.close()
-        self._cursor = Cursor(epoch, done * self.batch_size, batches)
+        self.go_on_from(epoch, done * self.batch_size, batches)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from where `state` was taken.
@@ -188,9 +197,7 @@ class Loader:
         problem = self._other_order(state, cursor)
         if problem is not None:
             raise InputError(problem)
-        if self._training is not None:
-            self._training.close()
-        self._cursor = cursor
+        self.go_on_from(cursor.epoch, cursor.position, cursor.step)
 
     def _other_order(self, state: Mapping[str, Any], cursor: Cursor) -> Problem | None:
         hint = "give the checkpoint's settings, or start a new training from the weights"

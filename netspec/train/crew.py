@@ -52,8 +52,7 @@ class Crew:
         """Have all workers go on from where the first one is: states, place in the data, progress."""
         if self.size == 1:
             return progress
-        place = {name: loader.state()[name] for name in ("epoch", "position", "step", "order")}
-        loader.restore({**loader.state(), **self.workers.shared(place)})
+        loader.go_on_from(*self.workers.shared(loader.place))
         for name, info in compiler.info.items():
             host = compiler.states[name]
             self.workers.broadcast(np.ascontiguousarray(host).reshape(-1).view(np.uint8))
