@@ -43,7 +43,7 @@ def attach() -> None:
         os.dup2(stream, own)
         os.close(stream)
     for one in (sys.stdout, sys.stderr):
-        one.reconfigure(line_buffering=one.isatty())  # type: ignore[union-attr]
+        one.reconfigure(line_buffering=one.isatty())  # type: ignore[union-attr]  # they are files of text
     for name in IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     threading.Thread(target=_follow, args=(line,), name="tether", daemon=True).start()

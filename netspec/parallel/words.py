@@ -80,4 +80,4 @@ def how_to_go_on(run_dir: str | None) -> str | None:
     """The command that goes on with a run."""
     if run_dir is None:
         return None
-    return f"to go on: netspec train {shlex.quote(os.path.join(run_dir, 'spec.yaml'))} --resume"  # noqa: PTH118
+    return f"to go on: netspec train {shlex.quote(os.path.join(run_dir, 'spec.yaml'))} --resume"  # noqa: PTH118  a string, as it was given

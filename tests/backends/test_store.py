@@ -75,7 +75,7 @@ def test_without_a_place_to_write_a_temporary_folder_serves(tmp_path: Path) -> N
 
 def test_the_environment_leaves_backends_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETSPEC_KERNELS", "reference")
-    assert CpuDevice().kernels == ("reference",)
+    assert not {"numba", "onednn", "winograd"} & set(CpuDevice().kernels)
     assert missing_backends(["numba"]) == {"numba": "NETSPEC_KERNELS omits it"}
     monkeypatch.setenv("NETSPEC_KERNELS", "numba")
     assert "numba" in CpuDevice().kernels

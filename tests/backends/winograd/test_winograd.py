@@ -209,8 +209,9 @@ def test_other_types_and_narrow_vectors_are_left_to_others(monkeypatch: pytest.M
 
 
 def test_a_training_file_can_do_without_kernels_that_round_more(tmp_path: Path) -> None:
-    assert "winograd" in open_device("cpu").kernels
-    assert open_device("cpu", rounding="direct").kernels == ("reference", "numba", "onednn")
+    every = open_device("cpu").kernels
+    assert "winograd" in every
+    assert open_device("cpu", rounding="direct").kernels == tuple(one for one in every if one != "winograd")
     text = Path("model_zoo/lenet_mnist/train.yaml").read_text(encoding="utf-8")
     text = text.replace("net: net.yaml", f"net: {Path('model_zoo/lenet_mnist/net.yaml').resolve()}")
     path = tmp_path / "train.yaml"

@@ -240,7 +240,7 @@ def test_the_matrix_of_a_loss_lies_beside(tmp_path):
     assert layer_of(tmp_path, "loss")["infogain_loss_param"]["source"] == "m_loss.binaryproto"
     found = read_solver(tmp_path / "m_solver.prototxt", ImportOptions(weights=tmp_path / "m.caffemodel"))
     (again,) = load_net(parse_yaml(found.net, "net.yaml")).losses
-    assert (again.type, again.matrix, again.from_logits) == ("InfoGain", loss["matrix"], True)  # type: ignore[attr-defined]
+    assert (again.type, again.matrix, again.from_logits) == ("InfoGain", loss["matrix"], True)  # type: ignore[attr-defined]  # of InfoGain
 
 
 def test_what_keeps_a_net_from_being_trained_is_told_in_a_note(tmp_path):
