@@ -194,6 +194,8 @@ class MaxRoiPooling2D(Regions):
     (N, images, C, H, W). No gradient flows to the parts. https://onnx.ai/onnx/operators/onnx__MaxRoiPool.html
     """
 
+    one_way: ClassVar = "it is written as the elements that it looks up"
+
     type: Literal["MaxRoiPooling2D"] = "MaxRoiPooling2D"
 
     samples: ClassVar = (
