@@ -91,6 +91,10 @@ class Split(LayerSpec):
         return shape.Split(axis, sizes).many(x)
 
 
+MOST_TAKEN = 2**24
+"""Elements that a Slice with a step takes, each by its number."""
+
+
 @LAYERS.register
 class Slice(LayerSpec):
     """Keep a part of the input along an axis.
@@ -146,6 +150,13 @@ class Slice(LayerSpec):
             got=f"from {start} to {stop}",
         )
         if self.step > 1:
+            taken = (stop - start - 1) // self.step + 1
+            need(
+                taken <= MOST_TAKEN,
+                "elements that are taken one by one are too many",
+                expected=f"at most {MOST_TAKEN:,} with a `step`",
+                got=f"{taken:,}",
+            )
             return shape.Take(axis, tuple(range(start, stop, self.step)))(x)
         return x if stop - start == count else shape.Slice(axis, start, stop)(x)
 

@@ -32,3 +32,9 @@ def test_a_crop_from_the_samples_on_leaves_them_as_they_are():
         "{name: y, type: Crop, from: [x, p], axis: 1, offset: [0, 1, 2]}"
     )
     assert "where the samples of a batch are" in failure(with_input(small + crop % "offset: 1", 4, 3, 9, 8))
+
+
+def test_patches_of_an_absurd_image_are_told_of():
+    """Found by fuzzing: a number for each of its rows would have filled the memory."""
+    cut = 'layer { name: "p" type: "Im2col" bottom: "x" top: "p" convolution_param { kernel_size: 2 stride: 2 } }'
+    assert "elements that are taken one by one are too many" in failure(with_input(cut, 2, 3, 99999999999, 8))
