@@ -24,6 +24,7 @@ BENCHMARKS = {
     "inference": ["bench_inference"],
     "kernels": ["bench_kernels"],
     "loader": ["bench_loader"],
+    "sources": ["bench_sources"],
     "memory": ["bench_memory"],
     "scaling": ["bench_scaling"],
 }

@@ -28,7 +28,7 @@ def text(data: dict[str, Any]) -> str:
     tables: dict[str, Callable[[dict[str, Any]], str]] = {
         "training": _training, "inference": _inference, "mnist": _mnist, "startup": _startup,
         "kernels": _kernels, "loader": _loader, "memory": _memory,
-        "scaling": _scaling,
+        "scaling": _scaling, "sources": _sources,
     }  # fmt: skip
     shown = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
     failed = [f"- failed: {_where(one)}: {one['why']}" for one in data["failed"]]
@@ -141,6 +141,15 @@ def _loader(data: dict[str, Any]) -> str:
             ]
         )  # fmt: skip
     return f"{table(columns, rows)}\n\nGeometric mean of the ratios of processor time: {geometric_mean(ratios):.2f}."
+
+
+def _sources(data: dict[str, Any]) -> str:
+    names = ("open", "epoch", "library")
+    rows = [
+        [one["case"], *(f"{one[name] / 1000:,.0f}" if name in one else NOTHING for name in names)]
+        for one in data["found"]
+    ]
+    return table(["source", "opened k/s", "an epoch k/s", "library alone k/s"], rows)
 
 
 def _memory(data: dict[str, Any]) -> str:
