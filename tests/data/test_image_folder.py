@@ -296,6 +296,18 @@ def test_a_class_whose_name_is_not_text_is_told(tmp_path):
     assert error.value.problems[0].got == repr(b"\xffcat")
 
 
+def test_an_image_that_may_not_be_read_is_told_in_the_systems_words(animals, monkeypatch):
+    root, _ = animals
+
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied", "x.png")
+
+    monkeypatch.setattr(decode.Image, "open", refused)  # whoever runs the tests may read everything
+    with pytest.raises(InputError, match="cannot be read") as error:
+        folder_of(root)
+    assert {(problem.expected, problem.got) for problem in error.value.problems} == {(None, "Permission denied")}
+
+
 def test_a_link_that_leads_nowhere_is_told_or_left_out(animals):
     root, _ = animals
     link = root / "set" / "dog" / "gone.png"

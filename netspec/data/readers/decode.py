@@ -87,6 +87,8 @@ def _too_large(name: str, got: str) -> InputError:
 
 def _damaged(name: str, error: Exception) -> InputError:
     unknown = isinstance(error, UnidentifiedImageError)
+    if isinstance(error, OSError) and error.strerror:  # the system's, not Pillow's
+        return InputError(f"image {name} cannot be read", got=error.strerror)
     return InputError(
         f"image {name} cannot be read",
         expected=f"an intact {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image",
