@@ -58,7 +58,12 @@ def plot(
 
     charts = _charts(spec, overrides or [], Scale(log), schedule=schedule)
     if out is not None:
-        out.write_text(as_svg(charts), encoding="utf-8")
+        from netspec.exchange.files import write_atomically
+
+        def write(path: Path) -> None:
+            path.write_text(as_svg(charts), encoding="utf-8")
+
+        write_atomically(out, write)
     if as_json:
         print_json([chart.as_json() for chart in charts])
     elif out is None:

@@ -302,7 +302,7 @@ def test_an_image_that_may_not_be_read_is_told_in_the_systems_words(animals, mon
     def refused(*_, **__):
         raise PermissionError(13, "Permission denied", "x.png")
 
-    monkeypatch.setattr(decode.Image, "open", refused)  # whoever runs the tests may read everything
+    monkeypatch.setattr("PIL.Image.open", refused)  # whoever runs the tests may read everything
     with pytest.raises(InputError, match="cannot be read") as error:
         folder_of(root)
     assert {(problem.expected, problem.got) for problem in error.value.problems} == {(None, "Permission denied")}
