@@ -22,6 +22,8 @@ from netspec.parallel.costs.workload import Compute, Layer, Work
 JITTER = 0.035
 """Standard deviation of a worker's computing time: with it the first row with several GPUs is as published."""
 
+BUCKET = 25 * 2**20
+"""Bytes that are sent together, about as many as those libraries fuse."""
 ROCE_25G = Network("25 Gbit/s RoCE", 2e-6, 8 * 1.05 / 25e9, "line rate, 5 % of headers")
 ETHERNET_10G = NETWORKS["ethernet-10g"]
 ETHERNET_50G = NETWORKS["ethernet-50g"]
@@ -96,7 +98,7 @@ class Case:
             for index, (size, flops) in enumerate(self.layers)
         )
         compute = Compute((Work(self.batch, layers),))
-        job = Job(compute, self.batch, per_worker=True, jitter=jitter, servers=self.servers)
+        job = Job(compute, self.batch, True, first_bucket=2**20, bucket=BUCKET, jitter=jitter, servers=self.servers)
         found = predict(self.strategy, job, Cluster(self.workers, self.between, self.within, self.per_host))
         assert isinstance(found, Prediction), found
         alone = Job(Compute((Work(self.batch, (Layer("all", (), 0.0, seconds),)),)), self.batch, True, jitter=jitter)

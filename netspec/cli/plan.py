@@ -23,6 +23,7 @@ app = command_app()
         "netspec plan train.yaml",
         "netspec plan net.yaml --batch-size 32 vars.width=64",
         "netspec plan train.yaml --kernels",
+        "netspec plan train.yaml --workers 8",
     ),
 )
 def plan(
@@ -35,6 +36,10 @@ def plan(
     kernels: Annotated[
         bool, typer.Option("--kernels", help="List the kernel of each operation, and why faster ones decline.")
     ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Also say what each of so many workers sends in a step.", show_default=False),
+    ] = None,
     autotune: Autotune = None,
     as_json: Json = False,
 ) -> None:
@@ -44,6 +49,7 @@ def plan(
     The memory of the programs is what they will allocate. Nothing is allocated now, and no data is read.
     """
     check_batch(batch_size)
+    check_batch(workers, "--workers")
     from netspec.cli.costs import costs
     from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of, rounding_of
     from netspec.schema.train import TrainSpec
@@ -65,12 +71,19 @@ def plan(
         rounding=rounding_of(found),
         loop=loop,
     )
+    sent = None
+    if workers is not None:
+        from netspec.cli.sending import sending
+
+        sent = sending(found, workers, batch_size or 1)
     if as_json:
-        print_json(result.as_json(kernels=kernels))
+        print_json({**result.as_json(kernels=kernels), **({"sent": sent.as_json()} if sent is not None else {})})
         return
     _print_layers(result)
     _print_groups(result)
     _print_programs(result)
+    if sent is not None:
+        print(f"\n{sent.told()}")
     if kernels:
         for purpose, uses in result.kernels.items():
             _print_kernels(purpose, uses)

@@ -83,7 +83,14 @@ def scale(
             metavar="N", help="Of the workers, servers of `parameter_server`. Default: a quarter.", show_default=False
         ),
     ] = None,
-    every: Annotated[int, typer.Option(metavar="K", help="Steps between averages of `local_sgd`.")] = 8,
+    every: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="Steps between averages of `local_sgd`. Default: the training file's, else 8.",
+            show_default=False,
+        ),
+    ] = None,
     density: Annotated[str, typer.Option(metavar="P%", help="Numbers that `top_k` sends.")] = "1%",
     micro_batches: Annotated[
         int | None,
@@ -128,7 +135,7 @@ def scale(
     if seconds == 0:
         raise InputError("--step-time must be above 0", got=str(step_time))
     from netspec.cli.predicted import Scaling
-    from netspec.cli.scaling import given, measure, sizes_to_measure
+    from netspec.cli.scaling import as_trained, given, measure, sizes_to_measure
     from netspec.cli.specs import load_spec, net_of
     from netspec.schema.train import TrainSpec
 
@@ -149,8 +156,9 @@ def scale(
         base = measure(found, sizes_to_measure(samples, counts, per_worker=per_worker), device)
     job = Job(
         base.compute.faster(compute_scale), samples, per_worker, reduced, adding=base.adding / compute_scale,
-        jitter=deviation, every=every, density=share, servers=servers, micro_batches=micro_batches,
+        jitter=deviation, density=share, servers=servers, micro_batches=micro_batches,
     )  # fmt: skip
+    job = as_trained(job, found, every)
     predictions = {name: [predict(name, job, cluster.of(number)) for number in counts] for name in chosen}
     result = Scaling(net_of(found).name, base.how, job, cluster, counts, predictions)
     if out is not None:

@@ -15,7 +15,10 @@ from netspec.cli.specs import autotune_of, net_of, precision_of, rounding_of
 from netspec.cli.timing import Timing, time_net
 from netspec.compile import Compiler, Purpose
 from netspec.errors import InputError
+from netspec.parallel.costs.plans import Job
 from netspec.parallel.costs.workload import Compute, Dense, Layer, Work
+from netspec.parallel.strategies.all_reduce import AllReduce
+from netspec.parallel.strategies.local_sgd import LocalSGD
 from netspec.schema.links import resolve_names
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
@@ -53,7 +56,7 @@ def training_of(spec: NetSpec | TrainSpec) -> SolverSpec:
 
 def measure(spec: NetSpec | TrainSpec, sizes: Sequence[int], device: str = "auto") -> Measured:
     """Time steps of batch sizes on this machine, with made-up inputs, and how long adding up takes."""
-    facts, loop = _layers(spec), spec.train if isinstance(spec, TrainSpec) else None
+    facts, loop = layers_of(spec), spec.train if isinstance(spec, TrainSpec) else None
     works = [
         _timed(
             time_net(
@@ -74,7 +77,7 @@ def given(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> Measured:
 
     Backward has twice the arithmetic of forward: a product each for the gradients of inputs and of weights.
     """
-    facts = _layers(spec)
+    facts = layers_of(spec)
     flops = sum(cost.flops for _, cost in facts) or 1
     layers = tuple(
         replace(layer, forward=seconds * cost.flops / flops / 3, backward=2 * seconds * cost.flops / flops / 3)
@@ -83,6 +86,15 @@ def given(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> Measured:
     accumulate = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
     work = Work(batch, layers, accumulate=accumulate)
     return Measured(Compute((work,)), 0.0, f"given: {seconds * 1000:,.1f} ms for {batch:,}")
+
+
+def as_trained(job: Job, spec: NetSpec | TrainSpec, every: int | None = None) -> Job:
+    """The job with what the training file says of how gradients and averages travel; `every` goes before that."""
+    found = spec.parallel if isinstance(spec, TrainSpec) else None
+    reduced = found if isinstance(found, AllReduce) else AllReduce()
+    averaged = found if isinstance(found, LocalSGD) else LocalSGD()
+    steps = averaged.every if every is None else every
+    return replace(job, first_bucket=reduced.first_bucket, bucket=reduced.bucket, every=steps)
 
 
 def sizes_to_measure(samples: int, workers: Iterable[int], *, per_worker: bool) -> list[int]:
@@ -95,7 +107,7 @@ def sizes_to_measure(samples: int, workers: Iterable[int], *, per_worker: bool) 
     return sorted({shares[0], min(shares, key=lambda size: abs(size - middle)), shares[-1]})
 
 
-def _layers(spec: NetSpec | TrainSpec) -> list[tuple[Layer, LayerCost]]:
+def layers_of(spec: NetSpec | TrainSpec) -> list[tuple[Layer, LayerCost]]:
     """The layers with what is trained of them, not yet timed; nothing is allocated."""
     loop = spec.train if isinstance(spec, TrainSpec) else None
     compiler = Compiler(

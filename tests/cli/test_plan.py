@@ -172,3 +172,26 @@ def test_kernels_of_every_node(netspec, work):
 def test_no_line_ends_in_blanks(netspec, work, words):
     lines = netspec("plan", "train.yaml", *words).out.splitlines()
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_what_workers_send(netspec, work):
+    found = netspec("plan", "train.yaml", "--workers", "4", "--json").json["sent"]
+    assert (found["strategy"], found["workers"], found["gradient_bytes"], found["messages"]) == (
+        "all_reduce",
+        4,
+        104,
+        1,
+    )
+    assert found["traffic"]["total"] == pytest.approx(4 * found["traffic"]["by_role"]["worker"])
+    averaged = netspec(
+        "plan", "train.yaml", "parallel={strategy: local_sgd, every: 4}", "--workers", "4", "--json"
+    ).json
+    assert averaged["sent"]["traffic"]["total"] == pytest.approx(found["traffic"]["total"] / 4)
+    assert averaged["sent"]["messages"] == 0
+    out = netspec("plan", "train.yaml", "--workers", "4").out
+    assert "all_reduce on 4 workers sends in a step, of 104 B of gradients: a worker 208 B, all together 832 B" in out
+    assert "a worker 0 B" in netspec("plan", "train.yaml", "--workers", "1").out
+    wrong = netspec("plan", "train.yaml", "--workers", "9")
+    assert wrong.status == 2
+    assert "a batch of 8 has no sample for each of 9 workers" in wrong.err
+    assert "sent" not in netspec("plan", "train.yaml", "--json").json

@@ -83,6 +83,22 @@ def test_a_step_is_measured_where_none_is_given(netspec, work, monkeypatch):
     assert found["one_worker"]["from"].startswith("measured on ")
 
 
+def test_the_training_file_says_how_gradients_travel(netspec, work):
+    words = "scale", "train.yaml", *GIVEN, "--workers", "8", "--json"
+
+    def total(strategy: str, *more: str) -> float:
+        return float(by_name(netspec(*words, *more).json, strategy)[8]["total_bytes"])
+
+    every = total("local_sgd", "parallel={strategy: local_sgd, every: 2}")
+    assert every == pytest.approx(4 * total("local_sgd"))
+    assert total("local_sgd", "parallel={strategy: local_sgd, every: 2}", "--every", "8") == total("local_sgd")
+    small = by_name(netspec(*words, "parallel={strategy: all_reduce, bucket: 8, first_bucket: 8}").json, "all_reduce")[
+        8
+    ]
+    whole = by_name(netspec(*words).json, "all_reduce")[8]
+    assert small["communication_seconds"] > whole["communication_seconds"], "more messages, each with its latency"
+
+
 def test_by_default_there_are_as_many_workers_as_samples(netspec, work):
     words = "scale", "train.yaml", *GIVEN, "--strategy", "all_reduce", "--json"
     assert list(by_name(netspec(*words).json, "all_reduce")) == [1, 2, 4, 8]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-FIRST_BUCKET = 2**20
-"""Bytes of the first bucket: small, so that communication begins early."""
-BUCKET = 25 * 2**20
-"""Bytes of the others (Li et al. 2020, "PyTorch Distributed", VLDB 13(12): 1 and 25 MiB)."""
+FIRST_BUCKET = 256 * 2**10
+"""Bytes of the first bucket: small, so that communication begins early (Li et al. 2020, "PyTorch Distributed")."""
+BUCKET = 4 * 2**20
+"""Bytes of the others; both as `parallel: {strategy: all_reduce}` has them by default."""
 
 
 @dataclass(frozen=True)
