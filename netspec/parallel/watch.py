@@ -69,7 +69,7 @@ class Watchdog:
         """Of all, while they are asked."""
         self._asked_at = 0.0
         self._leaving = threading.Event()
-        self._said_bye = self._heard_bye = False
+        self._said_bye = self._heard_bye = self._ended = False
         self._own: Words | None = None
         self._words = LastWords(self._size)
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -77,6 +77,7 @@ class Watchdog:
     def start(self) -> None:
         """Watch from now on, until all have left."""
         self._thread.start()
+        threading.Thread(target=self._guard, name="guard", daemon=True).start()
         atexit.register(self._finish)  # ahead of MPI's own end, which comes when Python has gone
 
     def fail(self, status: int, *, error: str, output: str) -> NoReturn:
@@ -96,6 +97,21 @@ class Watchdog:
         ACTIVITY.doing = "done"
         self._leaving.set()
         self._thread.join()
+
+    def _guard(self) -> None:
+        """End this process where MPI hangs, and the watchdog in it, as it may in a send to a host that is gone."""
+        looked = time.monotonic()
+        while self._thread.is_alive():
+            time.sleep(self._beat_every)
+            now = time.monotonic()
+            if now - looked > self._silence / 2:  # this process itself was stopped
+                self._ticked_at = now
+            looked = now
+            if now - self._ticked_at > 1.5 * self._silence:
+                if not self._ended:
+                    self._say(f"MPI has not answered {self._named(self._facts())} for {1.5 * self._silence:g} s")
+                tether.leave(1)
+                os._exit(1)
 
     def _run(self) -> None:
         try:
@@ -177,17 +193,22 @@ class Watchdog:
 
     def _end(self, message: str) -> NoReturn:
         """End the job since it can't go on."""
+        self._say(message)
+        self._ended = True
+        self._abort(1)
+
+    def _say(self, message: str) -> None:
         if tether.attached():  # the command at its other end tells it
             tether.tell(failure=message)
         else:
             again = how_to_go_on(ACTIVITY.run_dir)
             _write(sys.stderr, f"error: {message}" + (f"\n  hint: {again}" if again else ""))
-        self._abort(1)
 
     def _tell(self, words: LastWords) -> NoReturn:
         output, error, status = words.tell()
         _write(sys.stdout, output)
         _write(sys.stderr, error)
+        self._ended = True
         self._abort(status)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 MPIEXEC = find_mpiexec() if find_spec("mpi4py") else None
 HEARTBEAT = 2.0
+NONE: Mapping[str, str] = {}
 LIMIT = 60
 """Seconds until a job that does not end fails its test."""
 
@@ -25,9 +28,9 @@ LIMIT = 60
 class Job:
     """A job that runs, by the command that started it."""
 
-    def __init__(self, command: Sequence[str], stdout: int) -> None:
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str], stdout: int) -> None:
         environment = inner_environment(os.environ) | {"PYTHONPATH": str(ROOT), "NETSPEC_HEARTBEAT": str(HEARTBEAT)}
-        environment["NETSPEC_STALL"] = "1"
+        environment |= {"NETSPEC_STALL": "1", **variables}
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True
         )
@@ -76,27 +79,30 @@ class Jobs:
         """A program beside, started as `netspec train --workers N` does, or with MPI's own `mpiexec`."""
         program = [str(PROGRAMS / words[0]), *words[1:]]
         if by == "mpiexec":
-            return self._start(self._by_mpiexec(workers, program), stdout)
-        return self._start([sys.executable, str(PROGRAMS / "start.py"), str(workers), *program], stdout)
+            return self.start(self._by_mpiexec(workers, program), stdout=stdout)
+        return self.start([sys.executable, str(PROGRAMS / "start.py"), str(workers), *program], stdout=stdout)
 
     def train(self, *words: object, by: int = 0) -> Job:
         """`netspec train`, by that many processes of `mpiexec` if there are any."""
         program = ["-m", "netspec", "train", *map(str, words)]
-        return self._start(self._by_mpiexec(by, program) if by else [sys.executable, *program], subprocess.PIPE)
+        return self.start(self._by_mpiexec(by, program) if by else [sys.executable, *program])
 
     def _by_mpiexec(self, workers: int, program: list[str]) -> list[str]:
         assert MPIEXEC is not None
         return MPIEXEC.command(workers, [sys.executable, *program], root=os.geteuid() == 0)
 
-    def _start(self, command: Sequence[str], stdout: int) -> Job:
-        self._all.append(Job(command, stdout))
+    def start(self, command: Sequence[str], variables: Mapping[str, str] = NONE, stdout: int = subprocess.PIPE) -> Job:
+        """A command, with more environment variables."""
+        self._all.append(Job(command, variables, stdout))
         return self._all[-1]
 
     def close(self) -> None:
         for job in self._all:
             if job.process.poll() is None:
-                job.process.kill()
-            job.process.communicate()
+                for pid in (job.process.pid, *job.pids):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            job.process.communicate(timeout=LIMIT)
 
 
 @pytest.fixture
