@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
 import netspec.data
 import netspec.solvers  # noqa: F401  # what training files name is found through both
+from netspec.exchange.caffe.blobs import blob_array
 from netspec.exchange.caffe.proto.text import read_text
 from netspec.exchange.caffe.proto.wire import read_binary
 from netspec.exchange.caffe.reading import read_prototxt
@@ -108,6 +110,15 @@ def test_the_state_of_a_solver_lies_as_caffe_has_it(tmp_path):
     state = read_binary(tmp_path / "m.solverstate", "SolverState", "a state")
     assert (state["iter"], state["learned_net"], state["current_step"]) == (20, "m.caffemodel", 1)
     assert len(state["history"]) == 2 + 3 + 2 + 2
+    write_caffe(tmp_path / "m.caffemodel.h5", replace(exportable(net, train), slots=slots, step=20))
+    with h5py.File(tmp_path / "m.solverstate.h5") as file:  # of the types that Caffe's reader takes
+        assert {name: str(file[name].dtype) for name in ("iter", "current_step", "learned_net")} == {
+            "iter": "int32", "current_step": "int32", "learned_net": "|S16",
+        }  # fmt: skip
+        assert file["iter"].shape == (1,)
+        assert file["learned_net"][()] == b"m.caffemodel.h5"
+        for index, blob in enumerate(state["history"]):
+            np.testing.assert_array_equal(file[f"history/{index}"], blob_array(blob))
     found = read_solver(tmp_path / "m_solver.prototxt", ImportOptions(weights=tmp_path / "m.solverstate"))
     assert found.step == 20
     assert found.slots.keys() == slots.keys()

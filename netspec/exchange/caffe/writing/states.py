@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from netspec.exchange.caffe.blobs import array_blob
+from netspec.exchange.caffe.blobs import array_blob, blob_array
 from netspec.exchange.caffe.proto.message import Message
 from netspec.exchange.caffe.solving.states import KEPT
 from netspec.exchange.caffe.writing.training import trained
@@ -49,17 +49,21 @@ def _history(made: Exportable) -> Iterator[NDArray[Any]]:
 
 
 def hdf5_state(state: Message) -> memoryview:
-    """`/iter`, `/learned_net`, `/current_step` and `/history/0, 1, …`, as Caffe's HDF5 has them."""
+    """`/iter`, `/learned_net`, `/current_step` and `/history/0, 1, …`, as Caffe's HDF5 has them.
+
+    Caffe reads numbers as arrays of one, and a text as so many bytes of which the last is 0.
+    """
     from io import BytesIO
 
     import h5py
-
-    from netspec.exchange.caffe.blobs import blob_array
+    import numpy as np
 
     buffer = BytesIO()
     with h5py.File(buffer, "w", libver=("earliest", "v110")) as file:
-        for name in ("iter", "learned_net", "current_step"):
-            file.create_dataset(name, data=state[name], track_times=False)
+        for name in ("iter", "current_step"):
+            file.create_dataset(name, data=np.array([state[name]], np.int32), track_times=False)
+        learned = state["learned_net"].encode()
+        file.create_dataset("learned_net", data=np.array(learned, f"S{len(learned) + 1}"), track_times=False)
         history = file.create_group("history")
         for index, blob in enumerate(state["history"]):
             history.create_dataset(str(index), data=blob_array(blob), track_times=False)
