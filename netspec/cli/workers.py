@@ -44,12 +44,7 @@ def start(workers: int, training: str, overrides: Sequence[str], words: Sequence
     missing = [*([] if find_spec("mpi4py") else ["mpi4py"]), *([] if mpiexec else ["mpiexec"])]
     if mpiexec is None or missing:
         raise InputError(f"--workers needs {' and '.join(missing)}, not found here", hint=INSTALL)
-    environment = dict(os.environ)
-    if not environment.get("OMP_NUM_THREADS"):
-        from netspec.train.environment import threads
-
-        environment["OMP_NUM_THREADS"] = str(max(1, threads() // workers))
-    return launch(mpiexec, workers, [*_program(), "train", *words], environment)
+    return launch(mpiexec, workers, [*_program(), "train", *words], dict(os.environ))
 
 
 def _program() -> list[str]:

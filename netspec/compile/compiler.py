@@ -72,10 +72,12 @@ class Compiler:
         loop: LoopSpec | None = None,
         workers: int = 1,
         buckets: DataParallel | None = None,
+        in_parts: bool = False,
     ) -> None:
         """`loop` says what is recomputed within which memory (without it nothing is), and what a step consists of.
 
         With several `workers` a step finds the mean over what all of them have, which travels in `buckets`.
+        `in_parts`: a batch is computed in several parts, even where a step has one batch.
         """
         self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, dtype.computed, seed, loop
         self.workers, self.buckets = workers, buckets or DataParallel()
@@ -90,7 +92,7 @@ class Compiler:
         self.evaluated: dict[str, str] = {}
         """Parameters, and the states that stand for them wherever the net is not trained: averages, for example."""
         whole = solver is not None and solver.whole
-        several = whole or (loop is not None and loop.accumulate > 1)
+        several = whole or in_parts or (loop is not None and loop.accumulate > 1)
         self.updates = several and not whole
         """Whether the parameters are moved by a program of its own."""
         self.of_batch = Purpose.ACCUMULATE if several else Purpose.TRAIN

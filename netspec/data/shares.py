@@ -30,11 +30,14 @@ class Share:
 
     number: int = 0
     count: int = 1
+    shards: int | None = None
+    """Parts that are never cut: each worker has some of them, in a row. None: a worker's share is its only part."""
 
     def of(self, start: int, stop: int) -> tuple[int, int]:
-        """Where the part begins and ends of what lies between two places."""
-        size = stop - start
-        return start + size * self.number // self.count, start + size * (self.number + 1) // self.count
+        """Where the share begins and ends of what lies between two places."""
+        size, shards = stop - start, self.shards or self.count
+        first, last = (shards * number // self.count for number in (self.number, self.number + 1))
+        return start + size * first // shards, start + size * last // shards
 
     def has(self, batch: int) -> bool:
         """Whether the worker has this batch, where each is for one of them."""

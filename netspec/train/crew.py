@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netspec.backends.openmp import set_threads
 from netspec.data.shares import Share
 from netspec.parallel import Communicator, Pending
 from netspec.parallel.strategies.all_reduce import AllReduce
@@ -41,12 +42,20 @@ class Crew:
         self.strategy = strategy or AllReduce()
         self.sums = self.size > 1 and self.strategy.sums_gradients
         """Whether every step is one of all workers together."""
-        self.share = Share(workers.rank, workers.size)
+        one = self.strategy
+        self.shards = one.shards if isinstance(one, AllReduce) and one.deterministic else None
+        """Parts of a batch that are computed and added in a fixed order, if that is asked for."""
+        self.share = Share(workers.rank, workers.size, self.shards)
 
     def use_own_cores(self) -> None:
-        """Where nobody said how many threads to compute with: as many as each worker of the host gets cores."""
-        if self.workers.host_size > 1 and not os.environ.get("OMP_NUM_THREADS"):
-            os.environ["OMP_NUM_THREADS"] = str(max(1, threads() // self.workers.host_size))
+        """Where nobody said how many threads to compute with: as many as each worker of the host gets cores.
+
+        One, where results are not to depend on the number of workers: kernels split sums by it.
+        """
+        if not os.environ.get("OMP_NUM_THREADS") and (self.shards is not None or self.workers.host_size > 1):
+            count = 1 if self.shards is not None else max(1, threads() // self.workers.host_size)
+            os.environ["OMP_NUM_THREADS"] = str(count)
+            set_threads(count)  # for a library that has read it already
 
     def align(self, compiler: Compiler, loader: Loader, progress: Progress) -> Progress:
         """Have all workers go on from where the first one is: states, place in the data, progress."""
@@ -112,7 +121,7 @@ class Crew:
         """What the log says of the workers; nothing of one alone."""
         if self.size == 1:
             return {}
-        parts = [Share(number, self.size).of(0, batch_size) for number in range(self.size)]
+        parts = [Share(number, self.size, self.shards).of(0, batch_size) for number in range(self.size)]
         return {
             **self.workers.describe(),
             "parallel": self.strategy.model_dump(),

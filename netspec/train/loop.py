@@ -27,7 +27,8 @@ from netspec.train.interrupt import Signals
 from netspec.train.model import save_weights
 from netspec.train.preparation import Preparation
 from netspec.train.rundir import RunDir
-from netspec.train.stepper import Part, Stepper
+from netspec.train.shards import stepper
+from netspec.train.stepper import Part
 
 PROGRESS_EVERY = 0.1
 """Seconds between two `progress` events."""
@@ -88,7 +89,7 @@ class Loop:
         self.schedules = rate_inputs(spec.solver)
         progress.seen = {name: progress.seen.get(name, one.start()) for name, one in self.schedules.items()}
         timing = spec.train
-        self.stepper = Stepper(spec, compiler, loader)
+        self.stepper = stepper(spec, compiler, loader, crew)
         epoch = self.stepper.steps_per_epoch
         self.total = timing.max_steps or (timing.max_epochs or 0) * epoch
         self.preparation = Preparation.of(test or loader)

@@ -194,6 +194,14 @@ def check_workers(spec: TrainSpec, workers: int) -> None:
                 got=str(spec.data.train.batch_size),
             )
         )  # fmt: skip
+    strategy = spec.parallel
+    if isinstance(strategy, AllReduce) and strategy.deterministic and strategy.shards < workers:
+        problems.append(
+            Problem(
+                "there are more workers than parts of a batch", strategy.where("shards"), "parallel.shards",
+                expected=f"{workers} or more", got=str(strategy.shards),
+            )
+        )  # fmt: skip
     if workers > 1 and isinstance(spec.solver, LBFGS):
         problems.append(
             Problem(
@@ -214,7 +222,8 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
     buckets = DataParallel(strategy.first_bucket, strategy.bucket) if isinstance(strategy, AllReduce) else None
     return Compiler(
         spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop,
-        workers=crew.size if crew.sums else 1, buckets=buckets,
+        workers=crew.size if crew.sums and crew.shards is None else 1, buckets=buckets,
+        in_parts=crew.shards is not None,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,6 @@ class Stepper:
         """Raises `InputError` where a step is to read the whole training set, and `accumulate` has it read less."""
         loop = spec.train
         self._compiler, self._accumulate, self._seed = compiler, loop.accumulate, loop.seed
-        self._alone = compiler.workers == 1
         self._held: list[Batch] = []
         """The batches of an epoch so far, for a solver of the whole."""
         self._minimizer = Minimizer(spec.solver, compiler) if isinstance(spec.solver, LBFGS) else None
@@ -59,22 +59,17 @@ class Stepper:
         """
         if self._minimizer is not None:
             return self._minimize(self._minimizer, batch, rates[LEARNING_RATE])
-        program = self._compiler.program(self._compiler.of_batch, batch.rows)
         update = {**{name: np.array(rate) for name, rate in rates.items()}, STEP: np.array(step + 1.0)}
-        random = {RNG_INPUT: np.array([self._seed, step, part.samples + batch.offset])}
-        share = len(batch) / self._loader.batch_size
-        weight = {WEIGHT: np.array(share), FIRST: np.array(part.batches == 0)}
-        if self._accumulate == 1:
-            program.write({**batch.inputs, **update, **random, **weight})
+        if not self._compiler.updates:
+            program = self._compiler.program(self._compiler.of_batch, batch.rows)
+            program.write({**self._inputs(batch, step, part), **update})
             program.run()
             return program.guard
-        program.write({**batch.inputs, **weight, **random})
-        program.run()
-        samples = len(batch) if self._alone else round(float(program.read(TOTAL)[TOTAL]) * self._loader.batch_size)
+        loss, samples = self._add(batch, step, part)
         part.batches += 1
         part.samples += samples
-        part.loss += program.guard * samples
-        part.weight += share
+        part.loss += loss * samples
+        part.weight += len(batch) / self._loader.batch_size
         if part.batches < self._accumulate and not self._loader.between_epochs:
             return None
         last = self._compiler.program(Purpose.UPDATE, 1)
@@ -84,6 +79,24 @@ class Stepper:
         loss = part.loss / part.samples
         part.batches, part.samples, part.loss, part.weight = 0, 0, 0.0, 0.0
         return loss
+
+    def _add(self, batch: Batch, step: int, part: Part) -> tuple[float, int]:
+        """Add the gradients of a batch to those of the step so far: its loss, and how many samples it has."""
+        program = self._compiler.program(self._compiler.of_batch, batch.rows)
+        program.write(self._inputs(batch, step, part))
+        program.run()
+        alone = self._compiler.workers == 1
+        samples = len(batch) if alone else round(float(program.read(TOTAL)[TOTAL]) * self._loader.batch_size)
+        return program.guard, samples
+
+    def _inputs(self, batch: Batch, step: int, part: Part) -> dict[str, Any]:
+        """What a program reads of a batch, and what it counts in the step."""
+        return {
+            **batch.inputs,
+            RNG_INPUT: np.array([self._seed, step, part.samples + batch.offset]),
+            WEIGHT: np.array(len(batch) / self._loader.batch_size),
+            FIRST: np.array(part.batches == 0),
+        }
 
     def midway(self, part: Part) -> bool:
         """Whether a step goes on with the next batch."""

@@ -21,7 +21,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 MPIEXEC = find_mpiexec() if find_spec("mpi4py") else None
 HEARTBEAT = 2.0
 NONE: Mapping[str, str] = {}
-LIMIT = 60
+LIMIT = 240
 """Seconds until a job that does not end fails its test."""
 
 
@@ -75,12 +75,19 @@ class Jobs:
     def __init__(self) -> None:
         self._all: list[Job] = []
 
-    def __call__(self, workers: int, *words: str, by: str = "netspec", stdout: int = subprocess.PIPE) -> Job:
+    def __call__(
+        self,
+        workers: int,
+        *words: str,
+        by: str = "netspec",
+        variables: Mapping[str, str] = NONE,
+        stdout: int = subprocess.PIPE,
+    ) -> Job:
         """A program beside, started as `netspec train --workers N` does, or with MPI's own `mpiexec`."""
         program = [str(PROGRAMS / words[0]), *words[1:]]
         if by == "mpiexec":
-            return self.start(self._by_mpiexec(workers, program), stdout=stdout)
-        return self.start([sys.executable, str(PROGRAMS / "start.py"), str(workers), *program], stdout=stdout)
+            return self.start(self._by_mpiexec(workers, program), variables, stdout)
+        return self.start([sys.executable, str(PROGRAMS / "start.py"), str(workers), *program], variables, stdout)
 
     def train(self, *words: object, by: int = 0) -> Job:
         """`netspec train`, by that many processes of `mpiexec` if there are any."""

@@ -31,6 +31,9 @@ SMOOTH: dict[str, Any] = {
 }
 """Nothing in it amplifies a rounding: no ReLU that is passed on one side by one sum and on the other by another."""
 NORMALIZED = {**SMOOTH, "layers": [{"name": "norm", "type": "BatchNormalization"}, *SMOOTH["layers"]]}
+EXACT = {"strategy": "all_reduce", "deterministic": True}
+PATIENT = {"NETSPEC_HEARTBEAT": "60", "NETSPEC_STALL": "120"}
+"""A machine with other work may make a worker wait longer than it does where its end is tested."""
 LATE = 24
 """The step of the checkpoint that runs are resumed from."""
 
@@ -74,6 +77,8 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
         "scaled": training(folder, train={"loss_scale": "dynamic", "precision": "float32"}),
         "local": training(folder, solver=plain, parallel={"strategy": "local_sgd", "every": 1}),
         "rarely": training(folder, NORMALIZED, parallel={"strategy": "local_sgd", "every": 5}),
+        "exact": training(folder, NORMALIZED, parallel=EXACT, train={"precision": "float32"}),
+        "exactly": training(folder, NORMALIZED, parallel={**EXACT, "shards": 5}, train={"accumulate": 3}),
         "normalized": training(folder, NORMALIZED),
         "damaged": training(folder, data="damaged_"),
         "huge": training(folder, solver={**plain, "learning_rate": 1e38}, train={"precision": "float32"}),
@@ -102,7 +107,7 @@ def trainings(jobs: Any, workers: int, listed: list[dict[str, Any]], folder: Pat
     """The errors of those that failed, by name."""
     told = folder / "list.json"
     told.write_text(json.dumps(listed))
-    job = jobs(workers, "trainings.py", str(told), by="mpiexec")
+    job = jobs(workers, "trainings.py", str(told), by="mpiexec", variables=PATIENT)
     assert job.end() == 0, job.err
     lines = [json.loads(line) for line in job.out.splitlines()]
     return {Path(line["run"]).name: line["error"] for line in lines}
@@ -162,6 +167,21 @@ def test_averaging_after_every_plain_step_is_following_the_mean_gradient(
     listed = [{"spec": one, "run_dir": str(tmp_path / str(n))} for n, one in enumerate((spec, together))]
     assert trainings(jobs, workers, listed, tmp_path) == {}
     assert_close(weights(tmp_path / "1"), weights(tmp_path / "0"), 1e-12)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize("name", ["exact", "exactly"])
+def test_deterministic_trainings_find_the_same_bits_on_any_number_of_workers(
+    name: str, workers: int, folder: Path, tmp_path: Path, trained, alone, jobs
+) -> None:
+    if workers == 4:
+        assert trainings(jobs, 4, [{"spec": cases(folder)[name], "run_dir": str(tmp_path / name)}], tmp_path) == {}
+    run = tmp_path / name if workers == 4 else trained(workers, jobs)[0] / name
+    expected = weights(alone(name))
+    assert "norm/moving_mean" in expected
+    for state, array in weights(run).items():
+        assert np.array_equal(array, expected[state]), state
+    assert log(run, "done")[0]["test"] == log(alone(name), "done")[0]["test"]
 
 
 def test_workers_that_rarely_meet_learn(trained, jobs) -> None:
