@@ -111,40 +111,34 @@ def test_names_are_those_that_keras_takes_and_changed_ones_are_told() -> None:
 
 def test_all_that_keras_has_no_words_for_is_told_at_once(tmp_path: Path) -> None:
     layers: list[dict[str, Any]] = [
-        {"type": "LocalResponseNormalization"},
-        {"type": "AveragePooling2D", "pool_size": 3, "strides": 2, "ceil_mode": True},
-        {"type": "Conv2DTranspose", "filters": 4, "kernel_size": 2, "groups": 2},
-        {"type": "MaxPooling2D", "pool_size": 1, "dilation_rate": 2},
-        {"type": "Activation", "activation": "sparsemax"},
-        {
-            "type": "TimeDistributed",
-            "layer": {"type": "Dense", "units": 2, "activation": {"type": "elu", "alpha": 2.0}},
-        },
-        {"type": "Flatten"},
+        {"type": "ArgMaxPooling2D", "name": "places", "pool_size": [1, 200], "from": "image"},
+        {"type": "Parameter", "name": "table", "shape": [1000, 1001], "from": "image"},
+        {"type": "Masking", "name": "kept", "from": "steps"},
+        {"type": "Clip", "name": "cut", "max": 1.0},
+        {"type": "LSTM", "name": "last", "units": 2},
+        {"type": "Col2Im", "name": "volume", "output_size": [2, 2, 2], "kernel_size": 1, "from": "windows"},
     ]
-    one = written(*layers)
+    inputs = {"image": {"shape": [1, 2, 300]}, "steps": {"shape": [4, 3]}, "windows": {"shape": [1, 8]}}
+    one = written(*layers, inputs=inputs, outputs=["places", "table", "last", "volume"])
     with pytest.raises(InputError) as error:
         write_keras(tmp_path / "m.keras", one.exportable)
     told = [(problem.path, problem.got) for problem in error.value.problems]
     assert told == [
-        ("layers.local_response_normalization", "Keras has no such layer"),
-        ("layers.average_pooling2d", "Keras has no padding that averages leave out, and rounds down"),
-        ("layers.conv2d_transpose", "Keras's Conv2DTranspose has no `groups`"),
-        ("layers.max_pooling2d", "Keras's MaxPooling2D has no `dilation_rate`"),
-        ("layers.activation", "Keras's `sparsemax` adds up sums of sums: what it gives does not sum to 1"),
-        ("layers.time_distributed", "a function by name has Keras's own numbers, not `alpha: 2.0` for `elu`"),
+        ("layers.places", "its window has more than 128 places, and Keras wants to be told of each"),
+        ("layers.table", "Keras has it as constants alone, and they are more than 1,000,000 numbers"),
+        ("layers.volume", "Keras adds up windows of two axes"),
+        ("layers.last", "it computes with a mask, which `cut`, an operation there, does not hand on"),
     ]
     assert preflight_keras(one.net.spec, one.net.graph, ExportOptions()) == list(error.value.problems)
     assert not list(tmp_path.iterdir())
     assert preflight_keras(named("steps of images").net.spec, named("steps of images").net.graph, ExportOptions()) == []
 
 
-def test_a_layer_that_shares_parameters_and_computes_otherwise_is_told() -> None:
+def test_a_layer_that_shares_parameters_and_computes_otherwise_has_them_as_constants() -> None:
     layers: list[dict[str, Any]] = [{**CONV, "name": "a", "padding": "same"}, {**CONV, "from": "x", "share": "a"}]
     one = written(*layers, outputs=["a", "conv2d"])
-    with pytest.raises(InputError, match="can't be written for Keras") as error:
-        keras_model(one.exportable)
-    assert "shares the parameters of `a` and computes otherwise" in error.value.render()
+    assert "the weights of `conv2d` are constants in Keras, which are not trained there" in one.notes
+    assert one.model.layers["a"].arrays.keys() == {"vars/0", "vars/1"}
 
 
 def test_the_name_says_the_format() -> None:

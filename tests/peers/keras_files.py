@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,18 +22,26 @@ def predicted(keras: Any) -> dict[str, np.ndarray]:
     """For each file: of what it is (`of`), and the outputs as they lie here; or why Keras can't run it."""
     keras.config.set_floatx("float32")
     keras.config.set_image_data_format("channels_last")
-    found: dict[str, np.ndarray] = {}
+    found: dict[str, np.ndarray] = {"operations": np.array(sorted(operations()))}
     with TemporaryDirectory() as folder:
         for one in written():
             found[f"{one.name}/of"] = np.array(one.digest)
-            averages = [note for note in one.notes if "averages" in note]
-            outputs: Any = averages[0] if averages else _outputs(keras, one, Path(folder) / "model.keras")
+            outputs = _outputs(keras, one, Path(folder) / "model.keras")
             if isinstance(outputs, str):
                 found[f"{one.name}/unlike"] = np.array(outputs)
                 continue
             for index, array in enumerate(one.in_order(outputs)):
                 found[f"{one.name}/{index}"] = array
     return found
+
+
+def operations() -> set[str]:
+    """The classes of all operations that Keras has."""
+    rooms = ("core", "einops", "image", "linalg", "math", "nn", "numpy")
+    base = import_module("keras").Operation
+    modules = [import_module(f"keras.src.ops.{room}") for room in rooms]
+    classes = [(one, module) for module in modules for one in vars(module).values() if isinstance(one, type)]
+    return {one.__name__ for one, module in classes if issubclass(one, base) and one.__module__ == module.__name__}
 
 
 def _outputs(keras: Any, one: Written, path: Path) -> list[np.ndarray] | str:

@@ -272,6 +272,136 @@ def operations(keras: Any) -> Any:
     return keras.Model([x, image], found, name="operations")
 
 
+def elements(keras: Any) -> Any:
+    """Operations on single numbers, of floats, of whole numbers, and of truth values."""
+    ops = keras.ops
+    x, y, n = keras.Input((5, 4), name="x"), keras.Input((5, 4), name="y"), keras.Input((5, 4), name="n", dtype="int32")
+    grid = np.linspace(-1.0, 2.0, 20, dtype="float32").reshape(1, 5, 4)
+    floats = [
+        ops.where(x > y, x, 0.0),
+        ops.where(x > 0.2, y, grid),
+        x * grid,
+        ops.subtract(grid, x),
+        x / y,
+        ops.mod(x, 0.3),
+        ops.fmod(x, y),
+        x // 0.3,
+        ops.abs(y) ** x,
+        ops.divide_no_nan(x, ops.relu(y)),
+        ops.hypot(x, y),
+        ops.logaddexp(x, y),
+        ops.expm1(x),
+        ops.heaviside(x, y),
+        ops.trunc(3.0 * x),
+        ops.round(3.0 * x),
+        ops.sinc(x),
+        ops.arctanh(x / 2.0),
+        ops.exp2(x),
+        ops.cbrt(x),
+        ops.erfc(x),
+        ops.deg2rad(x),
+        ops.log1p(ops.abs(x)),
+        ops.rsqrt(ops.abs(x) + 1.0),
+        ops.sign(x),
+        ops.divide(x, 3.0),
+        ops.fabs(x),
+        ops.full_like(x, 2.5),
+        ops.ones_like(x),
+        x * 0.0,
+        ops.copy(x),
+        2.0**x,
+    ]
+    others = [
+        n + 2,
+        n // 2,
+        n % 2,
+        -n,
+        ops.abs(n - 1),
+        n * n,
+        ops.bitwise_or(n, n + 4),
+        ops.left_shift(n, n),
+        n / 2,
+        n * 1.5 + x,
+        ops.maximum(n, 1),
+        ops.clip(n, 1, 2),
+        ops.cast(x > y, "int32"),
+        ops.cast(n, "float32"),
+        ops.zeros_like(n),
+        ops.cast(ops.logical_and(x > 0.0, ops.logical_not(ops.equal(n, 1))), "float32"),
+        ops.cast(ops.isfinite(x), "int32"),
+        ops.cast(ops.logical_xor(x > 0.0, y > 0.0), "float32"),
+        ops.where(n > 0, n, -1),
+        ops.where(n > 1, 1.5, x),
+    ]
+    return keras.Model([x, y, n], [*floats, *others], name="elements")
+
+
+def movements(keras: Any) -> Any:
+    """Operations that move numbers, and those that make one of several."""
+    ops = keras.ops
+    x, index = keras.Input((5, 4), name="x"), keras.Input((3, 4), name="index", dtype="int32")
+    square, table = keras.Input((3, 3), name="square"), np.arange(12, dtype="float32").reshape(4, 3)
+    image = keras.Input((4, 6, 4), name="image")
+    kernel = np.linspace(-1, 1, 2 * 3 * 4 * 2, dtype="float32").reshape(2, 3, 4, 2)
+    found = [
+        ops.take(x, np.array([1, 0, 1]), axis=1),
+        ops.take(x, 2, axis=-1),
+        ops.take(table, index, axis=0),
+        ops.take(x, np.array([[0, 1], [3, 2]]), axis=2),
+        ops.take_along_axis(x, index, axis=1),
+        ops.flip(x, axis=1),
+        ops.flip(x, axis=[1, 2]),
+        ops.tile(x, [1, 2, 3]),
+        ops.repeat(x, 2, axis=2),
+        ops.roll(x, 2, axis=1),
+        ops.moveaxis(image, 3, 1),
+        ops.swapaxes(image, 1, 2),
+        ops.tril(square),
+        ops.triu(square, k=1),
+        ops.diff(x),
+        ops.cumsum(x, axis=1),
+        ops.cumprod(x, axis=2),
+        ops.one_hot(index, 5),
+        *ops.top_k(x, 2),
+        ops.sort(x, axis=1),
+        ops.argsort(x),
+        ops.argmax(x, axis=1),
+        ops.argmin(x, axis=-1, keepdims=True),
+        ops.einsum("bij,bkj->bik", x, x),
+        ops.matmul(x, table),
+        ops.matmul(np.ones((1, 2, 5), "float32"), x),
+        ops.diagonal(square, axis1=1, axis2=2),
+        ops.trace(square, axis1=1, axis2=2),
+        ops.det(square),
+        ops.var(x, axis=1),
+        ops.std(x, axis=-1, keepdims=True),
+        ops.logsumexp(x, axis=2),
+        ops.ptp(x, axis=1),
+        ops.norm(x, axis=-1),
+        ops.sum(x, axis=[1, 2]),
+        ops.average(x, axis=1),
+        ops.cast(ops.any(x > 0.7, axis=1), "int32"),
+        ops.cast(ops.all(x > -0.9, axis=2), "int32"),
+        x[:, None, 1],
+        x[:, 1:3, ::2],
+        x[:, ..., -1],
+        *ops.unstack(square, axis=1),
+        *ops.array_split(x, 3, axis=1),
+        ops.append(x, index, axis=1)[:, 4:],
+        ops.conv(image, kernel, strides=(1, 2), padding="same"),
+        ops.depth_to_space(image, 2),
+        ops.space_to_depth(image, 2),
+        ops.image.resize(image, (8, 3)),
+        ops.image.crop_images(image, 1, 2, target_height=2, target_width=3),
+        ops.image.pad_images(image, 1, 0, 2, 1),
+        ops.adaptive_average_pool(image, (2, 3)),
+        ops.pad(x, [[0, 0], [1, 2], [0, 1]]),
+        ops.max_pool(image, 2),
+        ops.fold(x[:, :4, :2], output_size=(2, 3), kernel_size=(2, 2)),
+    ]
+    return keras.Model([x, index, square, image], found, name="movements")
+
+
 def trained(keras: Any, optimizer: Callable[[Any], Any]) -> Any:
     """A small net that was trained for three steps."""
     L = keras.layers
@@ -314,5 +444,7 @@ NETS: dict[str, Callable[[Any], Any]] = {
     "films": films,
     "first": first,
     "operations": operations,
+    "elements": elements,
+    "movements": movements,
     **{f"trained_{name}": partial(trained, optimizer=one) for name, one in OPTIMIZERS.items()},
 }  # fmt: skip

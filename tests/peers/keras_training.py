@@ -22,6 +22,7 @@ from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
 from netspec.exchange.formats import Exportable
 from netspec.exchange.keras_export import keras_model, write_keras
 from netspec.exchange.keras_export.judging import judged
+from netspec.exchange.keras_export.lowering import lowered
 from netspec.exchange.keras_export.model import KerasModel
 from netspec.exchange.keras_export.rules import RULES
 from netspec.exchange.keras_export.writer import Writer
@@ -185,7 +186,7 @@ def compared() -> dict[str, str]:
         judges |= {section: [{**fields, "type": case.type, "name": "judge", "sample_weight": None, **of}]}
         net = net_data({"type": "Identity", "name": "y", "from": "x"}, inputs=inputs, **judges)
         one = Net.of(net)
-        writer = Writer(one.spec, one.graph(1), one.states, RULES)
+        writer = Writer(one.spec, one.graph, one.states, RULES, lowered)
         writer.write()
         made = judged(writer)
         if not any("left out" in note for note in writer.notes) and made:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import netspec.exchange.keras_import.rules  # noqa: F401  # which registers the operations
+from netspec.exchange.keras_import.operations import is_read
+from netspec.exchange.keras_import.refused import REFUSED
+from netspec.exchange.keras_names import keras_snake
 from tests.exchange.keras_nets import Written, nets, samples
 from tests.peers.test_answers import ANSWERS
 
@@ -31,6 +35,13 @@ def test_where_keras_can_run_nothing_it_says_why() -> None:
         if one.name in UNLIKE:
             assert str(RECORDED[one.name]["of"]) == one.digest, AGAIN
             assert str(RECORDED[one.name]["unlike"]), one.name
+
+
+def test_every_operation_of_keras_is_read_or_refused_by_name() -> None:
+    names = [keras_snake(str(one)) for one in RECORDED[""]["operations"]]
+    assert len(names) > 300
+    assert [one for one in names if not is_read(one) and one not in REFUSED] == []
+    assert [one for one in REFUSED if is_read(one) or one not in names] == []
 
 
 @pytest.mark.parametrize("one", [one for one in ALL if one.name not in UNLIKE], ids=lambda one: one.name)

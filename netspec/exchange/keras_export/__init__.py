@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import netspec.exchange.keras_export.elementwise
-import netspec.exchange.keras_export.spatial  # noqa: F401  # these two register their rules
+import netspec.exchange.keras_export.moving
+import netspec.exchange.keras_export.operators
+import netspec.exchange.keras_export.spatial
+import netspec.exchange.keras_export.windowed  # noqa: F401  # these register their rules
 from netspec.errors import InputError, Problem
 from netspec.exchange.formats import Exportable, ExportOptions
 from netspec.exchange.keras_export.archive import write_model, write_weights
+from netspec.exchange.keras_export.lowering import lowered
 from netspec.exchange.keras_export.model import KerasModel
 from netspec.exchange.keras_export.rules import RULES
 from netspec.exchange.keras_export.training import write_training
@@ -41,7 +45,7 @@ def write_keras_weights(path: Path, made: Exportable) -> tuple[str, ...]:
 def preflight_keras(net: NetSpec, graph_for: Callable[[int], Graph], options: ExportOptions) -> list[Problem]:
     """Every layer that Keras has no words for."""
     try:
-        Writer(net, graph_for(1), {}, RULES).write()
+        Writer(net, graph_for, {}, RULES, lowered).write()
     except InputError as error:
         return list(error.problems)
     return []
@@ -49,9 +53,9 @@ def preflight_keras(net: NetSpec, graph_for: Callable[[int], Graph], options: Ex
 
 def keras_model(made: Exportable) -> tuple[KerasModel, tuple[str, ...]]:
     """The net as a Keras model, and what its user should know."""
-    writer = Writer(made.net, made.graph_for(1), made.arrays, RULES)
+    writer = Writer(made.net, made.graph_for, made.arrays, RULES, lowered)
     model = writer.write()
     write_training(made, writer)
-    images = [f"`{name}`" for name, one in zip(made.graph_for(1).inputs(), model.inputs, strict=True) if not one.plain]
+    images = [f"`{name}`" for name, one in zip(writer.graph.inputs(), model.inputs, strict=True) if not one.plain]
     last = f"channels are last in Keras: {', '.join(images)} is to be given as (N, …, channels)" if images else ""
     return model, (*([last] if last else []), *writer.notes)

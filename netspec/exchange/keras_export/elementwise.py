@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from netspec.exchange.keras_export.laying import channels_last, in_order
 from netspec.exchange.keras_export.model import OPS_NUMPY, Tensor
 from netspec.exchange.keras_export.rules import applied, kept, rule, type_of
 from netspec.exchange.keras_export.values import Unwritable, called, function_fields
-from netspec.exchange.keras_export.writer import Writer, channels_last, in_order
+from netspec.exchange.keras_export.writer import Writer
 from netspec.layers.activations import OverAxis
 from netspec.schema.links import LayerLink
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LAYERS, OPS_NN, OPS_NUMPY = "keras.layers", "keras.src.ops.nn", "keras.src.ops.numpy"
+OPS_CORE, OPS_MATH, OPS_LINALG = "keras.src.ops.core", "keras.src.ops.math", "keras.src.ops.linalg"
 """The modules that classes are in, as files name them."""
 FLOAT = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}, "registered_name": None}
 
@@ -196,4 +197,8 @@ def _described(value: Any) -> Any:
         return {key: _described(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_described(one) for one in value]
+    if isinstance(value, slice):
+        return {"class_name": "__slice__", "config": {end: getattr(value, end) for end in ("start", "stop", "step")}}
+    if hasattr(value, "tolist"):
+        return {"class_name": "__numpy__", "config": {"value": value.tolist(), "dtype": str(value.dtype)}}
     return value

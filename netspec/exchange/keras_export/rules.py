@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
+from netspec.exchange.keras_export.laying import channels_last, flattened, in_order, row_order
 from netspec.exchange.keras_export.model import OPS_NN, OPS_NUMPY, Tensor
 from netspec.exchange.keras_export.values import Unwritable, function_fields, inside
-from netspec.exchange.keras_export.writer import Rule, Writer, channels_last, flattened, in_order, row_order
+from netspec.exchange.keras_export.writer import Rule, Writer
 from netspec.exchange.keras_names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT
 from netspec.layers.activations import ActivationSpec, OverAxis
 from netspec.schema.kinds import LayerFields
@@ -49,8 +50,6 @@ def same(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[Tensor]
     fields = link.fields
     if type_of(fields) == "Masking" and len(inputs) > 1:
         raise Unwritable("Keras has no layer that gives its input another mask")
-    if getattr(fields, "stateful", False):
-        raise Unwritable("a layer that is `stateful` wants to know the batch size there")
     x, *states = [net.plain(one) for one in inputs]
     args: list[Any] = [[x, *states]] if type_of(fields) == "Dot" else [x]
     kwargs = {"initial_state": states} if states and len(args) == 1 and args[0] is x else {}
@@ -157,6 +156,11 @@ def applied(net: Writer, name: str, function: ActivationSpec, x: Tensor, axis: i
         )
         gate = net.helper(f"{name}_gate", "Sigmoid", [inner], shape, x.order, module=OPS_NN, rows=x.rows)
         return net.helper(name, "Multiply", [x, gate], shape, x.order, module=OPS_NUMPY, rows=x.rows)
+    if type_ == "hard_sigmoid":
+        made = x
+        for kind, key in (("Multiply", "alpha"), ("Add", "beta")):
+            made = net.helper(f"{name}_{key}", kind, [made, told[key]], shape, x.order, module=OPS_NUMPY, rows=x.rows)
+        return net.helper(name, "Clip", [made], shape, x.order, module=OPS_NUMPY, rows=x.rows, x_min=0.0, x_max=1.0)
     if type_ not in OPERATIONS:
         raise Unwritable(f"Keras's `{type_}` has no {', '.join(f'`{key}`' for key in told)}")
     return net.helper(name, OPERATIONS[type_], [x], shape, x.order, module=OPS_NN, rows=x.rows, **told)
@@ -195,8 +199,6 @@ def recurrent_images(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequ
     fields = link.fields
     if not isinstance(getattr(fields, "padding", ""), str):
         raise Unwritable("Keras has no explicit padding there")
-    if getattr(fields, "stateful", False):
-        raise Unwritable("a layer that is `stateful` wants to know the batch size there")
     x, states = net.last(inputs[0], 2), [net.last(one) for one in inputs[1:]]
     orders = [
         channels_last(net.types[name].rank, 2 if index == 0 and getattr(fields, "return_sequences", False) else 1)

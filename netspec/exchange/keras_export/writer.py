@@ -7,13 +7,14 @@ lie otherwise. What is flattened as it lies in Keras is remembered: a Dense behi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import prod
+from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, Problem
+from netspec.exchange.keras_export.laying import channels_last, clean, in_order, renamed
+from netspec.exchange.keras_export.masks import lost_masks
 from netspec.exchange.keras_export.model import LAYERS, KerasLayer, KerasModel, Tensor
 from netspec.exchange.keras_export.values import Unwritable, configured
 from netspec.exchange.keras_names import class_name, variables
@@ -34,21 +35,6 @@ KERNELS = ("kernel", "embeddings")
 """What SpectralNormalization makes smaller."""
 
 
-def clean(name: str) -> str:
-    """A name of the characters that names of layers may have with each of Keras's backends."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
-
-
-def in_order(rank: int) -> tuple[int, ...]:
-    """The net's own order of axes."""
-    return tuple(range(rank))
-
-
-def channels_last(rank: int, channel: int = 1) -> tuple[int, ...]:
-    """The order of axes in which the channels, axis `channel` of the net, come last."""
-    return (*(axis for axis in range(rank) if axis != channel), channel)
-
-
 @dataclass(frozen=True)
 class Rule:
     """How a kind of layer is written."""
@@ -67,30 +53,40 @@ class Writer:
     """Writes a net layer by layer, with the rules for its layers."""
 
     net: NetSpec
-    graph: Graph
-    """The inference graph for a batch of one."""
+    graph_for: Callable[[int], Graph]
+    """The inference graph for a batch of this size."""
     arrays: Mapping[str, NDArray[Any]]
     """Values of all states; none where only what can be said is asked for."""
     rules: Mapping[str, Rule]
+    otherwise: Callable[[Writer, LayerLink, Sequence[Tensor]], Sequence[Tensor]]
+    """Writes a layer of which there is no rule, or one that its rule can't write."""
     problems: list[Problem] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.model = KerasModel(self.net.name)
+        self.graph_for = cache(self.graph_for)
+        self.graph = self.graph_for(1)
         self.types: dict[str, TensorType] = {name: value.type for name, value in self.graph.named.items()}
         self._tensors: dict[str, Tensor] = {}
         self._turned: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
         self._owners: dict[str, KerasLayer] = {}
+        self._operations: set[str] = set()  # layers that are operations, whose weights are constants
         self.links = self._needed()
         self._wanted = self._channels()
         self._states = self._by_layer()
 
     def write(self) -> KerasModel:
         """Write all layers that the outputs need. Raises `InputError` with every layer that Keras has not."""
-        for name in self.graph.inputs():
-            self._input(name)
+        for name, one in self.net.inputs.items():
+            if name in self.graph.inputs():
+                self._input(name)
+            else:  # of which no number counts: a layer may look at its shape
+                self._tensors[name] = Tensor("", 0, 0, tuple(one.shape), str(one.dtype), in_order(len(one.shape) + 1))
         for link in self.links:
             self._layer(link)
+        for link, name in lost_masks(self.graph, self.links, self._operations):
+            self._problem(link, f"it computes with a mask, which `{name}`, an operation there, does not hand on")
         if self.problems:
             raise InputError(self.problems)
         self.model.outputs = [self._output(name) for name in resolve_names(self.net).outputs]
@@ -101,7 +97,7 @@ class Writer:
         return {
             f"{link.fields.share or link.name}/{one.state}"
             for link in self.links
-            if link.fields.trainable
+            if link.fields.trainable and link.name not in self._operations
             for one in variables(link.fields, self.shapes(link))
             if one.trainable
         }
@@ -294,8 +290,10 @@ class Writer:
 
     def _input(self, name: str) -> None:
         type_, order = self.types[name], self.wanted(name)
-        readers = [link.fields for link in self.links if name in link.sources]
-        whole = not type_.dtype.is_float and any(_takes_whole_numbers(one) for one in readers)
+        readers = [link for link in self.links if name in link.sources]
+        whole = not type_.dtype.is_float and any(
+            self._takes_whole_numbers(one.fields) or self.types[one.outputs[0]].dtype == type_.dtype for one in readers
+        )
         dtype = str(type_.dtype) if whole else "float32"
         shape = tuple(type_.shape[axis] for axis in order[1:])
         called = self.free(name)
@@ -305,15 +303,21 @@ class Writer:
         self.model.inputs.append(made)
         self._tensors[name] = made
 
+    def _takes_whole_numbers(self, fields: Any) -> bool:
+        """Whether a layer is to be given whole numbers as such.
+
+        An Embedding in a SpectralNormalization takes them as floats: of whole numbers that makes whole numbers.
+        """
+        kind = str(fields.type)
+        inner = kind == "TimeDistributed" and self._takes_whole_numbers(fields.layer)
+        return inner or kind in ("Embedding", "ReversibleEmbedding") or kind not in self.rules
+
     def _layer(self, link: LayerLink) -> None:
         fields = link.fields
         type_ = str(getattr(fields, "type", ""))
-        rule = self.rules.get(type_)
-        if rule is None:
-            self._problem(link, "Keras has no such layer")
-        elif all(source in self._tensors for source in link.sources):
+        if all(source in self._tensors for source in link.sources):
             try:
-                made = rule.write(self, link, [self._tensors[source] for source in link.sources])
+                made = self._written(link, self.rules.get(type_))
             except Unwritable as reason:
                 self._problem(link, str(reason))
             else:
@@ -326,6 +330,46 @@ class Writer:
         for output in (link.name, *link.outputs):  # for those that read it to be judged too
             kind = self.types[output]
             self._tensors[output] = Tensor("", 0, 0, kind.shape[1:], _dtype(kind), in_order(kind.rank))
+
+    def _written(self, link: LayerLink, rule: Rule | None) -> Sequence[Tensor]:
+        """The outputs of a layer: by its rule, or as operations where Keras has no layer like that."""
+        inputs = [self._tensors[source] for source in link.sources]
+        before, turned, owners = dict(self.model.layers), dict(self._turned), dict(self._owners)
+        calls = {name: len(layer.calls) for name, layer in before.items()}
+        reason = None
+        for write in (rule.write if rule is not None else None, self.otherwise):
+            try:
+                if write is not None:
+                    made = write(self, link, inputs)
+                    return made if write is not self.otherwise else self._named(link, made, before)
+            except Unwritable as found:
+                reason = reason or found
+                self.model.layers, self._turned, self._owners = dict(before), dict(turned), dict(owners)
+                for name, count in calls.items():
+                    del before[name].calls[count:]
+        assert reason is not None
+        raise reason
+
+    def _named(self, link: LayerLink, made: Sequence[Tensor], before: Mapping[str, KerasLayer]) -> Sequence[Tensor]:
+        """Operations, of which that of the first output gets the layer's name."""
+        self._operations.add(link.name)
+        old = made[0].layer
+        if old in before:  # nothing is computed
+            return [*self.layer(link, [made[0]], kind="Identity", orders=[made[0].order]), *made[1:]]
+        added = {name: layer for name, layer in self.model.layers.items() if name not in before}
+        name = clean(link.name) if clean(link.name) in added else self.free(link.name)
+        if name in added and name != old:
+            raise AssertionError(f"an operation of `{link.name}` has its name")
+        for layer in added.values():
+            layer.calls = [renamed(call, old, name) for call in layer.calls]
+        last = added[old]
+        last.name = last.config["name"] = name
+        self.model.layers = {layer.name: layer for layer in self.model.layers.values()}
+        self._turned = {renamed(key, old, name): renamed(one, old, name) for key, one in self._turned.items()}
+        self._owners[link.name] = last
+        if self.shapes(link):
+            self.note(f"the weights of `{link.name}` are constants in Keras, which are not trained there")
+        return [renamed(one, old, name) for one in made]
 
     def _problem(self, link: LayerLink, why: str) -> None:
         type_ = getattr(link.fields, "type", "")
@@ -354,33 +398,3 @@ class Writer:
 
 def _dtype(kind: TensorType) -> str:
     return str(kind.dtype)
-
-
-def _takes_whole_numbers(fields: Any) -> bool:
-    """Whether a layer is to be given whole numbers as such.
-
-    An Embedding in a SpectralNormalization takes them as floats: of whole numbers that makes whole numbers.
-    """
-    kind = str(fields.type)
-    return kind in ("Embedding", "ReversibleEmbedding") or (
-        kind == "TimeDistributed" and _takes_whole_numbers(fields.layer)
-    )
-
-
-def row_order(x: Tensor) -> list[int]:
-    """For each number of a row that a tensor was flattened to in Keras, where it is in the net's row."""
-    import numpy as np
-
-    assert x.rows is not None
-    order = x.rows.order
-    sizes = [0] * (len(order) - 1)
-    for place, axis in enumerate(order[1:]):
-        sizes[axis - 1] = x.rows.shape[place]
-    places = np.arange(prod(sizes)).reshape(sizes).transpose([axis - 1 for axis in order[1:]])
-    return [int(one) for one in places.ravel()]
-
-
-def flattened(x: Tensor, made: Tensor) -> Tensor:
-    """`made`, which is `x` laid out in rows, remembering in which order they are if it is not the net's."""
-    kept = replace(made, rows=x)
-    return made if row_order(kept) == sorted(row_order(kept)) else kept

@@ -19,6 +19,14 @@ class Reference(tuple[str, int, int]):
     __slots__ = ()
 
 
+class Numbers(list[Any]):
+    """The numbers of an array, in nested lists, and of what type they are."""
+
+    def __init__(self, value: list[Any], dtype: str) -> None:
+        super().__init__(value)
+        self.dtype = dtype
+
+
 def _whole(value: Any) -> int:
     if type(value) is not int:
         raise damaged("a tensor is not given by whole numbers")
@@ -65,7 +73,8 @@ def _revived(value: Any) -> Any:
     if kind == "__tuple__":
         return _revived(value.get("items", []))
     if kind in ("__tensor__", "__numpy__") and isinstance(config, dict):
-        return config.get("value")
+        found = config.get("value")
+        return Numbers(found, str(config.get("dtype"))) if isinstance(found, list) else found
     if kind == "__slice__" and isinstance(config, dict):
         return slice(*(config.get(end) for end in ("start", "stop", "step")))
     if kind == "__ellipsis__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from netspec.exchange.keras_import import shaping
+from netspec.exchange.keras_import import elements, moving, products, reducing, shaping  # noqa: F401  # operations register there
 from netspec.exchange.keras_import.axes import axis_here, data_format
 from netspec.exchange.keras_import.config import Call, Tensor, is_operation, tensors_in
 from netspec.exchange.keras_import.fields import Unsupported, fields_of, plain, refuse_foreign, without_format
@@ -68,6 +68,8 @@ def _is_operation(call: Call) -> bool:
 def _check_precision(net: Translator, call: Call) -> None:
     policy = call.layer.config.get("dtype")
     name = (policy.get("config") or {}).get("name") if isinstance(policy, dict) else policy
+    if _is_operation(call):
+        return
     if isinstance(name, str) and ("int8" in name or "int4" in name or "float8" in name) and call.layer.class_name:
         raise Unsupported(f"its weights are quantized ({name[:40]})")
     if isinstance(name, str) and "16" in name:

@@ -1,0 +1,40 @@
+"""Masks, which Keras's layers hand on and its operations do not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from netspec.graph.graph import Graph, topological
+from netspec.graph.ops.source import Input
+from netspec.schema.kinds import LayerFields
+from netspec.schema.links import LayerLink
+
+
+def lost_masks(
+    graph: Graph, links: Sequence[LayerLink], operations: Collection[str]
+) -> Iterator[tuple[LayerLink, str]]:
+    """Layers that compute with a mask, each with the layer before it, one of `operations`, that does not hand it on."""
+    by_name = {name: link for link in links for name in (link.name, *link.outputs)}
+    for link in links if operations else ():
+        if link.name in operations or not _reads_a_mask(graph, link):
+            continue
+        waiting = list(link.sources)
+        while waiting:
+            above = by_name.get(waiting.pop())
+            if above is None or _makes_a_mask(above.fields):
+                continue
+            if above.name in operations:
+                yield link, above.name
+                break
+            waiting += above.sources
+
+
+def _reads_a_mask(graph: Graph, link: LayerLink) -> bool:
+    """Whether a layer computes with what it does not read: a mask that an earlier one makes."""
+    named = graph.named
+    nodes = topological([named[name] for name in link.outputs], frozenset(named[name] for name in link.sources))
+    return any(isinstance(node.op, Input) for node in nodes)
+
+
+def _makes_a_mask(fields: LayerFields) -> bool:
+    return str(getattr(fields, "type", "")) == "Masking" or bool(getattr(fields, "mask_zero", False))

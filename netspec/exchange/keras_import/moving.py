@@ -1,0 +1,344 @@
+"""Operations of Keras that move numbers: shapes, parts, and what is looked up at places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.keras_import.axes import Held, axis_here
+from netspec.exchange.keras_import.config import Call, Tensor, tensors_in
+from netspec.exchange.keras_import.elements import constant
+from netspec.exchange.keras_import.fields import Unsupported, plain
+from netspec.exchange.keras_import.operations import argument, keeping, name_of, one, operation
+from netspec.exchange.keras_import.reducing import NOWHERE, matrix, of_sample, reduced
+from netspec.exchange.keras_import.shaping import merged, permuted, reshaped
+from netspec.exchange.keras_import.translate import Translator
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@operation("pad")
+def pad(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """A constant, or the data mirrored, around each sample."""
+    held, sides = one(net, given), argument(given, "pad_width", 1)
+    mode, value = argument(given, "mode", 2, "constant"), argument(given, "constant_values", 3, 0.0)
+    pairs = [side for side in sides if isinstance(side, list) and len(side) == 2] if isinstance(sides, list) else []
+    if held.rows is not None or len(pairs) != len(held.order) or any(pairs[0]):
+        raise Unsupported("it pads something else than the axes of each sample")
+    if mode not in ("constant", "reflect") or isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Unsupported(f"it pads in the mode {str(mode)[:60]!r}")
+    here = [pairs[held.order.index(axis)] for axis in range(1, len(held.order))]
+    keeping(net, call, held, "Pad", {"padding": here, "mode": mode, "value": float(value)})
+
+
+@operation("reshape")
+def reshape(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """The batch must stay as it is."""
+    held, shape = net.plain(one(net, given)), argument(given, "shape", 1)
+    sizes = shape if isinstance(shape, list) else []
+    if not sizes or sizes[0] not in (-1, None) or sizes.count(-1) > 1 or any(type(one) is not int for one in sizes[1:]):
+        raise Unsupported(f"it makes the shape {str(shape)[:60]}, whose first size is not the batch alone")
+    reshaped(net, call, held, sizes[1:])
+
+
+@operation("transpose")
+def transpose(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """All axes behind the batch."""
+    held, axes = one(net, given), argument(given, "axes", 1)
+    permuted(net, call, held, axes if isinstance(axes, list) else list(range(len(held.order)))[::-1])
+
+
+@operation("concatenate")
+def concatenate(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """Tensors one behind another."""
+    first = given["args"][0] if given["args"] else None
+    merged(net, call, "Concatenate", {"axis": int(argument(given, "axis", 1, -1))}, list(tensors_in(first)))
+
+
+@operation("stack")
+def stack(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """As Concatenate of tensors with one more axis."""
+    tensors = list(tensors_in(given["args"][0] if given["args"] else None))
+    axis = int(argument(given, "axis", 1, 0))
+    made = []
+    for tensor in tensors:
+        held = net.plain(tensor)
+        axis = axis % (len(held.order) + 1)
+        made += net.add(call, "ExpandDims", {"axis": axis}, [held], name=f"{net.name_of(call)}/expand")
+    net.put(call, *net.add(call, "Concatenate", {"axis": axis}, made))
+
+
+@operation("hstack", "append")
+def behind(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """Tensors one behind another."""
+    axis = 1 if name_of(call) == "hstack" else argument(given, "axis", 2)
+    if axis is None:
+        raise Unsupported("it joins samples")
+    merged(net, call, "Concatenate", {"axis": int(axis)}, list(tensors_in(call.args)))
+
+
+@operation("expand_dims", "squeeze")
+def axes_of_one(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """An axis of size 1 more, or less."""
+    held, axis = net.plain(one(net, given)), argument(given, "axis", 1, None)
+    name = "ExpandDims" if name_of(call) == "expand_dims" else "Squeeze"
+    fields = {} if axis is None else {"axis": axis[0] if isinstance(axis, list) and name == "ExpandDims" else axis}
+    net.put(call, *net.add(call, name, fields, [held]))
+
+
+@operation("moveaxis", "swapaxes")
+def moved(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """One axis, or two, elsewhere."""
+    held = one(net, given)
+    rank = len(held.order)
+    names = ("source", "destination") if name_of(call) == "moveaxis" else ("axis1", "axis2")
+    both = [argument(given, name, index) for index, name in enumerate(names, 1)]
+    sources, targets = ([axis % rank for axis in (each if isinstance(each, list) else [each])] for each in both)
+    if name_of(call) == "swapaxes":
+        sources, targets = [*sources, *targets], [*targets, *sources]
+    rest = [axis for axis in range(rank) if axis not in sources]
+    for target, source in sorted(set(zip(targets, sources, strict=True))):
+        rest.insert(target, source)
+    permuted(net, call, held, rest)
+
+
+@operation("split", "array_split", "hsplit")
+def split(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """Equal parts, or parts that end at given places."""
+    held, sections = one(net, given), argument(given, "sections", 1)
+    axis = 1 if name_of(call) == "hsplit" else argument(given, "axis", 2, 0)
+    here = axis_here(int(axis), held.order)
+    if name_of(call) == "array_split" and isinstance(sections, int):  # the first are larger where they are not equal
+        size = held.value.shape[here]
+        fields = {"sections": [size // sections + (k < size % sections) for k in range(sections)], "axis": here}
+        net.put(call, *net.add(call, "Split", fields, [held], *[held.order] * sections))
+        return
+    if isinstance(sections, list) and "function" not in call.layer.config:  # NumPy's: where they end
+        ends = [0, *sections, held.value.shape[here]]
+        sections = [end - start for start, end in pairwise(ends)]
+    count = sections if isinstance(sections, int) else len(sections)
+    fields = {"sections": sections, "axis": here}
+    net.put(call, *net.add(call, "Split", fields, [held], *[held.order] * count))
+
+
+@operation("unstack")
+def unstack(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """Each place of an axis by itself."""
+    held, own = net.plain(one(net, given)), net.name_of(call)
+    axis = of_sample(argument(given, "axis", 2, 0), held)
+    parts = net.add(call, "Split", {"sections": held.value.shape[axis], "axis": axis}, [held], name=f"{own}/split")
+    names = [f"{own}/{index}" for index in range(len(parts))]
+    made = [
+        net.add(call, "Squeeze", {"axis": axis}, [part], name=name)[0] for part, name in zip(parts, names, strict=True)
+    ]
+    net.put(call, *made)
+
+
+@operation("get_item")
+def get_item(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """Parts along axes, single places of them, and axes that are new."""
+    held = one(net, given)
+    second = given["args"][1] if len(given["args"]) > 1 else None
+    key: Any = call.layer.config.get("slice_spec", given.get("key", second))
+    listed = key if isinstance(key, list) else [key]
+    parts = _spread([each for each in listed if each is not None], len(held.order))
+    if any(type(part) is int for part in parts) or None in listed:
+        held = net.plain(held)
+    gone, steps = [], []
+    for axis, part in enumerate(parts):
+        size = held.shape[axis]
+        if type(part) is int and axis:
+            start = part % size if -size <= part < size else size
+            steps.append({"axis": axis, "start": start, "stop": start + 1})
+            gone.append(axis)
+        elif not isinstance(part, slice):
+            raise Unsupported("it takes other things of a tensor than parts along its axes")
+        elif range(size)[part] != range(size):
+            if axis == 0:
+                raise Unsupported("it takes samples out of the batch")
+            fields = {"axis": held.order[axis], "start": part.start or 0, "stop": part.stop, "step": part.step or 1}
+            steps.append({name: each for name, each in fields.items() if each is not None})
+    name, new = net.name_of(call), _new_axes(listed, len(parts))
+    todo: list[tuple[str, dict[str, Any]]] = [("Slice", fields) for fields in steps]
+    todo += ([("Squeeze", {"axis": gone})] if gone else []) + [("ExpandDims", {"axis": axis}) for axis in new]
+    for index, (kind, fields) in enumerate(todo or [("Identity", {})]):
+        own = name if index >= len(todo) - 1 else f"{name}/{kind.lower()}"
+        orders = [] if kind in ("Squeeze", "ExpandDims") else [held.order]
+        (held,) = net.add(call, kind, fields, [held], *orders, name=own)
+    net.put(call, held)
+
+
+def _new_axes(key: Sequence[Any], rank: int) -> list[int]:
+    """Where axes of size 1 are put in, in the result."""
+    given = sum(each is not None and each is not Ellipsis for each in key)
+    found, place = [], 0
+    for each in key:
+        if each is None:
+            found.append(place)
+        place += rank - given if each is Ellipsis else int(type(each) is not int)
+    if 0 in found:
+        raise Unsupported("it puts an axis before the batch")
+    return found
+
+
+def _spread(key: Sequence[Any], rank: int) -> list[Any]:
+    """One entry for each axis."""
+    before = next((index for index, one in enumerate(key) if one is Ellipsis), len(key))
+    behind = key[before + 1 :]
+    more = rank - before - len(behind)
+    if more < 0:
+        raise Unsupported("it takes parts along more axes than there are")
+    return [*key[:before], *[slice(None)] * more, *behind]
+
+
+@operation("slice")
+def cut(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """From places on, as much as a shape says."""
+    held, shape, starts = net.plain(one(net, given)), argument(given, "shape", 2), argument(given, "start_indices", 1)
+    if not isinstance(starts, list) or len(starts) != len(held.order) or starts[0] != 0:
+        raise Unsupported("it takes samples out of the batch, or from places that are computed")
+    name = net.name_of(call)
+    for axis in range(1, len(held.order)):
+        fields = {"axis": axis, "start": starts[axis], "stop": starts[axis] + shape[axis]}
+        own = name if axis == len(held.order) - 1 else f"{name}/{axis}"
+        (held,) = net.add(call, "Slice", fields, [held], name=own)
+    net.put(call, held)
+
+
+@operation("diff")
+def difference(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """Of each place and the one before it."""
+    held, name = net.plain(one(net, given)), net.name_of(call)
+    axis, times = of_sample(argument(given, "axis", 2, -1), held), argument(given, "n", 1, 1)
+    for turn in range(times):
+        last = held.value.shape[axis] - 1
+        parts = [{"axis": axis, "start": start, "stop": start + last} for start in (1, 0)]
+        ends = [net.add(call, "Slice", part, [held], name=f"{name}/part")[0] for part in parts]
+        (held,) = net.add(call, "Subtract", {}, ends, name=name if turn == times - 1 else f"{name}/{turn}")
+    net.put(call, held)
+
+
+@operation("flip", "fliplr")
+def flip(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """The other way round along axes."""
+    held, axes = one(net, given), 1 if name_of(call) == "fliplr" else argument(given, "axis", 1)
+    here = sorted(held.order[of_sample(axis, held)] for axis in (axes if isinstance(axes, list) else [axes]))
+    keeping(net, call, held, "Flip", {"axis": here})
+
+
+@operation("tile")
+def tile(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """All of an axis again and again."""
+    held, times = one(net, given), argument(given, "repeats", 1)
+    times = [times] if isinstance(times, int) else times
+    rank, name = len(held.order), net.name_of(call)
+    if not isinstance(times, list) or len(times) > rank or (len(times) == rank and times[0] != 1):
+        raise Unsupported("it repeats samples")
+    several = [(axis + rank - len(times), count) for axis, count in enumerate(times) if count != 1]
+    for index, (axis, count) in enumerate(several):
+        own = name if index == len(several) - 1 else f"{name}/{axis}"
+        (held,) = net.add(call, "Tile", {"tiles": count, "axis": held.order[axis]}, [held], held.order, name=own)
+    if not several:
+        (held,) = net.add(call, "Identity", {}, [held], held.order)
+    net.put(call, held)
+
+
+@operation("repeat", "roll")
+def by_rule(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """Places of an axis again, or further on: they are looked up."""
+    import numpy as np
+
+    held, name, repeats = one(net, given), net.name_of(call), name_of(call) == "repeat"
+    axes, what = argument(given, "axis", 2), argument(given, "repeats" if repeats else "shift", 1)
+    pairs = list(zip(axes, what, strict=True)) if isinstance(axes, list) else [(axes, what)]
+    for index, (axis, count) in enumerate(pairs):
+        places = np.arange(held.shape[of_sample(axis, held)])
+        places = np.repeat(places, count) if repeats else np.roll(places, count)
+        fields = {"indices": places.tolist(), "axis": held.order[of_sample(axis, held)]}
+        own = name if index == len(pairs) - 1 else f"{name}/{index}"
+        (held,) = net.add(call, "Gather", fields, [held], held.order, name=own)
+    net.put(call, held)
+
+
+@operation("take")
+def take(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """Places of an axis, that are known; or rows of a table of numbers, that are computed."""
+    source, index = given["args"][0], given["indices"] if "indices" in given else given["args"][1]
+    if not isinstance(source, Tensor):
+        _looked_up(net, call, given, matrix(source), net.plain(index))
+        return
+    if isinstance(index, Tensor):
+        raise Unsupported("its places are told by a second tensor for all samples")
+    held, name = net.get(source), net.name_of(call)
+    axis = of_sample(argument(given, "axis", 2), held)
+    places = matrix(index) if isinstance(index, list) else matrix([plain(index)])[0]
+    held = held if places.ndim == 1 else net.plain(held)
+    fields = {"indices": places.ravel().tolist(), "axis": held.order[axis]}
+    own = name if places.ndim == 1 else f"{name}/places"
+    (held,) = net.add(call, "Gather", fields, [held], held.order, name=own)
+    if places.ndim != 1:
+        shape = [*held.value.shape[1:axis], *places.shape, *held.value.shape[axis + 1 :]]
+        (held,) = net.add(call, "Reshape", {"target_shape": shape}, [held])
+    net.put(call, held)
+
+
+def _looked_up(net: Translator, call: Call, given: dict[str, Any], table: NDArray[Any], index: Held) -> None:
+    """Rows of a table: of vectors of floats an Embedding."""
+    import numpy as np
+
+    if argument(given, "axis", 2) not in (0, -table.ndim):
+        raise Unsupported("it looks up a part of each row of a table")
+    if table.ndim != 2 or "float" not in str(table.dtype):
+        net.put(call, *net.add(call, "Gather", {"axis": 1}, [constant(net, call, table[None], index), index]))
+        return
+    rows, size = table.shape
+    formula = {"expr": f"x + {rows} if x < 0 else x", "keep_types": True}
+    (index,) = net.add(call, "Expression", formula, [index], name=f"{net.name_of(call)}/counted")
+    net.put(call, *net.add(call, "Embedding", {"input_dim": rows, "output_dim": size, "trainable": False}, [index]))
+    net.draft.layers[-1].arrays["embeddings"] = np.ascontiguousarray(table, np.float32)
+
+
+@operation("take_along_axis")
+def take_along_axis(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """A number for each place."""
+    operands = [given["args"][0], given["indices"] if "indices" in given else given["args"][1]]
+    like = net.plain(next(each for each in operands if isinstance(each, Tensor)))
+    source, index = (
+        net.plain(each) if isinstance(each, Tensor) else constant(net, call, _of_one(each, like), like)
+        for each in operands
+    )
+    axis = of_sample(argument(given, "axis", 2), source)
+    sizes = list(zip(source.value.shape, index.value.shape, strict=False))
+    if len(source.order) != len(index.order) or any(a < b for at, (a, b) in enumerate(sizes) if at != axis):
+        raise Unsupported("its places are those of larger data")
+    for at, (size, count) in enumerate(sizes):
+        if at not in (0, axis) and count == 1 < size:
+            own = f"{net.name_of(call)}/places_{at}"
+            (index,) = net.add(call, "Tile", {"tiles": size, "axis": at}, [index], name=own)
+    net.put(call, *net.add(call, "GatherElements", {"axis": axis}, [source, index]))
+
+
+def _of_one(numbers: Any, like: Held) -> NDArray[Any]:
+    array = matrix(numbers)
+    if array.ndim != len(like.order) or array.shape[0] != 1:
+        raise Unsupported("one of its operands is an array that differs from sample to sample")
+    return array
+
+
+@operation("diagonal", "trace")
+def diagonal(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """What lies on the diagonal of each matrix, or its sum."""
+    held, name = net.plain(one(net, given)), net.name_of(call)
+    rank, offset = len(held.order), argument(given, "offset", 1, 0)
+    axes = [argument(given, key, NOWHERE, usual) % rank for key, usual in (("axis1", 0), ("axis2", 1))]
+    if axes != [rank - 2, rank - 1] or rank < 3:
+        raise Unsupported("its matrices do not lie along the last two axes")
+    rows, columns = held.value.shape[-2:]
+    places = [row * columns + row + offset for row in range(rows) if 0 <= row + offset < columns]
+    shape = [*held.value.shape[1:-2], rows * columns]
+    (held,) = net.add(call, "Reshape", {"target_shape": shape}, [held], name=f"{name}/rows")
+    fields, sums = {"indices": places, "axis": rank - 2}, name_of(call) == "trace"
+    (held,) = net.add(call, "Gather", fields, [held], name=f"{name}/diagonal" if sums else name)
+    net.put(call, reduced(net, call, held, "sum", [rank - 2], False) if sums else held)
