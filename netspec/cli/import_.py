@@ -114,7 +114,18 @@ def import_file(
     print(f"  {command_line(*program(), 'export', *again, '--output', target / 'model.onnx')}")
     if found.train:
         going_on = ["--resume", target / "checkpoint.h5"] if found.slots else []
-        print(f"  {command_line(*program(), 'train', target / 'train.yaml', *going_on)}")
+        trains = command_line(*program(), "train", target / "train.yaml", *going_on)
+        if _has_data(target / "train.yaml"):
+            print(f"  {trains}")
+        else:
+            print(f"\nonce {target / 'train.yaml'} says its data in the place of `source: python`:\n  {trains}")
+
+
+def _has_data(path: Path) -> bool:
+    """Whether a training's samples come from files, as the command line wants them."""
+    from netspec.schema.load import load_train
+
+    return getattr(load_train(path).data.train, "source", "") != "python"
 
 
 def _read(source: Path, net: str | None, rules: dict[str, str | None], options: ImportOptions) -> Imported:

@@ -30,6 +30,8 @@ OLD_NAMES: Mapping[str, str] = {
     "BatchNormalizationV2": "BatchNormalization",
     "LSTMV2": "LSTM",
     "GRUV2": "GRU",
+    "CuDNNLSTM": "LSTM",
+    "CuDNNGRU": "GRU",
 }
 """Names that classes of Keras have, or had, and the layer here."""
 

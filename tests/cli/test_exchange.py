@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 from netspec.exchange.safetensors import write_safetensors
 from netspec.exchange.state_dicts import to_state_dict
 from netspec.train.model import load
+from tests.exchange.keras.recorded import FILES
+from tests.peers.keras_nets import batch
 
 WEIGHTS = ("--weights", "run/weights.h5")
 
@@ -277,3 +280,26 @@ def test_batch_normalization_is_folded_when_asked(netspec, tmp_path, monkeypatch
     assert own.status == 2
     assert "gives no net with weights of another program" in own.err
     assert not Path("own").exists()
+
+
+def test_a_training_of_keras_goes_on_once_its_data_is_said(netspec, work):
+    """Three steps were taken there: the fourth, on the same samples, leaves the same weights as there."""
+    found = netspec("import", FILES / "trained_adam.keras", "--output", "taken")
+    again = "netspec train taken/train.yaml --resume taken/checkpoint.h5"
+    assert found.out.endswith(f"once taken/train.yaml says its data in the place of `source: python`:\n  {again}\n")
+    refused = netspec("train", "taken/train.yaml", "--resume", "taken/checkpoint.h5")
+    assert refused.status == 2
+    assert "python" in refused.err
+    images, classes = batch(3)
+    np.savez("samples.npz", image=np.moveaxis(images, -1, 1), target=classes)
+    spec = Path("taken/train.yaml")
+    said = "{source: npz, path: ../samples.npz, batch_size: 4}"
+    spec.write_text(re.sub(r"\{source: python.*\}", said, spec.read_text()))
+    went = netspec("train", spec, "--resume", "taken/checkpoint.h5", "train.max_steps=4", "--json")
+    assert went.status == 0, went.err
+    with np.load(FILES / "trained_adam.npz") as after:
+        expected = after["after_classes/bias"]
+    # Adam divides by roots of small numbers, in float32 on both sides.
+    (run,) = Path().rglob("runs/*")
+    got = load(run / "spec.yaml", run / "weights.h5").parameters["classes/bias"]
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)

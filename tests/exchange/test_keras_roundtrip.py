@@ -21,6 +21,8 @@ THROUGH_THE_BATCH = "Keras counts the places that it puts numbers at through all
 NOT_READ = {
     "layer-Softmax-3": "a mask that no layer makes",
     "layer-SpectralNormalization-2": "words as floats, which Keras wants there",
+    "layer-GridSample-4": "samples and channels are one axis",
+    "layer-BitCast-2": "inputs of 16 bits are read as such of 32",
     "layer-BatchReindex-0": "which samples are taken is told by a tensor",
     **{f"layer-ScatterElements-{number}": THROUGH_THE_BATCH for number in range(5)},
     **{f"layer-{name}-{number}": THROUGH_THE_BATCH for name in ("ScatterND", "MaxUnpool") for number in range(2)},

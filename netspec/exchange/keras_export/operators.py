@@ -159,6 +159,13 @@ def cast(low: Lowering, node: OnnxNode, operands: Sequence[Any]) -> Any:
     return low.cast(x, dtype) if isinstance(x, Made) else known(x).astype(dtype)
 
 
+@operator("BitCast")
+def bits(low: Lowering, node: OnnxNode, operands: Sequence[Any]) -> Any:
+    """The same bits as another type."""
+    x, dtype = tensor(operands[0]), str(node.attributes["to"])
+    return low.op("View", [x], x.shape, dtype, dtype=dtype)
+
+
 # Several numbers made one
 
 

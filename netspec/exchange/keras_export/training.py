@@ -28,12 +28,18 @@ from netspec.schema.train import TrainSpec
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+MOST_NAMED = 6
+"""Layers that a note names."""
 _HANDLED = ("type", "learning_rate", "weight_decay", "weight_decay_norm", "decoupled_weight_decay", *CLIPPING)
 """Fields of solvers that are no fields of one optimizer, or said by others."""
 
 
 def write_training(made: Exportable, net: Writer) -> None:
     """Compile the model as the net is trained; what has no counterpart is noted and left out."""
+    for key in ("learning_rate_multiplier", "weight_decay_multiplier"):
+        named = [f"`{link.name}`" for link in net.links if getattr(link.fields, key) != 1.0]
+        if named:
+            net.note(f"`{key}` of {', '.join(named[:MOST_NAMED])}{' …' if named[MOST_NAMED:] else ''} was left out")
     if made.train is None:
         return
     solver: Any = made.train.solver
@@ -66,9 +72,6 @@ def _optimizer(train: TrainSpec, rate: Any, net: Writer) -> dict[str, Any]:
         if key not in (*_HANDLED, *FIELDS[type_]) and getattr(solver, key) != field.default:
             more = ": the weights are the averages that evaluation uses" if key == "ema" else ""
             net.note(f"`{key}` of the solver was left out{more}")
-    for key in ("learning_rate_multiplier", "weight_decay_multiplier"):
-        if any(getattr(link.fields, key) != 1.0 for link in net.links):
-            net.note(f"`{key}` of layers was left out")
     if train.train.accumulate > 1:
         net.note("`accumulate` of the training was left out")
     scale = train.train.loss_scale

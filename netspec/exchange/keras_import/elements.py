@@ -100,6 +100,12 @@ def cast(net: Translator, call: Call, given: dict[str, Any]) -> None:
     keeping(net, call, one(net, given), "Cast", {"dtype": dtype})
 
 
+@operation("view")
+def bits(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """The same bits as another type."""
+    keeping(net, call, one(net, given), "BitCast", {"dtype": str(call.layer.config.get("dtype"))})
+
+
 @operation("zeros_like", "ones_like", "full_like")
 def repeated(net: Translator, call: Call, given: dict[str, Any]) -> None:
     """One number in all places."""

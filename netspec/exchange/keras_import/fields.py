@@ -231,6 +231,7 @@ def object_of(registry: Registry[Any], value: Any, reading: Reading) -> Any:
         type_ = layer_type(name)
         if type_ not in registry:
             raise Unsupported(f"there is no {registry.kind} {name[:60]}")
+        config = {**config, "reset_after": True} if name == "CuDNNGRU" else config
         return {"type": type_, **_told(registry[type_], _fields(registry, type_, without_format(config), reading))}
     return _function(registry, name, config, reading)
 

@@ -309,6 +309,8 @@ def take_along_axis(net: Translator, call: Call, given: dict[str, Any]) -> None:
         net.plain(each) if isinstance(each, Tensor) else constant(net, call, _of_one(each, like), like)
         for each in operands
     )
+    if index.value.dtype.is_float:
+        (index,) = net.add(call, "Cast", {"dtype": "int32"}, [index], name=f"{net.name_of(call)}/whole")
     axis = of_sample(argument(given, "axis", 2), source)
     sizes = list(zip(source.value.shape, index.value.shape, strict=False))
     if len(source.order) != len(index.order) or any(a < b for at, (a, b) in enumerate(sizes) if at != axis):

@@ -35,7 +35,7 @@ _REASONS: Mapping[str, str] = {
         "batch_norm conv_transpose dot_product_attention layer_norm rms_norm separable_conv depthwise_conv"
     ),
     "it puts numbers at places that it reads": "scatter scatter_update slice_update",
-    "no layer computes this function": "arctan2 erfinv gcd i0 isclose is_in lcm nextafter view rot90",
+    "no layer computes this function": "arctan2 erfinv gcd i0 isclose is_in lcm nextafter rot90",
     "its pattern is a language of its own": "rearrange",
     "it cuts data into windows that lie over each other": "extract_sequences unfold",
     "it has several results of which each is computed by itself: use operations of one": (

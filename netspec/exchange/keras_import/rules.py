@@ -111,6 +111,7 @@ def recurrent(net: Translator, call: Call) -> None:
     """In Keras 3 a layer that is given first states heeds no mask."""
     first, *states = operands(net, call)
     held = net.get(first)
+    more = {"reset_after": True} if call.layer.class_name == "CuDNNGRU" else {}
     if states and call.tells_mask and not list(tensors_in(call.kwargs.get("mask"))) and net.mask(held) is not None:
         held = net.plain(held)
         name, shape = f"{net.name_of(call)}/unmasked", list(held.value.shape[1:])
@@ -118,10 +119,21 @@ def recurrent(net: Translator, call: Call) -> None:
             net.add(call, "Reshape", {"target_shape": shape}, [held], name=name)[0],
             net.get(first),
         )
-        usual(net, call)
+        usual(net, call, more)
         net.held[first.call, first.index] = kept
     else:
-        usual(net, call)
+        usual(net, call, more)
+
+
+@rule("Conv2DTranspose")
+def transposed(net: Translator, call: Call) -> None:
+    """Keras 1 says the shape of the output, which follows from the rest."""
+    config = call.layer.config
+    kept = {key: value for key, value in config.items() if key != "output_shape"}
+    usual(net, call, fields=fields_of("Conv2DTranspose", without_format(kept), net.reading))
+    told, made = plain(config.get("output_shape") or []), list(net.held[call, 0].shape[1:])
+    if told and told[1:] != made:
+        raise Unsupported(f"its output is {told[1:]}, and from the other fields follows {made}")
 
 
 @rule("Bidirectional")

@@ -16,6 +16,7 @@ from netspec.exchange.keras_names import MORE, Variable, flat, from_keras, layer
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_GATES_OF_LSTM = 4
 _RECURRENT = {12: (0, 6, 3, 9), 9: (0, 3, 6)}
 """Keras 1 has a matrix for each gate: where those stand that are one here, for LSTM and GRU."""
 
@@ -78,6 +79,31 @@ def _missing(file: KerasFile, one: Wanted, variable: Variable) -> Problem:
                    expected=str(list(one.shapes[one.prefix + variable.state])))  # fmt: skip
 
 
+def _of_cudnn(expected: Sequence[tuple[Wanted, Variable | None]], arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Arrays with those of CuDNNLSTM and CuDNNGRU as LSTM and GRU have them: Keras 2 tells them by the larger bias.
+
+    cuDNN has a matrix (units, features) for each gate, which stands in the file under the shape (features, units), and
+    two biases, which an LSTM adds up and a GRU keeps.
+    """
+    import numpy as np
+
+    found = list(arrays)
+    for index, (_, variable) in enumerate(expected[: len(arrays)]):
+        if variable is None or variable.name != "bias" or index < 2:
+            continue
+        kernel, recurrent, bias = found[index - 2 : index + 1]
+        if recurrent.ndim != 2 or kernel.ndim != 2:
+            continue
+        if bias.shape != (2 * recurrent.shape[1],) or kernel.shape[1:] != recurrent.shape[1:]:
+            continue
+        units, gates = recurrent.shape[0], recurrent.shape[1] // max(1, recurrent.shape[0])
+        for place, array in ((index - 2, kernel), (index - 1, recurrent)):
+            parts = np.split(array, gates, axis=1)
+            found[place] = np.concatenate([part.reshape(units, -1).T for part in parts], axis=1)
+        found[index] = bias.reshape(2, -1).sum(axis=0) if gates == _GATES_OF_LSTM else bias.reshape(2, -1)
+    return found
+
+
 def put(file: KerasFile, one: Wanted, variable: Variable, array: NDArray[Any]) -> list[Problem]:
     """Give a layer an array in the order of axes that it has here."""
     found = fitted(array, variable, one, flipped=file.backend == "theano")
@@ -115,6 +141,10 @@ def fitted(array: NDArray[Any], variable: Variable, one: Wanted, *, flipped: boo
 
 def _of_old(array: NDArray[Any], one: Wanted, shape: tuple[int, ...]) -> NDArray[Any]:
     """A kernel as Keras 2 has it, of one that Keras 1 may have written in another order of axes."""
+    if one.layer.class_name == "Deconvolution2D" and array.ndim == len(shape):  # (window…, in, out), or the reverse
+        if one.layer.config.get("dim_ordering") == "th":
+            return array.transpose(2, 3, 0, 1)
+        return array.transpose(0, 1, 3, 2)
     if one.layer.config.get("dim_ordering") == "th":  # (out, in, window…)
         return array.transpose(*range(2, array.ndim), 1, 0)
     if array.ndim == len(shape) + 1 and array.shape[1] == 1:  # sequences were images of width 1
@@ -179,6 +209,7 @@ def _one_layer(file: KerasFile, ones: Sequence[Wanted], stored: dict[str, NDArra
         return [Problem(f"{file.name}: the layer `{name}` has another number of weights",
                         expected=str(len(expected)), got=str(len(arrays)))]  # fmt: skip
     problems = []
+    arrays = _of_cudnn(expected, arrays)
     for (one, variable), array, name in zip(expected, arrays, [*names, *names], strict=False):
         if variable is not None:
             one.stored[variable.state] = name

@@ -91,6 +91,82 @@ def test_keras_1_has_a_matrix_for_each_gate(tmp_path: Path) -> None:
     np.testing.assert_allclose(got, lstm_by_hand(x, gates), rtol=1e-4, atol=1e-5)
 
 
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def cudnn(x: np.ndarray, w: np.ndarray, r: np.ndarray, bw: np.ndarray, br: np.ndarray) -> np.ndarray:
+    """cuDNN's own formulas of an LSTM (i, f, c, o) or a GRU (z, r, h), with w: (gates, units, features) and so on.
+
+    https://docs.nvidia.com/deeplearning/cudnn/latest/api/cudnn-adv-library.html (cudnnRNNMode_t)
+    """
+    h = c = np.zeros((len(x), w.shape[1]), np.float32)
+    for step in range(x.shape[1]):
+        of_x = [x[:, step] @ w[gate].T + bw[gate] for gate in range(len(w))]
+        of_h = [h @ r[gate].T + br[gate] for gate in range(len(w))]
+        if len(w) == 4:
+            i, f, new, o = (a + b for a, b in zip(of_x, of_h, strict=True))
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(new)
+            h = sigmoid(o) * np.tanh(c)
+        else:
+            z, reset = (sigmoid(of_x[gate] + of_h[gate]) for gate in (0, 1))
+            h = z * h + (1 - z) * np.tanh(of_x[2] + reset * of_h[2])
+    return h
+
+
+@pytest.mark.parametrize(("name", "gates"), [("CuDNNLSTM", 4), ("CuDNNGRU", 3)])
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_layers_of_cudnn(name: str, gates: int, both_ways: bool, tmp_path: Path) -> None:
+    """Keras 2 wrote cuDNN's matrices as they lie in memory, under the shapes of its own, and both biases in a row.
+
+    So `_convert_rnn_weights` of its `hdf5_format` tells, which reads them into LSTM and GRU.
+    """
+    own: dict[str, Any] = {"name": "memory", "units": 3, "return_sequences": False, "trainable": True}
+    shape = {"batch_input_shape": [None, 4, 2]}
+    model = sequential(
+        layer("Bidirectional", name="ways", merge_mode="concat", trainable=True, layer=layer(name, **own), **shape)
+        if both_ways
+        else layer(name, **own, **shape)
+    )
+    ways: list[tuple[np.ndarray, ...]] = []
+    weights: dict[str, np.ndarray] = {}
+    for way in ("forward", "backward") if both_ways else ("",):
+        w, r, bw, br = drawn(gates, 3, 2), drawn(gates, 3, 3), drawn(gates, 3), drawn(gates, 3)
+        ways.append((w, r, bw, br))
+        weights |= {
+            f"{way}kernel:0": np.concatenate([one.reshape(2, 3) for one in w], axis=1),
+            f"{way}recurrent_kernel:0": np.concatenate(list(r), axis=1),
+            f"{way}bias:0": np.concatenate([bw.ravel(), br.ravel()]),
+        }
+    path = old_file(tmp_path / "old.h5", model, {"ways" if both_ways else "memory": weights}, "2.2.4")
+    x = drawn(5, 4, 2)
+    (got,) = dict(opened(import_model(path), tmp_path).predict({"input": x})).values()
+    expected = [cudnn(x[:, ::-1] if index else x, *way[:4]) for index, way in enumerate(ways)]
+    np.testing.assert_allclose(got, np.concatenate(expected, axis=1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("ordering", ["tf", "th"])
+def test_keras_1_spreads_numbers_over_windows(ordering: str, tmp_path: Path) -> None:
+    """Deconvolution2D: each number times the kernel, added up; kernels lay as in convolutions, (window, in, out)."""
+    sizes = [None, 3, 2, 2] if ordering == "tf" else [None, 2, 3, 2]
+    model = sequential(
+        layer("Deconvolution2D", name="up", nb_filter=3, nb_row=2, nb_col=3, border_mode="valid", subsample=[2, 1],
+              dim_ordering=ordering, activation="linear", init="glorot_uniform", bias=True, batch_input_shape=sizes,
+              output_shape=[None, 6, 4, 3] if ordering == "tf" else [None, 3, 6, 4], trainable=True),
+    )  # fmt: skip
+    kernel, bias, image = drawn(2, 3, 2, 3), drawn(3), drawn(4, 3, 2, 2)
+    stored = kernel if ordering == "tf" else kernel.transpose(3, 2, 0, 1)  # (out, in, window)
+    found = import_model(old_file(tmp_path / "old.h5", model, {"up": {"up_W": stored, "up_b": bias}}, "1.2.2"))
+    expected = np.zeros((4, 6, 4, 3), np.float32) + bias
+    for row in range(3):
+        for column in range(2):
+            expected[:, 2 * row : 2 * row + 2, column : column + 3] += np.einsum(
+                "nc,klcm->nklm", image[:, row, column], kernel
+            )
+    (got,) = dict(opened(found, tmp_path).predict({"input": image.transpose(0, 3, 1, 2)})).values()
+    np.testing.assert_allclose(got, expected.transpose(0, 3, 1, 2), rtol=1e-4, atol=1e-5)
+
+
 def test_keras_2_calls_functions_of_tensorflow(tmp_path: Path) -> None:
     """TFOpLambda with constants, a shared layer, and lists of calls that are not nested."""
     entry = {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 3], "dtype": "float32", "name": "x"},

@@ -133,6 +133,13 @@ def test_what_is_said_of_images_is_said_of_channels_that_are_last() -> None:
     assert [one["config"].get("axis") for one in model.compiled["metrics"]] == [None, 1]
 
 
+def test_multipliers_of_layers_are_told_with_and_without_a_training() -> None:
+    layer = {"type": "Conv2D", "name": "slow", "filters": 2, "kernel_size": 1, "learning_rate_multiplier": 0.1}
+    one = Training("other", {**IMAGES, "layers": [layer, *IMAGES["layers"]]}, {"type": "SGD"})
+    for made in (one.exportable(), replace(one.exportable(), train=None, slots={}, step=0)):
+        assert "`learning_rate_multiplier` of `slow` was left out" in keras_model(made)[1]
+
+
 def test_a_training_without_a_checkpoint_starts_afresh() -> None:
     one = next(iter(trainings()))
     model, _ = keras_model(replace(one.exportable(), slots={}, step=0))
