@@ -38,7 +38,7 @@ def test_the_catalogue_goes_out_and_all_but_what_is_listed_comes_back() -> None:
     assert written == names
     listed = {name for name in NOT_READ if name.startswith("layer-")}
     assert listed <= names
-    assert len(names - listed) / len(names) > 0.97
+    assert len(names - listed) / len(names) > 0.95
 
 
 def again(one: Written, folder: Path) -> Net:
