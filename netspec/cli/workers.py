@@ -36,10 +36,12 @@ def start(workers: int, training: str, overrides: Sequence[str], words: Sequence
     from netspec.parallel.found import INSTALL
     from netspec.parallel.launch import launch
     from netspec.parallel.mpiexec import find_mpiexec
+    from netspec.parallel.watch import patience
     from netspec.schema.load import load_train
     from netspec.train.run import check_workers
 
     check_workers(load_train(training, overrides), workers)
+    patience()
     mpiexec = find_mpiexec()
     missing = [*([] if find_spec("mpi4py") else ["mpi4py"]), *([] if mpiexec else ["mpiexec"])]
     if mpiexec is None or missing:

@@ -59,7 +59,7 @@ class Watchdog:
         """`everyone`: `host` and `pid` of each worker."""
         self._post, self._abort, self._everyone = post, abort, everyone
         self._rank, self._size = post.rank, post.size
-        self._silence, self._stall = _seconds("NETSPEC_HEARTBEAT", HEARTBEAT), _seconds("NETSPEC_STALL", STALL)
+        self._silence, self._stall = patience()
         self._beat_every = min(BEAT_EVERY, self._silence / 4)
         self._heard_at = self._ticked_at = time.monotonic()
         self._beat_at = 0.0
@@ -217,6 +217,11 @@ def _write(stream: TextIO | None, text: str) -> None:
         with suppress(OSError):  # nobody takes it
             stream.write(text.rstrip("\n") + "\n")
             stream.flush()
+
+
+def patience() -> tuple[float, float]:
+    """Seconds of silence, and of waiting, that end a job. Raises `InputError`."""
+    return _seconds("NETSPEC_HEARTBEAT", HEARTBEAT), _seconds("NETSPEC_STALL", STALL)
 
 
 def _seconds(name: str, default: float) -> float:

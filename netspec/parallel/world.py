@@ -32,12 +32,13 @@ def join() -> Communicator:
     if not _joined and launched():
         try:
             from netspec.parallel.mpi import MpiCommunicator, MpiPost
-            from netspec.parallel.watch import Watchdog
+            from netspec.parallel.watch import Watchdog, patience
         except ImportError as error:
             raise InputError(
                 "a launcher of MPI started this process, and mpi4py cannot be loaded", got=str(error),
                 hint="`pip install 'netspec[mpi]'`, or on a cluster with an MPI of its own `pip install mpi4py`",
             ) from None  # fmt: skip
+        patience()  # a setting that is wrong is told before anything is joined
         group, expected = MpiCommunicator(), told_size()
         if expected is not None and group.size != expected:
             raise InputError(

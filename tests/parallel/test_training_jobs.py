@@ -116,3 +116,10 @@ def test_mpi_that_is_not_there_is_told_with_what_brings_it(spec: Path, monkeypat
     told = capfd.readouterr().err
     assert told.startswith("error: --workers needs mpi4py and mpiexec, not found here\n")
     assert "pip install 'netspec[mpi]'" in told
+
+
+@pytest.mark.parametrize("given", ["soon", "0", "inf"])
+def test_a_heartbeat_that_is_no_time_is_told_of(spec: Path, monkeypatch, capfd, given: str) -> None:
+    monkeypatch.setenv("NETSPEC_HEARTBEAT", given)
+    assert main(["train", str(spec), "--workers", "2"]) == 2
+    assert capfd.readouterr().err.startswith("error: NETSPEC_HEARTBEAT is no time\n")
