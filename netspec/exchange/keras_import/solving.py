@@ -6,21 +6,13 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from netspec.exchange import keras_solvers
 from netspec.exchange.hdf5_foreign import Hdf5
 from netspec.exchange.keras_import.archive import KerasFile
 from netspec.exchange.keras_import.fields import Reading, Unsupported, plain, refuse_foreign
 from netspec.exchange.keras_import.translate import Translator, Wanted
 from netspec.exchange.keras_import.weights import fitted, flat_order
 from netspec.exchange.keras_names import Variable
-from netspec.exchange.keras_solvers import (
-    CLIPPING,
-    DECAYS,
-    FIELDS,
-    MOMENTUM_PRODUCT,
-    SCHEDULES,
-    is_turned,
-    slot_groups,
-)
 from netspec.schema.flow import flow
 
 if TYPE_CHECKING:
@@ -68,10 +60,12 @@ def solver_of(given: Any, reading: Reading) -> tuple[dict[str, Any], dict[str, A
             "growth_steps": config.get("dynamic_growth_steps"),
         }
         return solver, {**more, "loss_scale": {key: one for key, one in scale.items() if one is not None}}
-    type_ = next((one for one in FIELDS if one.lower() == name.rpartition(">")[2].replace("_", "").lower()), None)
+    type_ = next(
+        (one for one in keras_solvers.FIELDS if one.lower() == name.rpartition(">")[2].replace("_", "").lower()), None
+    )
     if type_ is None:
         raise Unsupported(f"there is no solver for the optimizer {name[:60]!r}")
-    usual = FIELDS[type_]
+    usual = keras_solvers.FIELDS[type_]
     rate = config.get("learning_rate", config.get("lr", 0.01 if type_ == "SGD" else 0.001))
     solver = {"type": type_, "learning_rate": _rate(rate, config.get("decay"))}
     for key, value in config.items():
@@ -80,11 +74,11 @@ def solver_of(given: Any, reading: Reading) -> tuple[dict[str, Any], dict[str, A
         elif key not in usual and key not in _NOTHING and value not in (None, False, 0, 0.0):
             reading.note(f"`{key}` of the optimizer {type_} was left out")
     decay = plain(config.get("weight_decay"))
-    if isinstance(decay, float) and decay != DECAYS.get(type_, 0.0):
-        solver |= {"weight_decay": decay} | ({} if type_ in DECAYS else {"decoupled_weight_decay": True})
-    elif type_ in DECAYS and decay is None and "weight_decay" in config and DECAYS[type_]:
+    if isinstance(decay, float) and decay != keras_solvers.DECAYS.get(type_, 0.0):
+        solver |= {"weight_decay": decay} | ({} if type_ in keras_solvers.DECAYS else {"decoupled_weight_decay": True})
+    elif type_ in keras_solvers.DECAYS and decay is None and "weight_decay" in config and keras_solvers.DECAYS[type_]:
         solver["weight_decay"] = 0.0
-    solver |= {key: plain(config[key]) for key in CLIPPING if config.get(key) is not None}
+    solver |= {key: plain(config[key]) for key in keras_solvers.CLIPPING if config.get(key) is not None}
     if config.get("use_ema"):
         every = config.get("ema_overwrite_frequency")
         solver["ema"] = {"decay": plain(config.get("ema_momentum", 0.99))} | (
@@ -110,7 +104,7 @@ def _rate(rate: Any, decay: Any) -> Any:
 
 
 def _schedule(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    fields = SCHEDULES.get(name)
+    fields = keras_solvers.SCHEDULES.get(name)
     if fields is None:
         raise Unsupported(f"there is no schedule {name[:60]!r}")
     told = {new: config[old] for old, new in fields.items() if config.get(old) is not None}
@@ -159,9 +153,12 @@ def slots_of(file: KerasFile, net: Translator, solver: Mapping[str, Any]) -> tup
     for groups, several in product(_orders(type_, solver, file.major), parameters):
         slots = _laid(groups, several, rest)
         if slots is not None:
-            slots = {key: -one if is_turned(type_, key.rpartition("/")[2]) else one for key, one in slots.items()}
+            slots = {
+                key: -one if keras_solvers.is_turned(type_, key.rpartition("/")[2]) else one
+                for key, one in slots.items()
+            }
             if products:
-                slots[MOMENTUM_PRODUCT] = products[0].astype("float32")
+                slots[keras_solvers.MOMENTUM_PRODUCT] = products[0].astype("float32")
             return slots, step
     net.reading.note("the states of the optimizer do not fit the net and were left out")
     return {}, 0
@@ -179,7 +176,7 @@ def _stored(weights: Hdf5) -> list[str]:
 
 def _orders(type_: str, solver: Mapping[str, Any], major: int) -> list[list[list[str]]]:
     """The ways in which files of this optimizer may have its variables, the likeliest first."""
-    groups = slot_groups(type_, solver)
+    groups = keras_solvers.slot_groups(type_, solver)
     if solver.get("ema"):
         groups.insert(0, ["average"])
     apart = [[name] for group in groups for name in group]  # all of one kind, then all of the next
