@@ -40,9 +40,6 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "even window": (model([node("LRN", "x", size=4)]), "there is no middle among an even number"),
     "no such shape": (model([node("Reshape", "x s")], s=ints(0, 7)), "cannot take the shape [0, 7]"),
     "nonsense axes": (model([node("Transpose", "x", "t", perm=[0, 9]), node("Relu", "t")]), "not an order of axes"),
-    "training": (
-        model([node("BatchNormalization", "x g b m v", training_mode=1)], opset=14, **BN), "the training form"
-    ),
     "whole weights": (model([node("MatMul", "x w")], ("N", 3), w=np.ones((3, 2), "int32")), "its weights are int32"),
     "a huge constant": (
         model([node("ConstantOfShape", "s", "k"), node("Add", "x k")], s=ints(2**20, 2**20)), "elements are too many"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -11,10 +12,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import yaml
 
 from netspec.compile import build, training_form
 from netspec.errors import InputError
 from netspec.exchange.onnx_export import Exported, export_verified, to_onnx
+from netspec.exchange.onnx_import import import_onnx
 from netspec.exchange.onnx_model import open_session
 from netspec.graph.graph import Graph
 from netspec.schema.load import load_net
@@ -154,3 +157,29 @@ def test_an_output_that_is_called_as_the_losses_are() -> None:
     data = net_data({"name": "loss", "type": "ReLU"}, losses=[{"type": "MeanSquaredError", "from": ["loss", "image"]}])
     with pytest.raises(InputError, match="an output is called `loss`"):
         training_form(build(load_net(data), 2, training=True))
+
+
+def test_it_is_read_as_the_net_that_it_is_of(tmp_path: Path) -> None:
+    lines = [
+        "{name: bn, type: BatchNormalization, momentum: 0.75}",
+        "{name: drop, type: Dropout, rate: 0.5}",
+        "{name: maps, type: SpatialDropout2D, rate: 0.25}",
+        "{name: rows, type: Dropout, rate: 0.5, noise_shape: [null, 1, null, 1]}",
+        "{name: kept, type: Conv2D, trainable: false, filters: 2, kernel_size: 3}",
+        "{name: flat, type: Flatten}",
+        "{name: fc, type: Dense, units: 3}",
+    ]
+    losses = [{"type": "SparseCategoricalCrossentropy", "name": "nll", "from": ["fc", "label"], "from_logits": True}]
+    layers = [yaml.safe_load(line) for line in lines]
+    net = Net.of(net_data(*layers, inputs=LABELS, outputs=["fc"], losses=losses))
+    metadata = {
+        "netspec_form": "training",
+        "netspec_trainable": json.dumps(["bn/gamma", "bn/beta", "fc/kernel", "fc/bias"]),
+    }
+    onnx.save(exported(net, metadata=metadata).model, tmp_path / "m.onnx")
+    found = import_onnx(tmp_path / "m.onnx")
+    assert [line.strip().removeprefix("- ") for line in found.net.splitlines() if "type:" in line] == lines
+    assert list(yaml.safe_load(found.net)["inputs"]) == ["image"]
+    again = Net.of(yaml.safe_load(found.net), found.arrays)
+    image = np.random.default_rng(2).normal(size=(3, 2, 8, 8)).astype("float32")
+    np.testing.assert_allclose(again.predict({"image": image})["fc"], net.predict({"image": image})["fc"], atol=1e-5)

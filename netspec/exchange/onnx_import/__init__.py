@@ -21,6 +21,7 @@ from netspec.exchange.onnx_import.model import Model, needed
 from netspec.exchange.onnx_import.naming import name_layers, notes, output_names, tensor_names
 from netspec.exchange.onnx_import.patterns import find_patterns
 from netspec.exchange.onnx_import.reading import read_model
+from netspec.exchange.onnx_import.training_form import as_net, freeze
 from netspec.exchange.onnx_import.translate import Translator
 from netspec.exchange.onnx_import.writing import drafted
 
@@ -91,7 +92,7 @@ def translate(model: Model, options: ImportOptions, origin: str) -> Translation:
         inputs=[one for one in model.inputs if one.name not in values],
         constants={**model.constants, **values},
     )
-    model = find_patterns(model)
+    model = find_patterns(as_net(model))
     translator = _translated(model, options)
     problems = [*translator.missing, *translator.problems, *translator.mixed]
     if problems:
@@ -101,6 +102,7 @@ def translate(model: Model, options: ImportOptions, origin: str) -> Translation:
     draft = drafted(model, translator.inputs.values(), layers, outputs.values(), Path(origin).name)
     shapes = translator.shapes()
     join(draft, {name: shapes[tensor] for layer in layers for tensor, name in tensor_names(layer).items()})
+    freeze(model, draft.layers)
     arrays = draft.arrays()
     return Translation(
         Imported(draft.text(), arrays, notes(translator, arrays, outputs.values()), draft=draft),

@@ -102,6 +102,8 @@ class Model:
     nodes: list[Node] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     """What the user should know of how the file was read."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """What the program that wrote it says of it."""
 
     def reads(self) -> Counter[str]:
         """How often each tensor is read, outputs of the model included."""

@@ -56,6 +56,7 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
     arrays = Arrays(folder)
     nodes = Nodes(arrays, {(text(one.domain), text(one.name)): one for one in proto.functions})
     model = Model(text(graph.name), f"{text(proto.producer_name)} {text(proto.producer_version)}".strip(), opset)
+    model.metadata = {text(one.key): text(one.value) for one in proto.metadata_props}
     held = [
         *_each(arrays.named, graph.initializer, problems),
         *_each(arrays.sparse, graph.sparse_initializer, problems),

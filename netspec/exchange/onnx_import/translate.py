@@ -200,7 +200,7 @@ class Translator(Moving):
         elif found is not None:
             try:
                 if found not in _of_several:
-                    self._need_one_result(node)
+                    self.need_one_result(node)
                 _trusting(found, self, node)
             except Mixed:
                 raise
@@ -272,7 +272,8 @@ class Translator(Moving):
         self.constants.update(zip(filter(None, node.outputs), results, strict=False))
         return True
 
-    def _need_one_result(self, node: Node) -> None:
+    def need_one_result(self, node: Node) -> None:
+        """Raise if a further result than the first is read."""
         for name in node.outputs[1:]:
             if name and self._reads.get(name):
                 raise Unsupported(f"its second result, `{name}`, is used")
@@ -319,7 +320,7 @@ class Translator(Moving):
 
 
 class Steps:
-    """A node said in other operators: nodes put in its place, of which the last makes its first result."""
+    """A node said in other operators: nodes put in its place, of which the last makes its first result, or some all."""
 
     def __init__(self, net: Translator, node: Node) -> None:
         self.net, self.node = net, node
@@ -337,9 +338,12 @@ class Steps:
         self.net.constants[made] = value
         return made
 
-    def run(self) -> None:
-        """Write them down."""
-        self.nodes[-1] = replace(self.nodes[-1], outputs=self.node.outputs)
+    def run(self, *results: str) -> None:
+        """Write them down; `results` are those of the node, where there are several."""
+        names = dict(zip(results or self.nodes[-1].outputs, self.node.outputs, strict=False))
+        self.nodes = [
+            replace(one, outputs=tuple(names.get(made) or made for made in one.outputs)) for one in self.nodes
+        ]
         self.net.instead(self.node, self.nodes)
 
 

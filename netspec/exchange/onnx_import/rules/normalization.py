@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
 from netspec.exchange.onnx_import.translate import Steps, Translator, rule
 
 DEFAULT_EPSILON, DEFAULT_MOMENTUM, INSTANCE_EPSILON, DEFAULT_GROUPS = 1e-3, 0.99, 1e-5, 32
 
 
-@rule("BatchNormalization")
+@rule("BatchNormalization", several=True)
 def batch_normalization(net: Translator, node: Node) -> None:
     """The inference form; its channels are axis 1 of its operand, which may be another axis of a layer's output."""
-    if node.attributes.get("training_mode") or node.attributes.get("spatial", 1) != 1:
-        raise Unsupported(
-            "the training form" if node.attributes.get("training_mode") else "statistics for each element"
-        )
+    if node.attributes.get("training_mode"):
+        _by_its_batch(net, node)
+        return
+    net.need_one_result(node)
+    if node.attributes.get("spatial", 1) != 1:
+        raise Unsupported("statistics for each element")
     names = ("gamma", "beta", "moving_mean", "moving_variance")
     arrays = {name: net.constant(tensor, name) for name, tensor in zip(names, node.inputs[1:], strict=True)}
     fields: dict[str, Any] = {}
@@ -29,6 +31,30 @@ def batch_normalization(net: Translator, node: Node) -> None:
     if view.axis(1) != 1:
         fields["axis"] = view.axis(1)
     net.add(node, "BatchNormalization", [view.source], fields, arrays, laid=lambda rank: view.axes)
+
+
+def _by_its_batch(net: Translator, node: Node) -> None:
+    """The training form of a model that is read whole, as arithmetic, with the new averages where they are read."""
+    import numpy as np
+
+    if not net.whole:
+        raise Mixed("the training form: it takes the averages of its batch")
+    steps, (x, *given) = Steps(net, node), node.inputs
+    shape, momentum = net.shape(x), node.attributes["momentum"]
+    axes = [axis for axis in range(len(shape)) if axis != 1]
+    channels, each = (steps.constant(np.asarray(one, "int64")) for one in (shape[1:2], (-1, *(1 for _ in axes[1:]))))
+    scale, offset = (steps.of("Reshape", name, each) for name in given[:2])
+    mean = steps.of("ReduceMean", x, axes=axes, keepdims=1)
+    away = steps.of("Sub", x, mean)
+    variance = steps.of("ReduceMean", steps.of("Mul", away, away), axes=axes, keepdims=1)
+    epsilon = steps.constant(np.float32(node.attributes["epsilon"]))
+    unit = steps.of("Div", away, steps.of("Sqrt", steps.of("Add", variance, epsilon)))
+    kept, fresh = (steps.constant(np.float32(share)) for share in (momentum, 1 - momentum))
+    moved = [
+        steps.of("Add", steps.of("Mul", old, kept), steps.of("Mul", steps.of("Reshape", new, channels), fresh))
+        for old, new in zip(given[2:4], (mean, variance), strict=True)
+    ]
+    steps.run(steps.of("Add", steps.of("Mul", unit, scale), offset), *moved)
 
 
 @rule("LayerNormalization")

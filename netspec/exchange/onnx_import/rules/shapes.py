@@ -96,25 +96,6 @@ def identity(net: Translator, node: Node) -> None:
     net.same(node, node.inputs[0])
 
 
-@rule("Dropout", several=True)
-def dropout(net: Translator, node: Node) -> None:
-    """The same tensor in inference; the layer keeps the rate for further training. Nothing is masked then."""
-    import numpy as np
-
-    mask = (*node.outputs, "")[1]
-    if mask and net.is_read(mask):
-        if not net.whole:
-            raise Mixed("its mask is that of each sample")
-        net.constants[mask] = np.broadcast_to(np.ones((), bool), net.shape(node.inputs[0]))
-    rate = node.attributes.get("ratio", 0.5)
-    if node.operand(1):
-        rate = float(str(net.constant(node.operand(1), "ratio").reshape(())))
-    training = node.operand(2)
-    if training and (net.is_computed(training) or bool(net.constants[training].reshape(()))):
-        net.remarks.append(f"{node.describe()} drops numbers whenever the model runs; here it does only in training")
-    net.each(node, "Dropout", node.inputs[:1], {"rate": rate})
-
-
 @rule("Cast")
 def cast(net: Translator, node: Node) -> None:
     """Left out between floats, and between int32 and int64; from whole numbers to floats Activation; else Cast."""

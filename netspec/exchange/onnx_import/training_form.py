@@ -1,0 +1,90 @@
+"""Models that netspec wrote in the form for training, read as the nets that they are of.
+
+What the net is in training is what its layers do there: BatchNormalization takes the averages of its own batch and
+moves those that it keeps, Dropout draws. Losses and new averages, which that form has as outputs, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from netspec.exchange.drafting import DraftLayer
+from netspec.exchange.onnx_import.model import Model, Node, needed
+from netspec.exchange.onnx_import.patterns.finding import DOMAIN
+
+FORM, TRAINABLE, UPDATES = "netspec_form", "netspec_trainable", "netspec_updates"
+"""What the form is told by in a model's metadata."""
+LOSS = "loss"
+LEFT_OUT = "the model is in the form for training: the net has its layers; losses are to be written there anew"
+
+
+def is_of_training(metadata: Mapping[str, str]) -> bool:
+    """Whether the metadata are those of the form for training."""
+    return metadata.get(FORM) == "training"
+
+
+def as_net(model: Model) -> Model:
+    """The model without what only that form has; the same model where it has another."""
+    if not is_of_training(model.metadata):
+        return model
+    averages = {name for node in model.nodes if node.op_type == "BatchNormalization" for name in node.outputs[1:]}
+    extra = {*_names(model, UPDATES).values(), *averages, LOSS}
+    kept = [name for name in model.outputs if name not in extra and not name.startswith(f"{LOSS}/")]
+    if not kept:
+        return model
+    makers = {name: node for node in model.nodes for name in node.outputs}
+    nodes = [_plain(_together(model, makers, node) or node) for node in model.nodes]
+    nodes = needed(nodes, kept)
+    read = {name for node in nodes for name in (*node.inputs, *node.captured)} | set(kept)
+    inputs = [one for one in model.inputs if one.name in read]
+    return replace(model, nodes=nodes, inputs=inputs, outputs=kept, remarks=[*model.remarks, LEFT_OUT])
+
+
+def freeze(model: Model, layers: Iterable[DraftLayer]) -> None:
+    """Have those layers fixed whose weights the form says that training does not move."""
+    if not is_of_training(model.metadata) or TRAINABLE not in model.metadata:
+        return
+    moved = _names(model, TRAINABLE)
+    for layer in layers:
+        names = [f"{layer.name}/{name}" for name in layer.arrays]
+        if names and model.constants.keys() >= set(names) and not any(name in moved for name in names):
+            layer.fields["trainable"] = False
+
+
+def _names(model: Model, key: str) -> dict[str, str]:
+    """Names of states, and for each what it takes after a step, as the metadata have them; none where it has others."""
+    try:
+        found: Any = json.loads(model.metadata.get(key, "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    pairs = dict.fromkeys(map(str, found), "") if isinstance(found, list) else found
+    return {str(name): str(one) for name, one in pairs.items()} if isinstance(pairs, dict) else {}
+
+
+def _plain(node: Node) -> Node:
+    """The node as a layer has it that is told when it is trained."""
+    if node.op_type == "BatchNormalization" and not node.domain:
+        return replace(node, outputs=node.outputs[:1], attributes={**node.attributes, "training_mode": 0})
+    if node.op_type == "Dropout" and not node.domain:
+        return replace(node, inputs=node.inputs[:2])
+    return node
+
+
+def _together(model: Model, makers: Mapping[str, Node], node: Node) -> Node | None:
+    """Numbers times a Dropout of ones of fewer places, as one node; None where the node is something else."""
+    if node.op_type != "Mul" or node.domain:
+        return None
+    for x, factors in (node.inputs, node.inputs[::-1]):
+        drop = makers.get(factors)
+        ones = makers.get(drop.inputs[0]) if drop is not None and drop.op_type == "Dropout" else None
+        sizes = makers.get(ones.operand(1)) if ones is not None and ones.op_type == "Expand" else None
+        if drop is None or sizes is None or sizes.op_type != "Where" or not {*sizes.inputs[:2]} <= {*model.constants}:
+            continue
+        told, given = (model.constants[name].reshape(-1).tolist() for name in sizes.inputs[:2])
+        noise = [int(size) if fixed else None for fixed, size in zip(told, given, strict=True)]
+        inputs = (x, drop.operand(1))
+        return Node("Dropout", node.name, inputs, node.outputs, {"noise_shape": noise}, node.opset, DOMAIN)
+    return None
