@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from netspec.errors import InputError
 from netspec.exchange.onnx_import import import_onnx
-from tests.exchange.foreign import floats, imported, ints, node
+from tests.exchange.foreign import floats, imported, ints, layers_of, node
 from tests.exchange.foreign_operators import case, computes_as_onnxruntime
 
 CASES: dict[str, Any] = {
@@ -290,3 +291,11 @@ def test_what_would_fill_memory_is_refused(name: str, tmp_path: Path) -> None:
     model, message, _ = HUGE[name]
     with pytest.raises(InputError, match=message):
         imported(model, tmp_path)
+
+
+def test_outputs_that_are_parts_have_plain_names(tmp_path: Path) -> None:
+    made, _, _ = case(helper.make_node("TopK", ["x", "k"], ["y", "z"]), "", x="f N 5", k=ints(2))
+    _, text = imported(made, tmp_path)
+    assert layers_of(text) == [
+        "{name: top_k, type: TopK, k: 2}", "{name: y, type: Activation, from: top_k.values, activation: linear}"
+    ]  # fmt: skip

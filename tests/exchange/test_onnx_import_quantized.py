@@ -88,3 +88,21 @@ def test_scales_that_are_computed_are_those_of_the_whole_model(op_type: str, tmp
 def test_what_has_no_type_here_is_told(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="numbers quantized to int32"):
         imported(model([node("QuantizeLinear", "x xs z")], **SCALES, z=np.int32(0)), tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "numbers"), [("INT4", [-8, -1, 0, 7, 3]), ("UINT2", [0, 3, 1, 2, 3])])
+@pytest.mark.parametrize("beside", [False, True])
+def test_weights_of_less_than_a_byte_are_unpacked(kind: str, numbers: list[int], beside: bool, tmp_path: Path) -> None:
+    nodes = [node("DequantizeLinear", "w s", "k"), node("Mul", "x k")]
+    made = model(nodes, ("N", 5), opset=25, s=np.float32(0.5))
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(kind))
+    held = onnx.numpy_helper.from_array(np.array(numbers).astype(dtype), "w")
+    if beside:
+        (tmp_path / "w.bin").write_bytes(held.raw_data)
+        held.ClearField("raw_data")
+        held.data_location = onnx.TensorProto.EXTERNAL
+        held.external_data.add(key="location", value="w.bin")
+    made.graph.initializer.append(held)
+    net, _ = imported(made, tmp_path)
+    x = random.normal(size=(2, 5)).astype("float32")
+    np.testing.assert_allclose(net.predict({"x": x})["y"], x * np.array(numbers) * 0.5, rtol=1e-6)

@@ -23,6 +23,22 @@ class Damaged(ValueError):
     """Why weights cannot be what they are said to be."""
 
 
+NARROW = {"int4": "int8", "uint4": "uint8", "int2": "int8", "uint2": "uint8"}
+"""Whole numbers of less than a byte, and those that hold them in a net."""
+
+
+def bounds(narrow: str) -> tuple[int, int]:
+    """The least and the greatest number of a type of `NARROW`."""
+    bits = int(narrow[-1])
+    return (0, 2**bits - 1) if narrow.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def widened(array: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers, of a byte each where they are of less."""
+    wide = NARROW.get(str(array.dtype))
+    return array if wide is None else array.astype(wide)
+
+
 @dataclass
 class Arrays:
     """Reads tensors; `folder` is where the model's other files may lie, None where it came without any."""
@@ -57,7 +73,7 @@ class Arrays:
         if str(array.dtype) == "bfloat16":
             self.remarks.append("weights of bfloat16 became float32")
             array = array.astype("float32")
-        if array.dtype.kind not in "fiub":
+        if array.dtype.kind not in "fiub" and str(array.dtype) not in NARROW:
             raise ValueError(f"the weights `{name}` hold {array.dtype}, not numbers")
         return array
 
@@ -86,7 +102,7 @@ class Arrays:
         told = {entry.key: entry.value for entry in tensor.external_data}
         path = self._path(told.get("location", ""))
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
-        packed = 2 if tensor.data_type in (onnx.TensorProto.INT4, onnx.TensorProto.UINT4) else 1
+        packed = {"4": 2, "2": 4}[str(dtype)[-1]] if str(dtype) in NARROW else 1
         size, there = -(-prod(tensor.dims) * dtype.itemsize // packed), path.stat().st_size
         offset, length = (_whole(told, name, usual) for name, usual in (("offset", 0), ("length", size)))
         if length != size:

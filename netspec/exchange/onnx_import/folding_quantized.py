@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from netspec.exchange.onnx_import.arrays import NARROW, bounds, widened
 from netspec.exchange.onnx_import.model import Node
 from netspec.graph.ops import quantization as ops
 from netspec.graph.types import DType
@@ -17,16 +18,19 @@ def quantized(node: Node, x: NDArray[Any], scale: NDArray[Any], zero_point: NDAr
     import numpy as np
 
     zero = np.zeros(scale.shape, "uint8") if zero_point is None else zero_point
+    narrow, zero = str(zero.dtype), widened(zero)
     axis, block = _along(node, x, scale)
     found = ops.QuantizeLinear(axis, block, DType(str(zero.dtype)))
-    return found.forward(np, x, _flat(scale), _flat(zero))
+    made = found.forward(np, x, _flat(scale), _flat(zero))
+    return np.clip(made, *bounds(narrow)) if narrow in NARROW else made
 
 
 def dequantized(node: Node, x: NDArray[Any], scale: NDArray[Any], zero_point: NDArray[Any] | None = None) -> Any:
     """Floats of constant whole numbers."""
     import numpy as np
 
-    zero = np.zeros(scale.shape, x.dtype) if zero_point is None else zero_point
+    x = widened(x)
+    zero = np.zeros(scale.shape, x.dtype) if zero_point is None else widened(zero_point)
     axis, block = _along(node, x, scale)
     return ops.DequantizeLinear(axis, block).forward(np, x, _flat(scale), _flat(zero))
 

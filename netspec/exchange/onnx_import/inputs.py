@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from netspec.errors import Problem, did_you_mean, listing
 from netspec.exchange.imported import sizes_shown
+from netspec.exchange.onnx_import.arrays import NARROW
 from netspec.exchange.onnx_import.model import ModelInput
 from netspec.schema.net import InputDType
 
@@ -25,7 +26,11 @@ OPEN_BATCH = 7919
 OTHER_BATCH = 7907
 """Another one: what is not the same for both depends on the size of the batch."""
 
-INPUT_TYPES = {one: one for one in get_args(InputDType)} | dict.fromkeys(("float64", "float16", "bfloat16"), "float32")
+INPUT_TYPES = {
+    **{one: one for one in get_args(InputDType)},
+    **dict.fromkeys(("float64", "float16", "bfloat16"), "float32"),
+    **NARROW,
+}
 """The element type that a net's input has for one of the model's."""
 
 

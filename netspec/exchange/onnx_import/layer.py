@@ -15,6 +15,7 @@ from netspec.graph.types import DType
 from netspec.graph.value import ShapeMismatch, Value, in_scope
 from netspec.layers.base import Builder, LayerSpec
 from netspec.schema.kinds import LAYERS
+from netspec.schema.names import snake_case
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,11 +36,18 @@ class Layer:
     outputs: tuple[tuple[str, str], ...] = ()
     """Of a layer with several outputs: the tensor that each is, the first too, and the output's name."""
 
+    renamed: bool = False
+    """Whether outputs of the model are those of such a layer, and so have its tensors' names."""
+
     @property
     def stem(self) -> str:
-        """What a layer with several outputs is called: `split`, which `split/Split` makes, as netspec writes it."""
+        """What a layer with several outputs is called: `split`, which `split/Split` makes, as netspec writes it.
+
+        Where the node has no name, as its first tensor, or as its type where outputs of the model have those names.
+        """
         name = self.node.name
-        return (name.removesuffix(f"/{self.node.op_type}") if name else "") or self.outputs[0][0]
+        told = name.removesuffix(f"/{self.node.op_type}") if name else ""
+        return told or (snake_case(self.type) if self.renamed else self.outputs[0][0])
 
     def same_as(self, other: Layer) -> bool:
         """Whether another layer computes the same: type, fields, what it reads, and weights."""

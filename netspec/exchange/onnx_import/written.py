@@ -169,8 +169,10 @@ class Writing(Tensors):
 
     def _keep_names(self, layer: Layer) -> None:
         """Have outputs of the model that are outputs of a layer with several called as in the model."""
+        stem = layer.stem
         for index, (tensor, name) in enumerate(layer.outputs):
-            if tensor in self.model.outputs and tensor != f"{layer.stem}.{name}":
+            if tensor in self.model.outputs and tensor != f"{stem}.{name}":
+                layer.renamed = True
                 held = f"{tensor} in the layer"
                 self._values[held] = self._values[tensor]
                 layer.outputs = (*layer.outputs[:index], (held, name), *layer.outputs[index + 1 :])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from netspec.exchange.onnx_import.arrays import NARROW, bounds, widened
 from netspec.exchange.onnx_import.folding import element_type
 from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
 from netspec.exchange.onnx_import.rules.windows import geometry
@@ -14,16 +16,33 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+OF_CODES = {21: "uint4", 22: "int4", 25: "uint2", 26: "int2"}
+"""What ONNX calls the types of `NARROW`."""
+
+
 @rule("QuantizeLinear", "DequantizeLinear")
 def scaled(net: Translator, node: Node) -> None:
+    """Numbers of less than a byte are cut off where their type ends, and held as those of a byte."""
+    narrow = _quantized_type(net, node) if node.op_type == "QuantizeLinear" else ""
+    if narrow not in NARROW:
+        _scaled(net, node)
+        return
+    least, most = bounds(narrow)
+    held = net.hide(node.outputs[0])
+    _scaled(net, replace(node, outputs=(held,)))
+    net.each(node, "Expression", [held], {"expr": f"min(max(x, {least}), {most})", "keep_types": True})
+
+
+def _scaled(net: Translator, node: Node) -> None:
     """Constant scales belong to the layer; computed ones are inputs of it."""
     x, scale, zero_point = node.inputs[0], node.inputs[1], node.operand(2)
     fields: dict[str, Any] = {}
     if node.op_type == "QuantizeLinear":
-        dtype = _quantized_type(net, node, zero_point)
+        quantized = _quantized_type(net, node)
+        dtype = NARROW.get(quantized, quantized)
         fields = {"dtype": dtype} if dtype != "uint8" else {}
     else:
-        dtype = str(net.constants[x].dtype if x in net.constants else net.dtype(x))
+        dtype = str(widened(net.constants[x]).dtype if x in net.constants else net.dtype(x))
     shape = net.shape(scale)
     if len(shape) == 0 or shape == (1,):
         if scale not in net.constants or (zero_point and zero_point not in net.constants):
@@ -67,16 +86,20 @@ def _computed(net: Translator, node: Node, fields: dict[str, Any], shape: tuple[
     net.add(node, node.op_type, names, fields)
 
 
-def _quantized_type(net: Translator, node: Node, zero_point: str) -> str:
-    """The element type of the result."""
+def _quantized_type(net: Translator, node: Node) -> str:
+    """The element type of the result, as the model has it."""
+    zero_point, code = node.operand(2), node.attributes.get("output_dtype", 0)
     if zero_point:
+        given = {one.name: one.dtype for one in net.model.inputs}
         found = str(net.constants[zero_point].dtype if zero_point in net.constants else net.dtype(zero_point))
+        found = given.get(zero_point, found)
     else:
-        code = node.attributes.get("output_dtype", 0)
         try:
-            found = element_type(code) if code else "uint8"
+            found = OF_CODES.get(code) or (element_type(code) if code else "uint8")
         except ValueError as error:
             raise Unsupported(str(error)) from error
+    if found in NARROW:
+        return found
     if found not in ("uint8", "int8", "uint16", "int16"):
         raise Unsupported(f"numbers quantized to {found}")
     return found
@@ -86,7 +109,7 @@ def _zero(net: Translator, name: str, dtype: str, shape: tuple[int, ...] = ()) -
     """A constant zero point; zeros where it is left out."""
     import numpy as np
 
-    return net.constant(name, "zero point") if name else np.zeros(shape, dtype)
+    return widened(net.constant(name, "zero point")) if name else np.zeros(shape, dtype)
 
 
 @rule("DynamicQuantizeLinear", several=True)
