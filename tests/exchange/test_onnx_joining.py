@@ -105,9 +105,54 @@ CROSS = model(
     ("N", T, 6), **PROJECTED,
 )  # fmt: skip
 
+WIDE: dict[str, Any] = {
+    "wi": weights(6, 3 * WIDTH), "bi": weights(3 * WIDTH), "wo": weights(WIDTH, 6), "bo": weights(6),
+    "root": np.float32(sqrt(SIZE)), "zero": ints(0), "parts": ints(T, 2, 3, WIDTH),
+    "joint": ints(T, 2 * HEADS, SIZE), "apart": ints(2, HEADS, T, SIZE), "rows": ints(T * 2, WIDTH),
+    "back": ints(T, 2, 6), "third": ints(3), "five": ints(0, T, 3, HEADS, SIZE), "flat": ints(0, T, WIDTH),
+    "heads": ints(0, T, HEADS, SIZE), "eq": ints(WIDTH, WIDTH, WIDTH), **{f"at{k}": np.int64(k) for k in range(3)},
+}  # fmt: skip
+LOOK = [
+    *chain("kt = Transpose kh", "s = MatMul qh kt", Transpose={"perm": [0, 1, 3, 2]}),
+    *chain("p = Div s root", "a = Softmax p", "w = MatMul a vh", Softmax={"axis": -1}),
+]
+
+
+def of_one_product(how: str) -> onnx.ModelProto:
+    """Attention whose queries, keys and values are parts of one product, as PyTorch, timm and GPT-2 take it apart."""
+    nodes = []
+    if how == "PyTorch":  # steps in front of samples
+        nodes += chain("f = Transpose x", "m = MatMul f wi", "d = Add bi m", "r = Reshape d parts",
+                       "u = Unsqueeze r zero", Transpose={"perm": [1, 0, 2]})  # fmt: skip
+        nodes += chain("t = Transpose u", "c = Squeeze t third", Transpose={"perm": [3, 1, 2, 0, 4]})
+        for k, name in enumerate("qkv"):
+            nodes += chain(f"{name} = Gather c at{k}", f"{name}j = Reshape {name} joint", Gather={"axis": 0})
+            nodes += chain(f"{name}i = Transpose {name}j", f"{name}h = Reshape {name}i apart",
+                           Transpose={"perm": [1, 0, 2]})  # fmt: skip
+        nodes += [*LOOK, *chain("o = Transpose w", "of = Reshape o rows", Transpose={"perm": [2, 0, 1, 3]})]
+        nodes += chain("g = Gemm of wo bo", "b = Reshape g back", "y = Transpose b", Transpose={"perm": [1, 0, 2]})
+        return model(nodes, (2, T, 6), **WIDE)
+    nodes += chain("m = MatMul x wi", "d = Add bi m")
+    if how == "timm":
+        nodes += chain("r = Reshape d five", "t = Transpose r", Transpose={"perm": [2, 0, 3, 1, 4]})
+        for k, name in enumerate("qkv"):
+            nodes += chain(f"{name}h = Gather t at{k}", Gather={"axis": 0})
+    else:
+        nodes.append(onnx.helper.make_node("Split", ["d", "eq"], ["q", "k", "v"], axis=2))
+        for name in "qkv":
+            nodes += chain(f"{name}r = Reshape {name} heads", f"{name}h = Transpose {name}r", **UP)
+    return model([*nodes, *LOOK, *BEHIND], ("N", T, 6), **WIDE)
+
+
 MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
     "heads": (attention("s = MatMul qh kt", "p = Div s root"),
               ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"]),
+    **{
+        f"one product as {how} has it": (
+            of_one_product(how), ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"]
+        )
+        for how in ("PyTorch", "timm", "GPT-2")
+    },
     "heads, both operands scaled": (
         attention("qs = Mul qh fourth", "ks = Mul kt fourth", "p = MatMul qs ks"),
         ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"],

@@ -69,6 +69,15 @@ FOUND: dict[str, tuple[onnx.ModelProto, str]] = {
         ),
         "{name: y, type: LayerNormalization, epsilon: 1e-05}",
     ),
+    "layer norm of flax": (
+        model(
+            chain("m = ReduceMean x", "q = Mul x x", "s = ReduceMean q", "q2 = Mul m m", "u = Sub s q2",
+                  "v = Max u zero", "d = Sub x m", "w = Add v epsilon", "t = Sqrt w", "r = Reciprocal t", "a = Mul r g", "n = Mul d a",
+                  "y = Add n b", **OVER),
+            ("N", 3, 5), **LN, g=G, b=B, zero=f(0),
+        ),
+        "{name: y, type: LayerNormalization, epsilon: 1e-05}",
+    ),
     "root mean square": (
         model(chain("q = Pow x two", "v = ReduceMean q", "w = Add v epsilon", "r = Sqrt w", "i = Div one r",
                     "n = Mul x i", "y = Mul g n", **OVER), ("N", 3, 5), **LN, g=G),

@@ -71,6 +71,8 @@ class Moving(Writing):
             self.same(replace(node, outputs=(output,)), source)
         elif self.whole:
             self._reshape_whole(node, source, target, output)
+        elif (axes := self._but_for_ones(source, target)) is not None:
+            self.views[output] = View(self.held(source).source, axes, node)
         else:
             self._reshape_batch(node, source, target, output)
 
@@ -155,6 +157,15 @@ class Moving(Writing):
         """Whether axis 0 is the batch times the steps of each sample, in which the other axes are in order."""
         return view.axes == several_samples(len(view.axes) + 1)
 
+    def _but_for_ones(self, source: str, target: Sequence[int]) -> Axes | None:
+        """How a tensor with its samples not in front lies where only axes of size 1 come or go; None of any other."""
+        view = self.held(source)
+        lies = [axes for axes in view.axes if axes]
+        shape = self.shape(source)
+        if view.axes[:1] == ((0,),) or [shape[view.axes.index(axes)] for axes in lies] != [n for n in target if n != 1]:
+            return None
+        return tuple(lies.pop(0) if size != 1 else () for size in target)
+
     def _reshape_whole(self, node: Node, source: str, target: tuple[int, ...], output: str) -> None:
         view, shape = self.held(source), self.shape(source)
         start = view.source if view.flat == sorted(view.flat) else source
@@ -166,22 +177,28 @@ class Moving(Writing):
             self._reshape_samples(node, start, target, output)
 
     def _reshape_batch(self, node: Node, source: str, target: tuple[int, ...], output: str) -> None:
-        """The batch stays an axis, or the first part of one, wherever it is; what is beside it stays on its side."""
+        """The batch stays an axis, or a part of one, wherever it is; what is beside it stays on its side."""
         view, shape, batch = self.held(source), self.shape(source), self.batch
-        place = next((axis for axis, axes in enumerate(view.axes) if axes[:1] == (0,)), None)
-        before = prod(shape[:place])
-        fits = [
-            axis for axis, size in enumerate(target) if size and size % batch == 0 and prod(target[:axis]) == before
-        ]
-        if place is None or not fits:
+        sizes = self._values[self.resolve(view.source)].shape
+        place = next((axis for axis, axes in enumerate(view.axes) if 0 in axes), None)
+        beside = view.axes[place][: view.axes[place].index(0)] if place is not None else ()
+        before = prod(shape[:place]) * prod(sizes[axis] for axis in beside)
+        parts = {
+            axis: before // prod(target[:axis])
+            for axis, size in enumerate(target)
+            if prod(target[: axis + 1]) and before % prod(target[:axis]) == 0
+            and size % (before // prod(target[:axis]) * batch) == 0
+        }  # fmt: skip
+        if place is None or not parts:
             raise Mixed(f"it mixes the samples of a batch: {list(shape)} → {list(target)}")
-        axis = min(fits, key=lambda axis: target[axis] != batch)
-        steps = target[axis] // batch
+        axis = min(parts, key=lambda axis: (parts[axis] != 1, target[axis] != batch))
+        part, steps = parts[axis], target[axis] // (parts[axis] * batch)
         front = () if set(target[:axis]) == {1} else target[:axis]  # axes of size 1 before the batch need not be there
-        sample = (*front, *((steps,) if steps > 1 else ()), *target[axis + 1 :])
+        own = [size for size in (part, steps) if size > 1]
+        sample = (*front, *own, *target[axis + 1 :])
         start = self.straight(source).source
         have = self._values[self.resolve(start)].shape[1:]
-        if axis == 0 and steps == 1:
+        if axis == 0 and not own:
             if have == sample:
                 self.same(replace(node, outputs=(output,)), start)
             else:
@@ -192,7 +209,8 @@ class Moving(Writing):
             held = start
         else:
             self._reshape_samples(node, start, sample, held)
-        own = (0, len(front) + 1) if steps > 1 else (0,)
-        rest = range(len(front) + len(own), len(sample) + 1)
-        before_it: Axes = tuple((one + 1,) for one in range(len(front))) if front else ((),) * axis
-        self.views[output] = View(held, (*before_it, own, *((one,) for one in rest)), node)
+        places = list(range(1, len(sample) + 1))
+        first, inner, rest = places[: len(front)], places[len(front) :][: len(own)], places[len(front) + len(own) :]
+        along = (*inner[: part > 1], 0, *inner[part > 1 :])
+        before_it: Axes = tuple((one,) for one in first) if front else ((),) * axis
+        self.views[output] = View(held, (*before_it, along, *((one,) for one in rest)), node)

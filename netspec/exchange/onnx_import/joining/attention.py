@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import isclose, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from netspec.exchange.drafting import DraftLayer
 from netspec.exchange.onnx_import.joining.chains import Chains, Joint, joining
@@ -83,6 +83,8 @@ def multi_head_attention(chains: Chains, layer: DraftLayer) -> Joint | None:
     while len(sources) > 1 and sources[-1] == sources[-2]:
         sources.pop()
     parts = [*query.parts, *key.parts, *value.parts, *looks.parts, product, turned, joined]
+    if not chains.alone([*parts, layer], layer):
+        return None
     return DraftLayer(layer.name, "MultiHeadAttention", fields, tuple(sources), arrays), parts
 
 
@@ -161,14 +163,59 @@ def _heads(chains: Chains, name: str, dims: list[int]) -> Heads | None:
     name, second = _scaled(chains, turned.sources[0], parts)
     split = chains.layer(name, "Reshape")
     shape = split.fields["target_shape"] if split is not None else []
-    if split is None or len(shape) != 3:
+    found, third = None, 1.0
+    if split is not None and len(shape) == 3:
+        name, third = _scaled(chains, split.sources[0], parts)
+        found = _projection(chains, name)
+        parts.append(split)
+    else:  # one product for queries, keys and values, split into heads before it is taken apart
+        found = _picked(chains, name, 4)
+        shape = found[1][0].fields["target_shape"][:1] + found[1][0].fields["target_shape"][2:] if found else []
+    if found is None or found[0].fields["units"] != shape[1] * shape[2]:
         return None
-    name, third = _scaled(chains, split.sources[0], parts)
+    return Heads(found[0], first * second * third, (shape[1], shape[2]), [*parts, turned, *found[1]])
+
+
+Part: TypeAlias = "tuple[DraftLayer, list[DraftLayer]]"
+"""A Dense, and the layers that it stands for: itself, or those that make a part of what a wider one makes."""
+
+
+def _projection(chains: Chains, name: str) -> Part | None:
+    """The Dense that makes what `name` is, on its own or as a part of a wider one."""
     dense = chains.layer(name, "Dense")
-    if dense is None or not _is_projection(dense) or dense.fields["units"] != shape[1] * shape[2]:
+    if dense is not None:
+        return (dense, [dense]) if _is_projection(dense) else None
+    split = chains.layers.get(name.rpartition(".")[0])
+    if split is None or split.type != "Split":
+        return _picked(chains, name, 3)
+    wide, sections = chains.layers.get(split.sources[0]), split.fields.get("sections")
+    number = name.rpartition(".")[2]
+    if wide is None or split.fields.get("axis") not in (2, -1) or sections != 3 or not number.isdecimal():
         return None
-    parts += [turned, split, dense]
-    return Heads(dense, first * second * third, (shape[1], shape[2]), parts)
+    return _third(wide, int(number), [split])
+
+
+def _picked(chains: Chains, name: str, rank: int) -> Part | None:
+    """One of three parts that a Reshape to so many axes, of which the second counts them, takes a product apart in."""
+    squeezed = chains.only(name, "Squeeze", axis=2)
+    picked = chains.layer(squeezed.sources[0], "Gather") if squeezed is not None else None
+    apart = chains.layers.get(picked.sources[0]) if picked is not None and len(picked.sources) == 1 else None
+    wide = chains.layers.get(apart.sources[0]) if apart is not None and apart.type == "Reshape" else None
+    if squeezed is None or picked is None or apart is None or wide is None:
+        return None
+    shape, places = apart.fields["target_shape"], picked.fields.get("indices", [])
+    if picked.fields.get("axis") != 2 or len(places) != 1 or len(shape) != rank or shape[1] != 3:
+        return None
+    return _third(wide, places[0], [apart, squeezed, picked])
+
+
+def _third(wide: DraftLayer, number: int, parts: list[DraftLayer]) -> Part | None:
+    """A Dense of one of the three parts of what another makes."""
+    if not _is_projection(wide) or wide.fields["units"] % 3 or not 0 <= number < 3:
+        return None
+    units = wide.fields["units"] // 3
+    arrays = {name: array[..., number * units : (number + 1) * units] for name, array in wide.arrays.items()}
+    return DraftLayer(wide.name, "Dense", {**wide.fields, "units": units}, wide.sources, arrays), [*parts, wide]
 
 
 def _weights(layers: dict[str, DraftLayer]) -> dict[str, NDArray[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -56,6 +56,13 @@ class Chains:
         """The layer of this type that makes what `name` is for one reader alone."""
         layer = self.layers.get(name)
         return layer if layer is not None and layer.type == type_ and self._reads[name] == 1 else None
+
+    def alone(self, layers: Sequence[DraftLayer], last: DraftLayer) -> bool:
+        """Whether only layers among these read what they make, but for what the last makes."""
+        different = {layer.name: layer for layer in layers}
+        inside = Counter(name for layer in different.values() for name in layer.sources)
+        made = {name for name in self._reads if (name if name in self.layers else name.rpartition(".")[0]) in different}
+        return all(self._reads[name] == inside[name] for name in made - {last.name})
 
 
 def join(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -27,7 +27,8 @@ def normalizations() -> Sequence[Pattern]:
 
 def _layer() -> Iterator[Pattern]:
     centered = x - mean(x)
-    for variance in (mean(centered**2), mean(x**2) - mean(x) ** 2):
+    of_squares = mean(x**2) - mean(x) ** 2
+    for variance in (mean(centered**2), of_squares, clip(of_squares, 0.0, inf)):  # the last is flax's
         inverse = (variance + epsilon) ** -0.5
         for formula in (gamma * centered * inverse + beta, gamma * centered * inverse, centered * inverse):
             yield _over_axes(LAYER, formula)
