@@ -103,16 +103,38 @@ def test_samples_in_front_and_constant_first_states(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "says"),
+    ("kind", "attributes"),
     [
-        ({"clip": 1.0}, "numbers cut off"), ({"input_forget": 1}, "coupled gates"),
-        ({"activations": ["Sigmoid", "Tanh", "Relu"]}, "activations"),
-        ({"activations": ["Affine", "Tanh", "Tanh"]}, "activations"),
+        ("LSTM", {"clip": 0.3, "direction": "bidirectional"}), ("GRU", {"clip": 0.3, "direction": "reverse"}),
+        ("GRU", {"clip": 0.3, "linear_before_reset": 1}), ("RNN", {"clip": 0.5}), ("LSTM", {"input_forget": 1}),
+        ("LSTM", {"activations": ["HardSigmoid", "Affine", "ScaledTanh"], "activation_alpha": [0.3, 1.1, 1.2],
+                  "activation_beta": [0.4, 0.1, 0.7]}),
     ],
 )  # fmt: skip
-def test_what_no_layer_does_is_told(attributes: dict[str, Any], says: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=says):
-        imported(of_sequences("LSTM", [node("Squeeze", "a one")], **attributes), tmp_path)
+def test_what_no_layer_does_is_written_in_steps(kind: str, attributes: dict[str, Any], tmp_path: Path) -> None:
+    ways = 2 if attributes.get("direction") == "bidirectional" else 1
+    nodes = [node(kind, "x w r b", "a, h", hidden_size=3, **attributes), node("Transpose", "a", perm=[0, 2, 1, 3])]
+    made = joined([*nodes, node("Identity", "h", "z")], {"x": [3, "N", 2]}, "y z", **weights(kind, ways))
+    text = same(made, tmp_path, x=random.normal(size=(3, 4, 2)).astype("float32") * 3)
+    assert f"type: {kind}" not in text
+
+
+def test_gates_that_see_the_cell_and_sequences_of_several_lengths(tmp_path: Path) -> None:
+    nodes = [node("LSTM", "x w r b n   p", "a, h, c", hidden_size=3), node("Squeeze", "a one")]
+    made = joined(nodes, {"x": [4, "N", 2]}, "y h c", one=ints(1), p=floats(1, 9) - 0.5, **weights("LSTM"))
+    made.graph.input.append(onnx.helper.make_tensor_value_info("n", onnx.TensorProto.INT32, ["N"]))
+    net, _ = imported(made, tmp_path)
+    x, n = random.normal(size=(4, 3, 2)).astype("float32"), np.array([2, 4, 1], "int32")
+    expected = open_session(made.SerializeToString()).run(None, {"x": x, "n": n})
+    found = net.predict({"x": x.swapaxes(0, 1), "n": n})
+    for y, wanted in zip(found.values(), expected, strict=True):
+        np.testing.assert_allclose(y.swapaxes(0, 1).reshape(wanted.shape), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_what_cannot_be_written_in_steps_either_is_told(tmp_path: Path) -> None:
+    made = of_sequences("LSTM", [node("Squeeze", "a one")], activations=["Sigmoid", "Tanh", "Sinus"])
+    with pytest.raises(InputError, match="the activation Sinus"):
+        imported(made, tmp_path)
 
 
 def test_a_sequence_for_each_sample_of_a_whole_model(tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ FOUND: dict[str, tuple[onnx.ModelProto, str]] = {
     "layer norm of flax": (
         model(
             chain("m = ReduceMean x", "q = Mul x x", "s = ReduceMean q", "q2 = Mul m m", "u = Sub s q2",
-                  "v = Max u zero", "d = Sub x m", "w = Add v epsilon", "t = Sqrt w", "r = Reciprocal t", "a = Mul r g", "n = Mul d a",
-                  "y = Add n b", **OVER),
+                  "v = Max u zero", "d = Sub x m", "w = Add v epsilon", "t = Sqrt w", "r = Reciprocal t",
+                  "a = Mul r g", "n = Mul d a", "y = Add n b", **OVER),
             ("N", 3, 5), **LN, g=G, b=B, zero=f(0),
         ),
         "{name: y, type: LayerNormalization, epsilon: 1e-05}",

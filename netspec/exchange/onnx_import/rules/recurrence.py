@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
+from netspec.exchange.onnx_import.rules.unrolled import unrolled
 from netspec.exchange.onnx_import.tensors import Axes
 from netspec.exchange.onnx_import.translate import Translator, rule
 from netspec.schema.names import snake_case
@@ -159,9 +160,17 @@ class _Recurrent:
 
 @rule("LSTM", "GRU", "RNN", several=True)
 def recurrent(net: Translator, node: Node) -> None:
-    """LSTM, GRU or SimpleRNN, or Bidirectional with one of them; states come in and go out as the model has them."""
+    """LSTM, GRU or SimpleRNN, or Bidirectional with one of them; states come in and go out as the model has them.
+
+    What no layer does becomes the steps that it is made of.
+    """
     one = _Recurrent(net, node)
-    fields, weights, states = one.fields(), one.weights(), one.first_states()
+    try:
+        fields = one.fields()
+    except Unsupported:
+        unrolled(net, node)
+        return
+    weights, states = one.weights(), one.first_states()
     kind = LAYERS[node.op_type]
     sequence, results = one.read(0), [one.read(place) for place in range(1, 1 + STATES[node.op_type])]
     if sequence:
