@@ -37,13 +37,13 @@ class Layer:
     """Of a layer with several outputs: the tensor that each is, the first too, and the output's name."""
 
     renamed: bool = False
-    """Whether outputs of the model are those of such a layer, and so have its tensors' names."""
+    """Whether an output of the model is the first of such a layer, and so has the name of its tensor."""
 
     @property
     def stem(self) -> str:
         """What a layer with several outputs is called: `split`, which `split/Split` makes, as netspec writes it.
 
-        Where the node has no name, as its first tensor, or as its type where outputs of the model have those names.
+        Where the node has no name, as its first tensor, or as its type where an output of the model has that name.
         """
         name = self.node.name
         told = name.removesuffix(f"/{self.node.op_type}") if name else ""

@@ -172,7 +172,7 @@ class Writing(Tensors):
         stem = layer.stem
         for index, (tensor, name) in enumerate(layer.outputs):
             if tensor in self.model.outputs and tensor != f"{stem}.{name}":
-                layer.renamed = True
+                layer.renamed |= index == 0
                 held = f"{tensor} in the layer"
                 self._values[held] = self._values[tensor]
                 layer.outputs = (*layer.outputs[:index], (held, name), *layer.outputs[index + 1 :])
