@@ -105,7 +105,7 @@ WHOLE: dict[str, tuple[onnx.ModelProto, str]] = {
     ),
     "the greatest of a batch": (
         model([node("TopK", "x k", "y, i", axis=0)], (3, 4), k=ints(2)),
-        "{name: y, type: Activation, from: y_in_the_layer.values, activation: linear}",
+        "{name: y, type: Activation, from: top_k.values, activation: linear}",
     ),
     "a repeated batch": (model([node("Tile", "x r")], (3, 4), r=ints(2, 1)), "{name: y, type: Tile, tiles: 2}"),
     "chosen samples": (

@@ -145,3 +145,9 @@ def test_a_sequence_for_each_sample_of_a_whole_model(tmp_path: Path) -> None:
     x = random.normal(size=(4, 3, 2)).astype("float32")
     (expected,) = open_session(made.SerializeToString()).run(None, {"x": x})
     np.testing.assert_allclose(net.predict({"x": x[None]})["y"][0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_function_of_the_last_state_is_no_field_of_the_layer(tmp_path: Path) -> None:
+    nodes = [node("GRU", "x w r b", ", h", hidden_size=3), node("Tanh", "h", "t"), node("Squeeze", "t zero")]
+    made = joined(nodes, {"x": [4, "N", 2]}, zero=ints(0), **weights("GRU"))
+    same(made, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))

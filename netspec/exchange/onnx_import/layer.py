@@ -64,9 +64,14 @@ class Layer:
             )
         )
 
-    def has(self, name: str) -> bool:
-        """Whether layers of this type have the field."""
-        return name in LAYERS[self.type].model_fields
+    @property
+    def applies_activation(self) -> bool:
+        """Whether layers of this type apply their field `activation` to what they make, by default none.
+
+        That of a recurrent layer is within its steps.
+        """
+        known = LAYERS[self.type].model_fields.get("activation")
+        return known is not None and known.default is None
 
 
 def built(

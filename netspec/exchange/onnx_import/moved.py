@@ -72,7 +72,11 @@ class Moving(Writing):
         elif self.whole:
             self._reshape_whole(node, source, target, output)
         elif (axes := self._but_for_ones(source, target)) is not None:
-            self.views[output] = View(self.held(source).source, axes, node)
+            view = View(self.held(source).source, axes, node)
+            if axes == self.in_order(self.net_rank(source)):
+                self.same(replace(node, outputs=(output,)), view.source)
+            else:
+                self.views[output] = view
         else:
             self._reshape_batch(node, source, target, output)
 

@@ -150,7 +150,7 @@ def _activate(
     fields: Mapping[str, Any] | None = None,
 ) -> None:
     layer = net.host(node.inputs[0], node)
-    takes = layer is not None and layer.type != "Activation" and layer.has("activation")
+    takes = layer is not None and layer.type != "Activation" and layer.applies_activation
     if layer is not None and takes and "activation" not in layer.fields and fits(layer):
         layer.fields["activation"] = function
         net.absorb(layer, node)
