@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tests.exchange.foreign import ints, node
+from tests.exchange.foreign import floats, ints, node
 from tests.exchange.foreign_operators import case, computes_as_onnxruntime
 
 THETA = np.array([[[0.9, 0.2, 0.1], [-0.3, 1.1, -0.2]]] * 2, "float32")
@@ -35,6 +35,12 @@ CASES: dict[str, Any] = {
     ),
     "bits": case(
         node("BitCast", "x", to=6), "{name: y, type: BitCast, dtype: int32}", opset=26, result="s", x="f N 3"
+    ),
+    "windows that look beside": case(
+        node("DeformConv", "x w o b m", pads=[1, 1, 1, 1], offset_group=2),
+        "{name: y, type: DeformConv2D, from: [x, o, m], filters: 2, kernel_size: 3, padding: 1, "
+        "offset_groups: 2}",
+        opset=19, x="f N 4 5 4", w=floats(2, 4, 3, 3), o="f N 36 5 4", b=floats(2), m="f N 18 5 4",
     ),
     "places of maxima": case(
         helper.make_node("MaxPool", ["x"], ["p", "y"], kernel_shape=[2, 2]),

@@ -57,6 +57,28 @@ def conv(net: Translator, node: Node) -> None:
     net.sampled(node, f"Conv{rank}D", node.inputs[:1], fields | ({"groups": groups} if groups != 1 else {}), arrays)
 
 
+@rule("DeformConv")
+def deform_conv(net: Translator, node: Node) -> None:
+    """DeformConv of images with a constant kernel → DeformConv2D."""
+    kernel = net.constant(node.inputs[1], "kernel")
+    size, said = list(kernel.shape[2:]), node.attributes
+    if len(size) != 2:
+        raise Unsupported(f"a convolution beside its window over {len(size)} axes, not 2")
+    dilation = _ints(node, "dilations", [1, 1])
+    fields: dict[str, Any] = {"filters": kernel.shape[0], "kernel_size": short(size)} | _strides(node, [1, 1])
+    fields |= _padding(net, node, size, dilation) | ({} if dilation == [1, 1] else {"dilation_rate": short(dilation)})
+    fields |= {
+        ours: said[name] for name, ours in (("group", "groups"), ("offset_group", "offset_groups")) if said[name] != 1
+    }
+    arrays = {"kernel": kernel}
+    if node.operand(3):
+        arrays["bias"] = net.constant(node.operand(3), "bias")
+    else:
+        fields["use_bias"] = False
+    operands = [node.inputs[0], node.inputs[2], *filter(None, [node.operand(4)])]
+    net.sampled(node, "DeformConv2D", operands, fields, arrays)
+
+
 def _as_sampled(net: Translator, tensor: str) -> bool:
     """Whether a tensor lies as layers for images take it."""
     rank = net.rank(tensor)
