@@ -18,7 +18,11 @@ from netspec.errors import InputError
 from netspec.parallel.costs.plans import Job
 from netspec.parallel.costs.workload import Compute, Dense, Layer, Work
 from netspec.parallel.strategies.all_reduce import AllReduce
+from netspec.parallel.strategies.elastic_averaging import ElasticAveraging
 from netspec.parallel.strategies.local_sgd import LocalSGD
+from netspec.parallel.strategies.one_bit import OneBit
+from netspec.parallel.strategies.synchronous import Synchronous
+from netspec.parallel.strategies.top_k import TopK
 from netspec.schema.links import resolve_names
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
@@ -91,10 +95,13 @@ def given(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> Measured:
 def as_trained(job: Job, spec: NetSpec | TrainSpec, every: int | None = None) -> Job:
     """The job with what the training file says of how gradients and averages travel; `every` goes before that."""
     found = spec.parallel if isinstance(spec, TrainSpec) else None
-    reduced = found if isinstance(found, AllReduce) else AllReduce()
-    averaged = found if isinstance(found, LocalSGD) else LocalSGD()
+    reduced = found if isinstance(found, Synchronous) else AllReduce()
+    averaged = found if isinstance(found, (LocalSGD, ElasticAveraging)) else LocalSGD()
     steps = averaged.every if every is None else every
-    return replace(job, first_bucket=reduced.first_bucket, bucket=reduced.bucket, every=steps)
+    job = replace(job, first_bucket=reduced.first_bucket, bucket=reduced.bucket, every=steps)
+    if isinstance(found, (OneBit, TopK)):
+        job = replace(job, smallest=found.smallest)
+    return replace(job, density=found.density) if isinstance(found, TopK) else job
 
 
 def sizes_to_measure(samples: int, workers: Iterable[int], *, per_worker: bool) -> list[int]:

@@ -49,6 +49,8 @@ def sending(spec: NetSpec | TrainSpec, workers: int, batch_size: int) -> Sending
     """
     given = spec.parallel if isinstance(spec, TrainSpec) else None
     name = str(getattr(given, "strategy", "all_reduce"))
+    if getattr(given, "reduce_in", "float32") != "float32":  # of 16 bits all are alike
+        name = "all_reduce_bfloat16"
     layers = tuple(layer for layer, _ in layers_of(spec))
     compute = Compute((Work(batch_size, layers),))
     if name not in STRATEGIES:

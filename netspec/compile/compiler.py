@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -12,18 +13,24 @@ from netspec.backends.program import Program
 from netspec.backends.states import States
 from netspec.compile.build import Built, build
 from netspec.compile.planning import make_plan, plan_within
+from netspec.compile.spreading import send_plainly
 from netspec.compile.steps import gradients_graph, losses, training_form
 from netspec.compile.training import Made, Training
 from netspec.errors import InputError
 from netspec.graph.graph import Graph
+from netspec.graph.ops.communication import Sending
+from netspec.graph.ops.source import State
 from netspec.graph.plan import Plan
 from netspec.graph.types import DType, TensorType
-from netspec.layers.states import Domain, StateInfo
+from netspec.graph.value import in_scope
+from netspec.layers.states import Constant, Domain, StateInfo
 from netspec.passes.data_parallel import DataParallel
 from netspec.schema.net import NetSpec
 from netspec.schema.train import LoopSpec
 from netspec.solvers.base import SolverSpec
 
+CENTER = "center"
+"""Role of the states that workers with weights of their own have in common."""
 KEPT_FORMS = 8
 """How many pairs of purpose and batch size stay compiled: a training and its evaluation need five."""
 
@@ -73,14 +80,18 @@ class Compiler:
         workers: int = 1,
         buckets: DataParallel | None = None,
         in_parts: bool = False,
+        sending: Callable[[tuple[int, ...]], Sending] = send_plainly,
+        centers: bool = False,
     ) -> None:
         """`loop` says what is recomputed within which memory (without it nothing is), and what a step consists of.
 
-        With several `workers` a step finds the mean over what all of them have, which travels in `buckets`.
-        `in_parts`: a batch is computed in several parts, even where a step has one batch.
+        With several `workers` a step finds the mean over what all of them have, which travels in `buckets`, gradients
+        in the form that `sending` says for their shapes. With `centers` a state stands for each parameter and statistic
+        wherever the net is not trained; programs leave it alone. `in_parts`: a batch is computed in several parts, even
+        where a step has one batch.
         """
         self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, dtype.computed, seed, loop
-        self.workers, self.buckets = workers, buckets or DataParallel()
+        self.workers, self.buckets, self.sending = workers, buckets or DataParallel(), sending
         self.device = open_device(device) if isinstance(device, str) else device
         self.stored = dtype
         """What values may be rounded to where they go to memory; `dtype` for as they are."""
@@ -108,9 +119,20 @@ class Compiler:
             self.graph(self.of_batch, 1)
             if self.updates:
                 self.graph(Purpose.UPDATE, 1)
+        if centers:
+            self._add_centers()
         self.states = States({name: info.value.type for name, info in self.info.items()}, self.device)
         if self.device.runs:
             self.reset()
+
+    def _add_centers(self) -> None:
+        for name, info in list(self.info.items()):
+            kind = info.value.type
+            if kind.dtype.is_float and (info.trainable or info.role == "statistic"):
+                label = f"{CENTER}/{name}"
+                with in_scope(info.value.node.scope):
+                    self.info[label] = StateInfo(State(label, kind)(), Constant(), CENTER, follows=name)
+                self.evaluated[name] = label
 
     def reset(self) -> None:
         """Give every state its first value."""
@@ -131,7 +153,7 @@ class Compiler:
         return {name: self.states[self.evaluated.get(name, name)] for name in self.names("parameter", "statistic")}
 
     def names(self, *roles: str) -> list[str]:
-        """Names of the states with one of these roles: `parameter`, `statistic`, `slot`, `gradient`."""
+        """Names of the states with one of these roles (`StateInfo.role`)."""
         return [name for name, info in self.info.items() if info.role in roles]
 
     def types(self, *roles: str) -> dict[str, TensorType]:
@@ -217,7 +239,7 @@ class _Form:
         compiler = self._compiler
         assert compiler.solver is not None, "a compiler without a solver has no training step"
         scaling = compiler.loop.loss_scale if compiler.loop is not None else None
-        return Training(compiler.spec, compiler.solver, compiler.dtype, scaling, compiler.workers)
+        return Training(compiler.spec, compiler.solver, compiler.dtype, scaling, compiler.workers, compiler.sending)
 
     def _known(self, made: Made) -> Graph:
         """The graph; its states become known to the compiler."""

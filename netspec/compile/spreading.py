@@ -6,27 +6,43 @@ weights. A worker without samples in a step has the weight 0, and takes part wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
 from netspec.compile.build import Built
 from netspec.compile.steps import WEIGHT
-from netspec.graph.ops.communication import AllReduce
+from netspec.graph.ops.communication import AllReduce, Sending
 from netspec.graph.ops.elementwise import cast
+from netspec.graph.ops.source import State
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value, in_scope
+from netspec.layers.states import Constant, StateInfo
 
 COMMUNICATION = "communication"
 """Phase of nodes that sum over workers."""
+RESIDUAL = "residual"
+"""Role of what a worker has not sent yet of a gradient."""
+
+
+def send_plainly(shape: tuple[int, ...]) -> Sending:
+    """As it is."""
+    return Sending()
 
 
 class Spread:
     """Means over workers, in a graph with the input `WEIGHT`."""
 
-    def __init__(self, built: Built, dtype: DType) -> None:
-        self.built = built
+    def __init__(
+        self, built: Built, dtype: DType, sending: Callable[[tuple[int, ...]], Sending] = send_plainly
+    ) -> None:
+        """`sending` says how gradients are sent, by their shapes."""
+        self.built, self.sending = built, sending
         self.weight = built.builder.input(WEIGHT, TensorType((), dtype))
+        self.states: dict[str, StateInfo] = {}
+        """What each worker keeps of its gradients for the next step."""
+        self.updates: dict[str, Value] = {}
+        """Their new values."""
 
     @cached_property
     def total(self) -> Value:
@@ -41,6 +57,25 @@ class Spread:
         """The mean over all workers of what is weighed already."""
         with in_scope(replace(weighed.node.scope, phase=COMMUNICATION)):
             return AllReduce(late=True)(weighed) / cast(self.total, weighed.dtype)
+
+    def gradients(self, weighed: Mapping[str, Value], scale: Value | None = None) -> dict[str, Value]:
+        """The mean of gradients that are weighed already, and times the scale of the loss if there is one.
+
+        What the form of sending leaves out is added to the gradient of the next step: Seide et al. 2014.
+        """
+        return {name: self._gradient(name, value, scale) for name, value in weighed.items()}
+
+    def _gradient(self, name: str, value: Value, scale: Value | None) -> Value:
+        how = self.sending(value.shape)
+        with in_scope(replace(value.node.scope, phase=COMMUNICATION)):
+            if how.split is not None:
+                label = f"{RESIDUAL}/{name}"
+                left = State(label, value.type)()
+                self.states[label] = StateInfo(left, Constant(), RESIDUAL)
+                factor = None if scale is None else cast(scale, value.dtype)
+                value, rest = how.split.many(value + (left if factor is None else left * factor))
+                self.updates[label] = rest if factor is None else rest / factor
+            return AllReduce(late=True, encoding=how.encoding)(value) / cast(self.total, value.dtype)
 
     def means(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """The mean of each value over all workers."""

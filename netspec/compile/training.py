@@ -6,17 +6,18 @@ before anything looks at them. Micikevicius et al. 2018, "Mixed precision traini
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 
 from netspec.compile.build import LOSS, Built
-from netspec.compile.spreading import Spread
+from netspec.compile.spreading import Spread, send_plainly
 from netspec.compile.steps import FIRST, SHARE, STEP, TOTAL, WEIGHT, forward_graph, rate_inputs, start_of
 from netspec.errors import Problem, SpecError
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
+from netspec.graph.ops.communication import Sending
 from netspec.graph.ops.elementwise import Equal, Maximum, Minimum, Where, cast, scalar
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.ops.reduce import ReduceSum
@@ -56,6 +57,8 @@ class Training:
     scaling: LossScale | None = None
     workers: int = 1
     """How many train together: what a step finds is the mean over all of them."""
+    sending: Callable[[tuple[int, ...]], Sending] = send_plainly
+    """How they send each other gradients, by their shapes."""
 
     @property
     def _adapts(self) -> bool:
@@ -68,11 +71,11 @@ class Training:
         forward, gradient = self._gradients(built, spread)
         starts = {name: start_of(forward, name, info) for name, info in self._trained(built).items()}
         if spread is not None:
-            gradient = {name: spread.mean(value) for name, value in gradient.items()}
+            gradient = spread.gradients(gradient, self._scale())
             forward = replace(
                 forward, outputs=spread.means(forward.outputs), updates=spread.statistics(forward.updates)
             )
-        made = self._update(built, starts, gradient, forward.updates)
+        made = self._update(built, starts, gradient, forward.updates, spread)
         made.graph = Graph(forward.outputs, made.graph.updates, guard=forward.outputs[LOSS])
         return made
 
@@ -106,12 +109,13 @@ class Training:
         for name in trained:
             label, info = self._sum_of(built, name)
             with in_scope(info.value.node.scope):
-                gradient[name] = self._mean_of(built, info.value) if spread is None else spread.mean(info.value)
+                gradient[name] = self._mean_of(built, info.value) if spread is None else info.value
             sums[label] = info
         if spread is not None:
+            gradient = spread.gradients(gradient, self._scale())
             kept = {name: info.value for name, info in built.builder.states.items() if name in built.builder.updates}
             others = spread.statistics(kept)
-        made = self._update(built, {name: info.value for name, info in trained.items()}, gradient, others)
+        made = self._update(built, {name: info.value for name, info in trained.items()}, gradient, others, spread)
         made.states |= sums
         return made
 
@@ -121,7 +125,7 @@ class Training:
 
     def _spread(self, built: Built) -> Spread | None:
         """Means over the workers, where there are several."""
-        return Spread(built, self.dtype) if self.workers > 1 else None
+        return Spread(built, self.dtype, self.sending) if self.workers > 1 else None
 
     def _kept(self, built: Built) -> dict[str, StateInfo]:
         """What a solver of the whole training set remembers of the steps before."""
@@ -160,7 +164,12 @@ class Training:
         return forward, dict(zip(trained, gradients(scaled, starts), strict=True))
 
     def _update(
-        self, built: Built, starts: Mapping[str, Value], scaled: Mapping[str, Value], others: Mapping[str, Value]
+        self,
+        built: Built,
+        starts: Mapping[str, Value],
+        scaled: Mapping[str, Value],
+        others: Mapping[str, Value],
+        spread: Spread | None,
     ) -> Made:
         """The solver's update of parameters that move on from `starts`; `others` are further states with new values."""
         states = built.builder.states
@@ -187,6 +196,9 @@ class Training:
             for slot in solution.slots
         }
         updates = {**others, **solution.updates, **solution.slot_updates}
+        if spread is not None:
+            kept |= spread.states
+            updates |= spread.updates
         if self._adapts:
             old = {name: info.value for name, info in {**states, **kept}.items()}
             updates = self._unless_skipped(updates, old, list(scaled.values()))

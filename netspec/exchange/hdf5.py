@@ -5,7 +5,7 @@ Each says what it is, which version of the layout it has, and what its bytes mus
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LEARNED = ("parameter", "statistic")
 """Roles of the states that make up a net's weights; the rest of a checkpoint belongs to the solver."""
+WORKER = "$worker"
+"""First part of the names of what further workers have of their own."""
 WEIGHTS = "a weights file (.h5) written by netspec"
 CHECKPOINT = "a checkpoint (.h5) written by netspec"
 
@@ -43,12 +45,14 @@ class CheckpointFile:
 
     states: dict[str, NDArray[Any]]
     roles: dict[str, str]
-    """`parameter`, `statistic`, `slot` or `gradient`, for each state."""
+    """`parameter`, `statistic`, `slot`, `gradient`, `residual` or `center`, for each state."""
     progress: dict[str, Any]
     spec: str
     """The run's resolved YAML."""
     evaluated: dict[str, str] = field(default_factory=dict)
     """Parameters, and the states that stand for them wherever the net is not trained."""
+    own: tuple[dict[str, NDArray[Any]], ...] = ()
+    """What each further worker has of its own, the first one's being in `states`: values of states by name."""
 
     def learned(self) -> dict[str, NDArray[Any]]:
         """The net's weights as it is evaluated: parameters and statistics, without the solver's slots."""
@@ -85,10 +89,12 @@ def write_checkpoint(
     progress: Mapping[str, Any],
     spec: str,
     evaluated: Mapping[str, str] = MappingProxyType({}),
+    own: Sequence[Mapping[str, NDArray[Any]]] = (),
 ) -> None:
     """Write a checkpoint: `progress` is what JSON holds (step, epoch, seed, …), `spec` the run's resolved YAML.
 
-    `evaluated` says which states stand for parameters wherever the net is not trained.
+    `evaluated` says which states stand for parameters wherever the net is not trained, `own` which values of states
+    each further worker has, where they are others than the first one's.
 
     Raises `RunError` where it cannot be written; what was at `path` before is then unchanged.
     """
@@ -96,9 +102,11 @@ def write_checkpoint(
     if unknown:
         raise ValueError(f"states and roles differ: {sorted(unknown)}")
     step = progress.get("step")
+    others = {f"{WORKER}/{rank}/{name}": array for rank, one in enumerate(own, 1) for name, array in one.items()}
     standing = {"evaluated": dict(evaluated)} if evaluated else {}
+    all_roles = {**roles, **dict.fromkeys(others, "worker")}
     write_file(
-        path, "checkpoint", states, roles, {"progress": dict(progress), "spec": spec, **standing},
+        path, "checkpoint", {**states, **others}, all_roles, {"progress": dict(progress), "spec": spec, **standing},
         step if isinstance(step, int) and step >= 0 else None,
     )  # fmt: skip
 
@@ -116,7 +124,8 @@ def read_checkpoint(path: str | Path) -> CheckpointFile:
 
 
 def _checkpoint(path: str | Path, content: Content) -> CheckpointFile:
-    meta, states = content.meta, content.arrays
+    meta, roles = content.meta, {name: role for name, role in content.roles.items() if role != "worker"}
+    states = {name: content.arrays[name] for name in roles}
     progress, spec = _part(path, meta, "progress", dict), _part(path, meta, "spec", str)
     evaluated = _part(path, {"evaluated": {}, **meta}, "evaluated", dict)
     for name, other in evaluated.items():
@@ -124,7 +133,22 @@ def _checkpoint(path: str | Path, content: Content) -> CheckpointFile:
             states[name].shape != states[other].shape
         ):
             raise InputError(f"{path} is refused: no state like `{name}` stands for it", got=f"{other!r}"[:80])
-    return CheckpointFile(states, content.roles, progress, spec, evaluated)
+    return CheckpointFile(states, roles, progress, spec, evaluated, _own(path, content, states))
+
+
+def _own(path: str | Path, content: Content, states: Mapping[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], ...]:
+    """What further workers have of their own, in the order of ranks."""
+    found: dict[int, dict[str, NDArray[Any]]] = {}
+    for label, array in content.arrays.items():
+        if content.roles[label] == "worker":
+            place, _, name = label.removeprefix(f"{WORKER}/").partition("/")
+            known = name in states and states[name].shape == array.shape and states[name].dtype == array.dtype
+            if not (place.isdecimal() and 1 <= int(place) <= len(content.arrays) and known):
+                raise InputError(f"{path} is refused: no worker has a state `{label}`"[:300])
+            found.setdefault(int(place), {})[name] = array
+    if sorted(found) != list(range(1, len(found) + 1)) or len({frozenset(one) for one in found.values()}) > 1:
+        raise InputError(f"{path} is refused: the states of some workers are not there")
+    return tuple(found[rank] for rank in sorted(found))
 
 
 def _part(path: str | Path, meta: Mapping[str, Any], key: str, kind: type) -> Any:

@@ -17,7 +17,7 @@ from netspec.exchange.hdf5_write import checksum
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ROLES = ("parameter", "statistic", "slot", "gradient")
+ROLES = ("parameter", "statistic", "slot", "gradient", "residual", "center", "worker")
 DAMAGED = "copy or download it again, or use an earlier one"
 
 

@@ -42,7 +42,7 @@ class StateInfo:
     initial: Initial
     role: str
     """`parameter` (given by the user's layers), `statistic` (a moving average), `slot` (of a solver), `gradient` (a
-    sum)."""
+    sum), `residual` (what a worker has not sent yet of a gradient), `center` (what workers have in common)."""
     trainable: bool = False
     learning_rate_multiplier: float = 1.0
     weight_decay_multiplier: float = 1.0

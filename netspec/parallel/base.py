@@ -8,6 +8,7 @@ there. What is gathered comes in the order of ranks, so that sums made of it are
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -50,8 +51,14 @@ class Communicator:
     """The number of this worker among those of its host."""
     host_size: int = 1
     """How many workers its host has."""
+    sent: float = 0.0
+    """Bytes that this worker has sent in collective calls so far, as `volumes.py` counts them."""
     silent: bool = False
     """Whether programs keep their sums to themselves, so that a worker can run a part of a step by itself."""
+
+    def __init__(self) -> None:
+        self.halfway: deque[Pending] = deque()
+        """Sums whose parts are on their way, in the order in which they were started (`sums.py`)."""
 
     @contextmanager
     def silence(self) -> Iterator[None]:
@@ -81,6 +88,24 @@ class Communicator:
     def start_all_reduce(self, array: Any) -> Pending:
         """As `all_reduce`, under way: until it is complete nobody may read or write the array."""
         return Done()
+
+    def start_all_to_all(self, mine: Any, theirs: Any) -> Pending:
+        """Send row i of `mine` to worker i, and receive what worker i has for this one in row i of `theirs`."""
+        theirs[...] = mine
+        return Done()
+
+    def start_all_gather(self, mine: Any, all_: Any, *, follows: bool = False) -> Pending:
+        """Receive what worker i has in row i of `all_`. Those that follow other calls are in an order of their own."""
+        all_[0] = mine
+        return Done()
+
+    def collect(self, array: Any) -> Any:
+        """The arrays of all workers, stacked in the order of ranks, on worker 0; None on the others."""
+        return array[None]
+
+    def hand_out(self, arrays: Any, like: Any) -> Any:
+        """What worker 0 has in row i of `arrays`, on worker i; `like` is an array of the same shape and type."""
+        return arrays[0]
 
     def broadcast(self, array: Any) -> None:
         """Replace an array by that of worker 0."""

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 from mpi4py import MPI
 
-from netspec.parallel import tether
+from netspec.parallel import tether, volumes
 from netspec.parallel.activity import ACTIVITY
 from netspec.parallel.base import Communicator
 from netspec.parallel.found import library_name
@@ -33,8 +33,11 @@ class MpiCommunicator(Communicator):
     """All processes of the MPI job."""
 
     def __init__(self) -> None:
+        super().__init__()
         # A communicator of its own: what other users of MPI in this process send is never taken for ours.
         self._comm = MPI.COMM_WORLD.Dup()
+        # Each call meets that of the others that has the same place in the order of its communicator.
+        self._following = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._comm.rank, self._comm.size
         host = self._comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         self.host_rank, self.host_size = host.rank, host.size
@@ -52,14 +55,44 @@ class MpiCommunicator(Communicator):
 
     def start_all_reduce(self, array: Any) -> _Request:
         """Sum in place; MPI chooses the way by the size and where the workers are."""
+        self.sent += volumes.reduced(array.nbytes, self.size)
         return _Request(self._comm.Iallreduce(MPI.IN_PLACE, array, MPI.SUM))
+
+    def start_all_to_all(self, mine: Any, theirs: Any) -> _Request:
+        """Rows of bytes, one for each worker."""
+        self.sent += volumes.exchanged(mine.nbytes, self.size)
+        return _Request(self._comm.Ialltoall(mine, theirs))
+
+    def start_all_gather(self, mine: Any, all_: Any, *, follows: bool = False) -> _Request:
+        """Bytes of all, a row each."""
+        self.sent += volumes.gathered(mine.nbytes, self.size)
+        return _Request((self._following if follows else self._comm).Iallgather(mine, all_))
+
+    def collect(self, array: Any) -> Any:
+        """Stack the arrays of all on worker 0."""
+        mine = np.ascontiguousarray(array)
+        found = np.empty((self.size, *mine.shape), mine.dtype) if self.is_first else None
+        parts = None if found is None else found.reshape(-1).view(np.uint8)
+        self.sent += 0 if self.is_first else mine.nbytes
+        _Request(self._comm.Igather(mine.reshape(-1).view(np.uint8), parts)).wait()
+        return found
+
+    def hand_out(self, arrays: Any, like: Any) -> Any:
+        """Rows of what worker 0 has."""
+        found = np.empty(like.shape, like.dtype)
+        self.sent += found.nbytes * (self.size - 1) if self.is_first else 0
+        parts = np.ascontiguousarray(arrays).reshape(-1).view(np.uint8) if self.is_first else None
+        _Request(self._comm.Iscatter(parts, found.reshape(-1).view(np.uint8))).wait()
+        return found
 
     def broadcast(self, array: Any) -> None:
         """Replace an array by that of worker 0."""
+        self.sent += array.nbytes * (self.size - 1) if self.is_first else 0
         _Request(self._comm.Ibcast(array, 0)).wait()
 
     def all_gather(self, told: bytes) -> list[bytes]:
         """What every worker tells, in the order of ranks."""
+        self.sent += volumes.gathered(len(told) + 8, self.size)  # and how long it is
         sizes = np.empty(self.size, np.int64)
         _Request(self._comm.Iallgather(np.array([len(told)], np.int64), sizes)).wait()
         starts = np.concatenate([[0], np.cumsum(sizes)])

@@ -1,10 +1,10 @@
 """Data parallelism: sums over workers that may come late travel in buckets, while the rest of the step is computed.
 
-Each `AllReduce(late=True)` is one message, sent when the step comes to it. Here those of one element type are gathered,
-in the order in which their operands come to be (the last layer's gradients first), into buckets that are started as
-soon as the last of their values is there, and joined before the first is needed. What the guard is computed from goes
-first, alone: it is there when the backward half begins. The first bucket of gradients is small, so that something is
-on its way early; the others are as large as pays (Li et al. 2020, arXiv:2006.15704, section 3.2).
+Each `AllReduce(late=True)` is one message, sent when the step comes to it. Here those of one element type and encoding
+are gathered, in the order in which their operands come to be (the last layer's gradients first), into buckets that are
+started as soon as the last of their values is there, and joined before the first is needed. What the guard is computed
+from goes first, alone: it is there when the backward half begins. The first bucket of gradients is small, so that
+something is on its way early; the others are as large as pays (Li et al. 2020, arXiv:2006.15704, section 3.2).
 
 The buckets depend on names and sizes of the values alone, which are those of the parameters: workers with batches of
 other sizes make the same ones.
@@ -51,17 +51,22 @@ class DataParallel(Pass):
 
 
 def _cut(nodes: Sequence[Node], first: int, most: int) -> Iterator[list[Node]]:
-    """Nodes in buckets of one element type each, in the order of their operands."""
+    """Nodes in buckets of one element type and encoding each, in the order of their operands."""
     open_: dict[object, list[Node]] = {}
     limit = first
     for node in sorted(nodes, key=lambda one: one.inputs[0].node.serial):
-        kind = node.types[0].dtype
+        kind = node.types[0].dtype, _encoding(node)
         bucket = open_.setdefault(kind, [])
         bucket.append(node)
         if sum(one.types[0].nbytes for one in bucket) >= limit:
             yield open_.pop(kind)
             limit = most
     yield from open_.values()
+
+
+def _encoding(node: Node) -> str:
+    assert isinstance(node.op, AllReduce)
+    return node.op.encoding
 
 
 def _bucketed(graph: Graph, buckets: Sequence[Sequence[Node]]) -> Graph:
@@ -73,8 +78,9 @@ def _bucketed(graph: Graph, buckets: Sequence[Sequence[Node]]) -> Graph:
             _copy(node, new)
         operands = [new[one.inputs[0]] for one in bucket]
         with in_scope(replace(bucket[0].scope, layer="", location=None)):
-            *sent, last = StartAllReduce(len(bucket)).many(*operands, *order)
-            new.update(zip((one.outputs[0] for one in bucket), JoinAllReduce(len(bucket)).many(*sent), strict=True))
+            form = len(bucket), _encoding(bucket[0])
+            *sent, last = StartAllReduce(*form).many(*operands, *order)
+            new.update(zip((one.outputs[0] for one in bucket), JoinAllReduce(*form).many(*sent), strict=True))
         order = [last]
     for node in graph.nodes():
         _copy(node, new)

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.backends.openmp import set_threads
+from netspec.compile import Purpose
 from netspec.data.shares import Share
+from netspec.graph.ops.communication import AllReduce, StartAllReduce
 from netspec.parallel import Communicator, Pending
-from netspec.parallel.strategies.all_reduce import AllReduce
+from netspec.parallel.encodings import sent
+from netspec.parallel.strategies import all_reduce
 from netspec.parallel.strategies.base import Strategy
 from netspec.train.environment import threads
 from netspec.train.interrupt import Signals
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
     from netspec.data.loader import Loader
     from netspec.errors import Location
     from netspec.train.loop import Progress
+
+
+LASTING = ("parameter", "statistic", "slot", "center")
+"""Roles of the states that strategies send between steps."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +46,18 @@ class Crew:
 
     def __init__(self, workers: Communicator, strategy: Strategy | None = None) -> None:
         self.workers, self.size, self.is_first = workers, workers.size, workers.is_first
-        self.strategy = strategy or AllReduce()
+        self.strategy = strategy or all_reduce.AllReduce()
         self.sums = self.size > 1 and self.strategy.sums_gradients
         """Whether every step is one of all workers together."""
         one = self.strategy
-        self.shards = one.shards if isinstance(one, AllReduce) and one.deterministic else None
+        self.shards = one.shards if isinstance(one, all_reduce.AllReduce) and one.deterministic else None
         """Parts of a batch that are computed and added in a fixed order, if that is asked for."""
         self.share = Share(workers.rank, workers.size, self.shards)
+        self._expected = self._sent = 0.0
+        """Bytes that this worker is to send in a step, and has sent in all steps."""
+        self._steps = 0
+        self._before: float | None = None
+        """What it had sent before the step that is under way."""
 
     def use_own_cores(self) -> None:
         """Where nobody said how many threads to compute with: as many as each worker of the host gets cores.
@@ -57,8 +69,19 @@ class Crew:
             os.environ["OMP_NUM_THREADS"] = str(count)
             set_threads(count)  # for a library that has read it already
 
-    def align(self, compiler: Compiler, loader: Loader, progress: Progress) -> Progress:
-        """Have all workers go on from where the first one is: states, place in the data, progress."""
+    def align(
+        self, compiler: Compiler, loader: Loader, progress: Progress, own: Sequence[Mapping[str, Any]] = ()
+    ) -> Progress:
+        """Have all workers go on from where the first one is: states, place in the data, progress.
+
+        `own` is what each further worker had of its own: it has it again, or where they are others than they were,
+        each has its part of what is kept for later, and the mean of all else.
+        """
+        before = 1 + int(self.workers.shared(len(own)))
+        if before != self.size and self.is_first:
+            for name in own[0] if own else compiler.names("residual"):
+                if name in compiler.info:
+                    _merge(compiler, name, [one[name] for one in own], self.size)
         if self.size == 1:
             return progress
         loader.go_on_from(*self.workers.shared(loader.place))
@@ -66,6 +89,10 @@ class Crew:
             host = compiler.states[name]
             self.workers.broadcast(np.ascontiguousarray(host).reshape(-1).view(np.uint8))
             compiler.states.assign(name, host if self.is_first or info.role != "gradient" else np.zeros_like(host))
+        if before == self.size:
+            for name in self.workers.shared(list(own[0]) if own else None):
+                stacked = np.stack([compiler.states[name], *(one[name] for one in own)]) if own else None
+                compiler.states.assign(name, self.workers.hand_out(stacked, compiler.states[name]))
         found = type(progress).from_json(self.workers.shared(asdict(progress)))
         if not self.is_first:
             found.part.weight = 0.0  # what is summed up of a step so far is the first worker's
@@ -73,17 +100,57 @@ class Crew:
 
     def ask(self, signals: Signals, step: int) -> Asked:
         """Find out, while this step is computed, whether any worker was asked to stop or to write a checkpoint."""
+        if self._before is None:
+            self._before = self.workers.sent
         return Asked(self.workers, signals, meets=self.size == 1 or self.strategy.meets(step))
 
     def after_step(self, step: int, compiler: Compiler) -> None:
         """What the strategy has the workers do after each step."""
         if self.size > 1:
             self.strategy.after_step(step, self.workers, _States(compiler))
+        if self._before is not None:
+            self._sent, self._steps, self._before = self._sent + self.workers.sent - self._before, self._steps + 1, None
+
+    def expect(self, compiler: Compiler, rows: int, batches: int) -> None:
+        """Find out what a step of so many batches sends, from what it is compiled to."""
+        if self.size == 1 or self.shards is not None:  # parts that a tree adds send as much as it leaves apart
+            return
+        sizes = {name: (one.shape, one.dtype.itemsize) for name, one in compiler.types(*LASTING).items()
+                 if one.dtype.is_float}  # fmt: skip
+        self._expected = self.strategy.sent(sizes, self.size)
+        update = [compiler.plan(Purpose.UPDATE, 1)] if compiler.updates else []
+        for plan in (*[compiler.plan(compiler.of_batch, rows)] * batches, *update):
+            for node in plan.order:
+                if isinstance(node.op, (AllReduce, StartAllReduce)):
+                    count = node.op.count if isinstance(node.op, StartAllReduce) else 1
+                    kinds = [value.type for value in node.inputs[:count]]
+                    shapes, itemsize = [one.shape for one in kinds], kinds[0].dtype.itemsize
+                    self._expected += sent(node.op.encoding, shapes, itemsize, self.size)
+
+    def sent_facts(self) -> dict[str, Any]:
+        """Bytes that the first worker is to send in a step, and has sent in the mean; nothing of one alone.
+
+        What is sent beside numbers that are summed up, such as the wish to stop and what fills gaps, is in the latter.
+        """
+        if self.size == 1:
+            return {}
+        measured = {"measured": round(self._sent / self._steps)} if self._steps else {}
+        expected = {"expected": round(self._expected)} if self.shards is None else {}
+        return {"bytes_per_step": {**expected, **measured}}
 
     def before_looking(self, compiler: Compiler) -> None:
         """What it has them do before an evaluation or a checkpoint."""
         if self.size > 1:
             self.strategy.before_looking(self.workers, _States(compiler))
+
+    def own_states(self, compiler: Compiler) -> list[dict[str, Any]]:
+        """What each further worker has of its own, on the first one; nothing on the others. All come here."""
+        if self.size == 1:
+            return []
+        found = {name: self.workers.collect(compiler.states[name]) for name in compiler.names(*self.strategy.own)}
+        if not found or not self.is_first:
+            return []
+        return [{name: stacked[rank] for name, stacked in found.items()} for rank in range(1, self.size)]
 
     def mean(self, value: float) -> float:
         """The mean of what all workers found, where each found something else."""
@@ -127,6 +194,15 @@ class Crew:
             "parallel": self.strategy.model_dump(),
             "split": [end - start for start, end in parts],
         }
+
+
+def _merge(compiler: Compiler, name: str, others: Sequence[Any], workers: int) -> None:
+    """Give a state of the first worker what each of another number of workers is to have of that of all before."""
+    first = compiler.states[name]
+    if first.dtype.kind == "f":
+        count = workers if compiler.info[name].role == "residual" else 1 + len(others)
+        total = sum(others, first.astype(np.float64)) / count
+        compiler.states.assign(name, total.astype(first.dtype))
 
 
 class _States:

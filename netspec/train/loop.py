@@ -125,8 +125,7 @@ class Loop:
         if self.finished:
             self._test()
         if self._saved != self.progress:
-            self.crew.before_looking(self.compiler)
-            self._save()
+            self._save_together()
         if self.finished and self.crew.is_first:
             save_weights(self.compiler, self.folder.weights, self.preparation, step=self.progress.step)
 
@@ -197,8 +196,7 @@ class Loop:
         last = self.finished  # what is due then waits for the last evaluation, which it is to hold
         if self._asked.snapshot or (self._is_due(timing.checkpoint_every) and not last):  # first: evaluating may fail
             self.signals.snapshot = False
-            self.crew.before_looking(self.compiler)
-            self._save()
+            self._save_together()
         if self._is_due(timing.test_every) and not last:
             self._test()
         self._since += time.perf_counter() - pause
@@ -259,12 +257,19 @@ class Loop:
         best = self.progress.best_loss
         return loss is not None and isfinite(loss) and (best is None or loss < best)
 
-    def _save(self) -> None:
-        """Write a checkpoint: the first worker does. Of a step that is half done no worker has all that it needs."""
-        if self.crew.is_first and (self.crew.size == 1 or not self.progress.part.batches):
-            self._write_checkpoint()
+    def _save_together(self) -> None:
+        """Write a checkpoint of what all workers have. All come here."""
+        self.crew.before_looking(self.compiler)
+        self._save(self.crew.own_states(self.compiler))
 
-    def _write_checkpoint(self) -> None:
+    def _save(self, own: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Write a checkpoint: the first worker does. Of a step that is half done no worker has all that it needs."""
+        if self.crew.size == 1 or not self.progress.part.batches:
+            self._saved = replace(self.progress, part=replace(self.progress.part))
+            if self.crew.is_first:
+                self._write_checkpoint(own)
+
+    def _write_checkpoint(self, own: Sequence[Mapping[str, Any]]) -> None:
         at_work(self.progress.step, "writing a checkpoint")
         path = self.folder.checkpoint(self.progress.step)
         between = "gradient" if not self.progress.part.batches else None  # sums that no step has begun are of no use
@@ -277,9 +282,8 @@ class Loop:
             "threads": threads(),
         }
         spec, evaluated = canonical_yaml(self.spec), self.compiler.evaluated
-        write_checkpoint(path, states, roles=roles, progress=progress, spec=spec, evaluated=evaluated)
+        write_checkpoint(path, states, roles=roles, progress=progress, spec=spec, evaluated=evaluated, own=own)
         self.folder.prune(self.spec.train.keep_checkpoints)
-        self._saved = replace(self.progress, part=replace(self.progress.part))
         tell(self.listeners, "checkpoint", step=self.progress.step, path=str(path))
 
     def _not_finite(self, error: NonFiniteLoss, step: int) -> RunError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,9 @@ MAY_CHANGE = (
 )
 """Values that do not alter what a step computes (the length may move a schedule, which is what is asked for then)."""
 
+OF_SEVERAL = ("residual", "center")
+"""Roles of states that only several workers have."""
+
 OF_THE_TEST = ("data.test", "net.metrics")
 """Values that an evaluation depends on."""
 
@@ -53,6 +56,8 @@ class Begun:
 
     progress: Progress
     warnings: list[str] = field(default_factory=list)
+    own: Sequence[Mapping[str, Any]] = ()
+    """What each further worker has of its own, the first one's being the compiler's: values of states by name."""
     other_test: bool = False
     """Whether the last evaluation was of something else than is asked for now."""
 
@@ -76,7 +81,8 @@ def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader)
             raise _all_damaged(folder, found.notes)
         begun.warnings.append("there is no checkpoint yet: starting from the beginning")
         return begun
-    _assign(checkpoint, f"{found.path}", compiler)
+    begun.warnings += _assign(checkpoint, f"{found.path}", compiler)
+    begun.own = checkpoint.own
     loader.restore(checkpoint.progress["loader"])
     then, now = checkpoint.progress.get("threads"), threads()
     if then is not None and then != now:
@@ -97,29 +103,38 @@ def take_over(path: Path, spec: TrainSpec, compiler: Compiler, loader: Loader) -
     `InputError` where the arrays are not those of the net and the solver, or the data is not that of the checkpoint.
     """
     checkpoint = read_checkpoint(path)
-    _assign(checkpoint, f"{path}", compiler)
+    warnings = _assign(checkpoint, f"{path}", compiler)
     progress = Progress.from_json(checkpoint.progress)
     if "loader" in checkpoint.progress:
         loader.restore(checkpoint.progress["loader"])
     else:
         loader.go_to(progress.step * spec.train.accumulate)
-    return Begun(progress)
+    return Begun(progress, warnings, checkpoint.own)
 
 
-def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler) -> None:
-    """Give all states the values of a checkpoint. Raises `InputError` where it has others."""
+def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler) -> list[str]:
+    """Give all states the values of a checkpoint; warnings. Raises `InputError` where it has others.
+
+    What only several workers have may be missing, or too much: their number may change.
+    """
     wanted = {
         state: info.value.type
         for state, info in compiler.info.items()
-        if info.role != "gradient" or state in checkpoint.states
+        if info.role not in ("gradient", *OF_SEVERAL) or state in checkpoint.states
     }
+    past = [one for one in checkpoint.states if one not in wanted and checkpoint.roles[one] in OF_SEVERAL]
     unfit = [one for one, kind in wanted.items() if getattr(checkpoint.states.get(one), "shape", None) != kind.shape]
-    unfit += [one for one in checkpoint.states if one not in wanted]
+    unfit += [one for one in checkpoint.states if one not in wanted and one not in past]
     if unfit:
         told = listing(unfit, 10)
         raise InputError(f"{name} is of another net or solver", expected=f"{len(wanted)} arrays", got=f"others: {told}")
-    for state, array in checkpoint.states.items():
-        compiler.states.assign(state, array)
+    for state in wanted:
+        compiler.states.assign(state, checkpoint.states[state])
+    for state, info in compiler.info.items():
+        if state not in wanted and info.follows is not None:
+            compiler.states.assign(state, compiler.states[info.follows])
+    told = listing(past, 3)
+    return [f"one worker has no use for what several had kept: {told}"] if past else []
 
 
 def _spec_of_run(folder: RunDir, checkpoint: CheckpointFile | None) -> TrainSpec | None:

@@ -19,6 +19,7 @@ from netspec.parallel import join
 from netspec.parallel.activity import writes_to
 from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.parallel.strategies.base import Strategy
+from netspec.parallel.strategies.synchronous import Synchronous
 from netspec.passes.data_parallel import DataParallel
 from netspec.schema.load import Overrides, Source, load_train
 from netspec.schema.provenance import resolved_yaml
@@ -107,12 +108,13 @@ def run(
         given = Path(run_dir) if run_dir else _own_run(source) if again else None
         folder = _folder(stack, spec, crew, given, resume=again)
         begun, taken, adapted = _begin(spec, crew, compiler, loader, folder, resume=resume, weights=weights)
-        progress = crew.align(compiler, loader, begun.progress)
+        progress = crew.align(compiler, loader, begun.progress, begun.own)
         everyone: list[Listener] = []
         if crew.is_first:
             folder.write_spec(resolved_yaml(spec))
             everyone = [stack.enter_context(LogFiles(folder.folder)), *listeners]
         signals = stack.enter_context(Signals())
+        crew.expect(compiler, loader.batch_sizes[0], spec.train.accumulate)
         loop = Loop(spec, compiler, loader, test, folder, everyone, signals, progress, crew)
         for message in (*begun.warnings, *_beyond(loop)):
             tell(everyone, "warning", message=message)
@@ -137,7 +139,7 @@ def run(
         tell(
             everyone, "done", run_dir=str(folder.folder), steps=progress.step, seconds=round(seconds, 3),
             test=found.as_json() if found else None, weights=str(folder.weights), log=str(folder.log),
-            **({"skipped": left_out} if left_out else {}),
+            **({"skipped": left_out} if left_out else {}), **crew.sent_facts(),
         )  # fmt: skip
     return Run(folder.folder, progress.step, seconds, found, folder.weights, folder.log, left_out)
 
@@ -219,11 +221,12 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
     loop, opened = spec.train, open_device(device_of(device), spec.compile.autotune, spec.compile.rounding)
     precision = DType(loop.precision)
     strategy = crew.strategy
-    buckets = DataParallel(strategy.first_bucket, strategy.bucket) if isinstance(strategy, AllReduce) else None
+    summing = strategy if isinstance(strategy, Synchronous) else AllReduce()  # which the others make no use of
     return Compiler(
         spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop,
-        workers=crew.size if crew.sums and crew.shards is None else 1, buckets=buckets,
-        in_parts=crew.shards is not None,
+        workers=crew.size if crew.sums and crew.shards is None else 1, sending=summing.sending,
+        buckets=DataParallel(summing.first_bucket, summing.bucket), in_parts=crew.shards is not None,
+        centers=crew.size > 1 and strategy.has_center,
     )  # fmt: skip
 
 
@@ -252,6 +255,7 @@ def _facts(spec: TrainSpec, compiler: Compiler, loader: Loader, folder: RunDir, 
         "threads": threads(),
         "versions": versions(),
         **loop.crew.facts(loader.batch_size),
+        **loop.crew.sent_facts(),
     }
 
 

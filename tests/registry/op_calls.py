@@ -26,6 +26,7 @@ from netspec.graph.ops import (
     linear,
     logic,
     normalization,
+    quantize,
     reduce,
     shape,
     special,
@@ -87,6 +88,10 @@ _TRUE = np.array([[True, True, False, False]])
 SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     (communication.AllReduce(), (numbers(3, 4),)),
     (communication.StartAllReduce(2), (numbers(3, 4), numbers(5, offset=0.1))),
+    (quantize.OneBit(), (numbers(3, 4),)),
+    (quantize.OneBit(), (numbers(3, 2, 2),)),
+    (quantize.Largest(3), (numbers(3, 4),)),
+    (communication.AllReduce(late=True, encoding="in_full"), (numbers(3, 4),)),
     (communication.StartAllReduce(1), (numbers(5, offset=0.1), np.array(True))),
     (communication.JoinAllReduce(2), (numbers(3, 4), numbers(5, offset=0.1))),
     (communication.JoinAllReduce(1), (numbers(3, 4),)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +11,7 @@ from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllRe
 from netspec.graph.plan import ALIGNMENT
 from netspec.graph.value import Node
 from netspec.parallel import Pending, world
+from netspec.parallel.sums import encoded_sum
 
 _sent: dict[int, list[Pending]] = {}
 """What was started and not joined, by the address of its first array."""
@@ -22,13 +23,16 @@ class Sum(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that sums up in the result's memory."""
+        op = node.op
+        assert isinstance(op, AllReduce)
         (out,), workers = buffers.outputs, world()
-        fill, whole = _fill(buffers.inputs, [out]), _pieces([out])[0]
+        fill, start = _fill(buffers.inputs, [out]), _sender(op.encoding, [out])
 
         def run() -> None:
             fill()
             if not workers.silent:
-                workers.all_reduce(whole)
+                for one in start():
+                    one.wait()
 
         return run
 
@@ -43,7 +47,7 @@ class Start(Kernel):
         assert isinstance(op, StartAllReduce)
         workers, outputs = world(), buffers.outputs[: op.count]
         read = [one for one in outputs if one is not None]
-        fill, pieces = _fill(buffers.inputs[: op.count], outputs), _pieces(read)
+        fill, start = _fill(buffers.inputs[: op.count], outputs), _sender(op.encoding, read)
         key = _address(read[0]) if read else 0
 
         def run() -> None:
@@ -55,7 +59,7 @@ class Start(Kernel):
                     one.advance()
             for one in _sent.pop(key, ()):  # of a step that was broken off
                 one.wait()
-            _sent[key] = [workers.start_all_reduce(piece) for piece in pieces]
+            _sent[key] = start()
 
         return run
 
@@ -75,6 +79,16 @@ class Join(Kernel):
             fill()
 
         return run
+
+
+def _sender(encoding: str, arrays: Sequence[Any]) -> Callable[[], list[Pending]]:
+    """What sends arrays on their way to be summed up: as pieces of memory, or encoded."""
+    workers = world()
+    if encoding:
+        whole = encoded_sum(workers, encoding, arrays)
+        return lambda: [whole.start()]
+    pieces = _pieces(arrays)
+    return lambda: [workers.start_all_reduce(piece) for piece in pieces]
 
 
 def _address(array: Any) -> int:

@@ -1,7 +1,8 @@
 """Sums over workers: at once, or started early and joined late.
 
 By itself each op computes what it does on one worker, where a sum over all workers is the value itself; the backend
-`workers` has the kernels that ask the others.
+`workers` has the kernels that ask the others. An `encoding` says in which form the values travel
+(`parallel/encodings.py`); "" is as they are.
 """
 
 from __future__ import annotations
@@ -20,10 +21,20 @@ ORDER = TensorType((), DType.BOOL)
 
 
 @dataclass(frozen=True)
+class Sending:
+    """How workers send each other a value that they sum up."""
+
+    encoding: str = ""
+    split: Op | None = None
+    """Splits a value into what the encoding can tell and the rest, which is kept and added to the next one."""
+
+
+@dataclass(frozen=True)
 class AllReduce(Op):
     """The sum of all workers' x. With `late` nobody needs it before the update: it may share a message with others."""
 
     late: bool = False
+    encoding: str = ""
     traits = Traits(pure=False, inplace=True)
     onnx = _NO_ONNX
 
@@ -36,7 +47,7 @@ class AllReduce(Op):
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         # Every worker's loss depends on the sum, and so on each worker's x.
-        return (AllReduce(self.late)(dy),)
+        return (AllReduce(self.late)(dy),)  # in full: what an encoding leaves out is no gradient's
 
     def flops(self, x: TensorType) -> int:
         return x.size
@@ -47,6 +58,7 @@ class _Bucket(Op):
     """Base of the two halves of an all-reduce of several values, which lie side by side and travel as one."""
 
     count: int
+    encoding: str = ""
     onnx = _NO_ONNX
 
     def _checked(self, types: Sequence[TensorType]) -> tuple[TensorType, ...]:

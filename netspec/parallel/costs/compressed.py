@@ -4,53 +4,43 @@ from __future__ import annotations
 
 from math import prod
 
-from netspec.parallel.costs.collectives import Exchanges, all_gather, to_all
+from netspec.parallel.costs.collectives import all_gather
 from netspec.parallel.costs.networks import Cluster
 from netspec.parallel.costs.plans import Job, Plan, gradients, messages
 from netspec.parallel.costs.workload import Layer
+from netspec.parallel.encodings import Encoding, OneBit, TopK, is_encoded
 
 PASSES = 4
 """Over the gradients and what was left out of them, for packing and unpacking."""
 
 
-def one_bit_bytes(layer: Layer) -> float:
-    """A bit a number and two float32 values a column, one for each sign (Seide et al. 2014, "1-bit SGD").
-
-    A column is what belongs to one output of the layer. Vectors, such as biases, are sent as they are.
-    """
-    return sum(_one_bit(shape) for shape in layer.parameters)
-
-
-def _one_bit(shape: tuple[int, ...]) -> float:
-    if len(shape) < 2:
-        return 4.0 * prod(shape)
-    columns = shape[-1] if len(shape) == 2 else shape[0]
-    return prod(shape) / 8 + 8 * columns
-
-
 def one_bit(job: Job, cluster: Cluster) -> Plan:
-    """Each rank sums up a p-th of the quantized gradients, quantizes the sum, and hands it round."""
-    work = job.work(cluster.ranks)
-
-    def send(nbytes: float) -> Exchanges:
-        # Every rank needs the p-ths of the others as they are: sums of bits are no bits.
-        return (*to_all(nbytes, cluster), *all_gather(nbytes, cluster))
-
-    return Plan(work, messages(job, gradients(work), send, one_bit_bytes), extra=PASSES * work.nbytes * job.adding)
-
-
-def top_k_bytes(layer: Layer, density: float) -> float:
-    """The largest numbers with their places, 4 bytes each (Aji and Heafield 2017); at least one of each parameter."""
-    return sum(8.0 * max(1.0, density * prod(shape)) for shape in layer.parameters)
+    """A bit a number and two float32 values a column, one for each sign (Seide et al. 2014, "1-bit SGD")."""
+    return _gathered(job, cluster, OneBit())
 
 
 def top_k(job: Job, cluster: Cluster) -> Plan:
-    """The largest numbers of all ranks, gathered by everybody: what a rank sends grows with their number."""
+    """The largest numbers with their places, 4 bytes each (Aji and Heafield 2017)."""
+    return _gathered(job, cluster, TopK(job.density))
+
+
+def _gathered(job: Job, cluster: Cluster, form: Encoding) -> Plan:
+    """Every rank gets what all have, for sums of bits are no bits: what a rank sends grows with their number.
+
+    Vectors, such as biases, and small parameters are summed up as they are.
+    """
     work = job.work(cluster.ranks)
-    found = messages(
-        job,
-        gradients(work),
-        lambda nbytes: all_gather(cluster.ranks * nbytes, cluster),
-        lambda layer: top_k_bytes(layer, job.density),
+    found = gradients(work)
+
+    def encoded(layer: Layer) -> float:
+        return float(sum(form.nbytes(shape, 4) for shape in layer.parameters if is_encoded(shape, job.smallest)))
+
+    def plain(layer: Layer) -> float:
+        return 4.0 * sum(prod(shape) for shape in layer.parameters if not is_encoded(shape, job.smallest))
+
+    sent = (
+        *messages(job, found, lambda nbytes: all_gather(cluster.ranks * nbytes, cluster), encoded),
+        *messages(job, found, lambda nbytes: job.algorithm(nbytes, cluster), plain),
     )
-    return Plan(work, found, extra=PASSES * work.nbytes * job.adding)
+    in_order = tuple(sorted(sent, key=lambda one: one.ready))
+    return Plan(work, in_order, extra=PASSES * work.nbytes * job.adding)

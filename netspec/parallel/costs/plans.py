@@ -11,6 +11,7 @@ from netspec.parallel.costs.collectives import ADDING, Algorithm, Exchanges, aut
 from netspec.parallel.costs.networks import Cluster
 from netspec.parallel.costs.overlap import BUCKET, FIRST_BUCKET, bucketed, serve
 from netspec.parallel.costs.workload import Compute, Layer, Work
+from netspec.parallel.encodings import SMALLEST
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Job:
     """Steps between averages of `local_sgd`."""
     density: float = 0.01
     """Share of a gradient's numbers that `top_k` sends."""
+    smallest: int = SMALLEST
+    """Gradients with fewer numbers are sent as they are by `one_bit` and `top_k`."""
     servers: int | None = None
     """Ranks that are servers of `parameter_server`; default: a quarter, at least one."""
     micro_batches: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netspec.parallel.costs.collectives import all_gather, hierarchical, reduce_scatter
+from netspec.parallel.costs.collectives import all_gather, hierarchical, reduce_scatter, to_all
 from netspec.parallel.costs.networks import Cluster
 from netspec.parallel.costs.plans import Job, Plan, gradients, messages, update_share
 
@@ -37,6 +37,15 @@ def sharded_optimizer(job: Job, cluster: Cluster) -> Plan:
     work = job.work(cluster.ranks)
     found = messages(job, gradients(work), lambda nbytes: reduce_scatter(nbytes, cluster))
     return Plan(update_share(work, 1 / cluster.ranks), found, after=all_gather(work.nbytes, cluster))
+
+
+def elastic_averaging(job: Job, cluster: Cluster) -> Plan:
+    """Steps by each worker alone, and differences from a center summed up every so many, in the order of ranks.
+
+    The synchronous form of Zhang, Choromanska and LeCun 2015.
+    """
+    work = job.work(cluster.ranks)
+    return Plan(work, after=(*to_all(work.nbytes, cluster), *all_gather(work.nbytes, cluster)), every=job.every)
 
 
 def local_sgd(job: Job, cluster: Cluster) -> Plan:

@@ -12,6 +12,7 @@ from netspec.parallel.costs.plans import Job, Plan, Times, Traffic, times, traff
 from netspec.parallel.costs.replicated import (
     all_reduce,
     all_reduce_bfloat16,
+    elastic_averaging,
     hierarchical_all_reduce,
     local_sgd,
     sharded_optimizer,
@@ -75,6 +76,7 @@ STRATEGIES = {
     "hierarchical": Strategy(hierarchical_all_reduce, _several_a_host),
     "sharded_optimizer": Strategy(sharded_optimizer, _samples_for_all),
     "local_sgd": Strategy(local_sgd, _samples_for_all),
+    "elastic_averaging": Strategy(elastic_averaging, _samples_for_all),
     "one_bit": Strategy(one_bit, _samples_for_all),
     "top_k": Strategy(top_k, _samples_for_all),
     "parameter_server": Strategy(parameter_server, _ranks_of_both_kinds, split_ranks),

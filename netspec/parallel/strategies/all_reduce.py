@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
-from netspec.parallel.strategies.base import Strategy
-from netspec.schema.amounts import Bytes
+from netspec.errors import Problem
+from netspec.graph.ops.communication import Sending
+from netspec.parallel.strategies.synchronous import Synchronous
 from netspec.schema.kinds import STRATEGIES
 
 
 @STRATEGIES.register
-class AllReduce(Strategy):
+class AllReduce(Synchronous):
     """Sum the gradients of all workers in every step, while the rest of the step is computed.
 
     Gradients are sent in buckets, in the order in which they come to be, as soon as a bucket is full; the update waits
@@ -21,14 +23,30 @@ class AllReduce(Strategy):
     """
 
     strategy: Literal["all_reduce"] = "all_reduce"
-    bucket: Bytes = 4 << 20
-    """bytes of gradients that are sent together: fewer overlap more, more cost fewer calls"""
-    first_bucket: Bytes = 256 << 10
-    """bytes of the first bucket, which is small so that something is on its way early"""
+    reduce_in: Literal["float32", "bfloat16", "float16"] = "float32"
+    """how gradients are sent: in 16 bits they take half the bytes. They are added up in float32, and rounded twice,
+    when they are sent and when their sum is; numbers above 65504 are too large for float16"""
     deterministic: bool = False
     """the same weights to the last bit on any number of workers (up to `shards`): a batch is computed in as many parts,
     whose gradients are added in the order of a fixed tree. It takes longer, and batch normalization sees a part"""
     shards: PositiveInt = 8
     """parts of a batch, where it is `deterministic`: there can be as many workers, or fewer"""
 
-    samples: ClassVar = ({}, {"bucket": 1000, "first_bucket": 100}, {"deterministic": True, "shards": 4})
+    samples: ClassVar = (
+        {},
+        {"bucket": 1000, "first_bucket": 100},
+        {"reduce_in": "bfloat16"},
+        {"deterministic": True, "shards": 4},
+    )
+
+    def conflicts(self, training: Any) -> Iterator[Problem]:
+        """What is added in the order of a tree is not rounded on the way."""
+        if self.deterministic and self.reduce_in != "float32":
+            yield Problem(
+                "sums of 16 bits are not the same on any number of workers", self.where("reduce_in"), "reduce_in",
+                expected="float32, where it is `deterministic`", got=self.reduce_in,
+            )  # fmt: skip
+
+    def sending(self, shape: tuple[int, ...]) -> Sending:
+        """As they are, or in 16 bits."""
+        return Sending("" if self.reduce_in == "float32" else self.reduce_in)

@@ -14,7 +14,7 @@ class Replica(Protocol):
     """What one worker has of a training: its states, by name, as NumPy arrays."""
 
     def names(self, *roles: str) -> list[str]:
-        """The states with one of these roles: `parameter`, `statistic`, `slot`."""
+        """The states with one of these roles: `parameter`, `statistic`, `slot`, …"""
         ...
 
     def read(self, name: str) -> Any:
@@ -43,6 +43,12 @@ class Strategy(Spec):
     strategy: str
     """how the workers train together"""
 
+    own: ClassVar[tuple[str, ...]] = ("residual",)
+    """Roles of the states of which each worker has values of its own, where all find a common state otherwise."""
+
+    has_center: ClassVar[bool] = False
+    """Whether there is a `center/NAME` for each parameter and moving statistic, which is evaluated in its place."""
+
     @property
     def sums_gradients(self) -> bool:
         """Whether every step follows the mean of all workers' gradients."""
@@ -51,6 +57,10 @@ class Strategy(Spec):
     def meets(self, step: int) -> bool:
         """Whether all workers wait for each other at this step, the first being 1."""
         return True
+
+    def sent(self, sizes: dict[str, tuple[tuple[int, ...], int]], workers: int) -> float:
+        """Bytes that a worker sends between steps, in the mean, for states of these shapes and bytes an element."""
+        return 0.0
 
     def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
         """What the workers do after each step, the first being 1."""

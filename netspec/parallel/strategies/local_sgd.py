@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import PositiveInt
 
 from netspec.parallel.base import Communicator
+from netspec.parallel.encodings import sent
 from netspec.parallel.strategies.base import Replica, Strategy
 from netspec.schema.kinds import STRATEGIES
 
@@ -36,6 +37,10 @@ class LocalSGD(Strategy):
     def meets(self, step: int) -> bool:
         """Where they average."""
         return step % self.every == 0
+
+    def sent(self, sizes: dict[str, tuple[tuple[int, ...], int]], workers: int) -> float:
+        """All that is averaged, every so many steps."""
+        return sum(sent("", [shape], itemsize, workers) for shape, itemsize in sizes.values()) / self.every
 
     def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
         """Average every so many steps."""

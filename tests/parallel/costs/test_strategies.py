@@ -40,16 +40,18 @@ def predicted(name: str, ranks: int, job: Job = JOB, per_host: int = 1) -> Predi
 def test_bytes_sent_are_those_of_theory(p: int):
     share = (p - 1) / p
     columns = 64, 512, 16  # and a bit a weight; biases as they are
-    bits = (64 * 288 + 3200 * 512 + 512 * 16) / 8 + 8 * sum(columns) + 4 * (64 + 512 + 16)
-    kept = 8 * sum(max(1, 0.01 * size) for size in (64 * 288, 64, 3200 * 512, 512, 512 * 16, 16))
+    bits = (64 * 288 + 3200 * 512 + 512 * 16) / 8 + 8 * sum(columns)
+    kept = 8 * sum(round(0.01 * size) for size in (64 * 288, 3200 * 512, 512 * 16))
+    biases = 2 * share * 4 * (64 + 512 + 16)
     conv, inputs, logits = LAYERS[0].nbytes, 4 * 32 * p * (3200 + 512), 4 * 32 * 16
     expected = {
         "all_reduce": 2 * share * N,
         "all_reduce_bfloat16": share * N,
         "sharded_optimizer": 2 * share * N,
         "local_sgd": 2 * share * N / 8,
-        "one_bit": 2 * share * bits,
-        "top_k": (p - 1) * kept,
+        "elastic_averaging": 2 * share * N / 8,
+        "one_bit": (p - 1) * bits + biases,
+        "top_k": (p - 1) * kept + biases,
         "model": 2 * share * (conv + inputs + logits),
     }
     for name, nbytes in expected.items():

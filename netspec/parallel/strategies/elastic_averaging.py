@@ -1,0 +1,76 @@
+"""Elastic averaging: workers train by themselves, and are drawn towards a center that they draw along."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveInt
+
+from netspec.parallel.base import Communicator
+from netspec.parallel.encodings import IN_FULL
+from netspec.parallel.encodings import sent as sent_in
+from netspec.parallel.strategies.base import Replica, Strategy
+from netspec.schema.kinds import STRATEGIES
+
+CENTER = "center"
+
+
+@STRATEGIES.register
+class ElasticAveraging(Strategy):
+    """Each worker trains weights of its own; every few steps these and a common center move towards each other.
+
+    Each worker follows the gradient of its part of the batch. Where x̃ is the center, x of a worker becomes
+    x - α (x - x̃), and x̃ becomes x̃ + α Σ (x - x̃) over p workers, with α = `beta` / p. The center is what is
+    evaluated, exported and kept as the weights, whatever averages the solver makes; that of moving statistics is the
+    mean of the workers'. Checkpoints hold all workers. Zhang, Choromanska, LeCun 2015, "Deep learning with elastic
+    averaging SGD", arXiv:1412.6651: the synchronous form.
+    """
+
+    strategy: Literal["elastic_averaging"] = "elastic_averaging"
+    every: PositiveInt = 8
+    """steps between two meetings"""
+    beta: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """part of the way that the center moves towards the mean of the workers"""
+
+    own: ClassVar[tuple[str, ...]] = ("parameter", "statistic", "slot")
+    has_center: ClassVar[bool] = True
+    foreign_fields: ClassVar = {
+        **Strategy.foreign_fields,
+        "alpha": "here it is `beta`, which is as many times alpha as there are workers",
+        "rho": "here it is `beta`: the learning rate times `rho` times the number of workers",
+        "tau": "here it is `every`",
+        "communication_period": "here it is `every`",
+    }
+    samples: ClassVar = ({}, {"every": 3, "beta": 0.5})
+
+    @property
+    def sums_gradients(self) -> bool:
+        """Each worker follows its own."""
+        return False
+
+    def meets(self, step: int) -> bool:
+        """Where they move towards the center."""
+        return step % self.every == 0
+
+    def sent(self, sizes: dict[str, tuple[tuple[int, ...], int]], workers: int) -> float:
+        """The differences from the center, every so many steps."""
+        shapes = [shape for name, (shape, _) in sizes.items() if name.startswith(f"{CENTER}/")]
+        itemsize = max((size for _, size in sizes.values()), default=4)
+        return sent_in(IN_FULL, shapes, itemsize, workers) / self.every
+
+    def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
+        """Move towards each other every so many steps."""
+        if not self.meets(step):
+            return
+        from netspec.parallel.sums import encoded_sum
+
+        centers = {name.removeprefix(f"{CENTER}/"): replica.read(name) for name in replica.names(CENTER)}
+        apart = {name: replica.read(name) - center for name, center in centers.items()}
+        total: dict[str, Any] = {name: one.copy() for name, one in apart.items()}
+        encoded_sum(group, IN_FULL, list(total.values())).start().wait()
+        moved = set(replica.names("parameter"))
+        for name, center in centers.items():
+            rate = center.dtype.type((self.beta if name in moved else 1.0) / group.size)
+            replica.write(f"{CENTER}/{name}", center + rate * total[name])
+            if name in moved:
+                replica.write(name, replica.read(name) - rate * apart[name])

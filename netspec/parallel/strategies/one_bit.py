@@ -1,0 +1,35 @@
+"""1-bit SGD: of each number of a gradient its sign is sent."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import PositiveInt
+
+from netspec.graph.ops.communication import Sending
+from netspec.graph.ops.quantize import OneBit as Split
+from netspec.parallel.encodings import SMALLEST, is_encoded
+from netspec.parallel.strategies.synchronous import Synchronous
+from netspec.schema.kinds import STRATEGIES
+
+
+@STRATEGIES.register
+class OneBit(Synchronous):
+    """Send a bit for each number of a gradient, and keep what that leaves out for the next step.
+
+    Each worker sends the signs of its gradient, and two numbers for each output of a layer: the means of what is
+    positive there and of what is not. What that misses is added to its next gradient, so that nothing is lost. Every
+    worker gets what all have, and adds it up: what is sent grows with their number. Biases and small parameters are
+    sent as they are. Seide et al. 2014, "1-bit stochastic gradient descent and its application to data-parallel
+    distributed training of speech DNNs", Interspeech.
+    """
+
+    strategy: Literal["one_bit"] = "one_bit"
+    smallest: PositiveInt = SMALLEST
+    """gradients with fewer numbers, and those of vectors, are sent as they are"""
+
+    samples: ClassVar = ({}, {"smallest": 1, "bucket": "1MB"})
+
+    def sending(self, shape: tuple[int, ...]) -> Sending:
+        """As bits, what is large enough."""
+        return Sending("one_bit", Split()) if is_encoded(shape, self.smallest) else Sending()
