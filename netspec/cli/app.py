@@ -27,6 +27,7 @@ COMMANDS = {
     "check": "netspec.cli.check",
     "plan": "netspec.cli.plan",
     "time": "netspec.cli.time",
+    "verify-parallel": "netspec.cli.verify_parallel",
     "scale": "netspec.cli.scale",
     "plot": "netspec.cli.plot",
     "diff": "netspec.cli.diff",

@@ -7,9 +7,13 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from netspec.errors import InputError
 from netspec.parallel.told import launched, told_size
+
+if TYPE_CHECKING:
+    from netspec.parallel.mpiexec import Mpiexec
 
 
 def to_start(workers: int) -> bool:
@@ -33,20 +37,26 @@ def start(workers: int, training: str, overrides: Sequence[str], words: Sequence
     Raises `InputError` for what is wrong with the spec, or missing here, before anything is started, and `RunError`
     where a worker dies.
     """
-    from netspec.parallel.found import INSTALL
     from netspec.parallel.launch import launch
-    from netspec.parallel.mpiexec import find_mpiexec
     from netspec.parallel.watch import patience
     from netspec.schema.load import load_train
     from netspec.train.run import check_workers
 
     check_workers(load_train(training, overrides), workers)
     patience()
+    return launch(what_starts_workers(), workers, [*_program(), "train", *words], dict(os.environ))
+
+
+def what_starts_workers() -> Mpiexec:
+    """The `mpiexec` of this machine. Raises `InputError` where it is missing, or mpi4py is."""
+    from netspec.parallel.found import INSTALL
+    from netspec.parallel.mpiexec import find_mpiexec
+
     mpiexec = find_mpiexec()
     missing = [*([] if find_spec("mpi4py") else ["mpi4py"]), *([] if mpiexec else ["mpiexec"])]
     if mpiexec is None or missing:
         raise InputError(f"--workers needs {' and '.join(missing)}, not found here", hint=INSTALL)
-    return launch(mpiexec, workers, [*_program(), "train", *words], dict(os.environ))
+    return mpiexec
 
 
 def _program() -> list[str]:

@@ -16,7 +16,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md")), *s
 
 _BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"# (\S+\.yaml)\n")
-TRAIN_KEYS = frozenset({"net", "data", "solver", "train", "init_from"})
+TRAIN_KEYS = frozenset({"net", "data", "solver", "train", "init_from", "parallel"})
 
 
 @dataclass(frozen=True)

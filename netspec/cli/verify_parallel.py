@@ -1,0 +1,96 @@
+"""`netspec verify-parallel`: the same training on one worker and on several, compared bit by bit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from netspec.cli import DONE, FAILED
+from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.options import Json, Overrides, Training
+from netspec.cli.output import print_json, table
+from netspec.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    from netspec.schema.train import TrainSpec
+
+app = command_app()
+
+
+@app.command(
+    "verify-parallel",
+    cls=Plain,
+    epilog=examples("netspec verify-parallel train.yaml --workers 4", "netspec verify-parallel train.yaml --steps 50"),
+)
+def verify_parallel(
+    spec: Training,
+    overrides: Overrides = None,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", help="The most workers that are tried.")] = 2,
+    steps: Annotated[int, typer.Option("--steps", metavar="N", help="How many steps each training takes.")] = 10,
+    as_json: Json = False,
+) -> int:
+    """Show that a training finds the same weights on any number of workers.
+
+    The first steps are trained on 1, 2, … workers with `parallel: {strategy: all_reduce, deterministic: true}`: all
+    weights must be the same to the last bit. Nothing is left behind. Exit status 1 where they are not.
+    """
+    from netspec.cli.workers import what_starts_workers
+    from netspec.schema.load import load_train
+    from netspec.train.run import check_workers
+
+    if workers < 2 or steps < 1:  # one alone has nobody to be compared with
+        raise InputError("--workers must be 2 or more, --steps 1 or more", got=f"{workers} and {steps}")
+    changes = [*(overrides or []), *_changes(load_train(spec, overrides or []), steps)]
+    check_workers(load_train(spec, changes), workers)
+    what_starts_workers()
+    with tempfile.TemporaryDirectory(prefix="netspec-") as folder:
+        found = [_trained(spec, changes, count, Path(folder) / str(count)) for count in range(1, workers + 1)]
+    weights = [one.pop("weights") for one in found]
+    rows = [{**one, **_compared(weights[0], other)} for one, other in zip(found, weights, strict=True)]
+    if as_json:
+        print_json({"steps": steps, "runs": rows})
+    else:
+        shown = [
+            [str(row["workers"]), f"{row['seconds']:.1f} s", "the same bits" if not row["differ"] else
+             f"{len(row['differ'])} arrays differ, by {row['most']:.2g} at most: {', '.join(row['differ'][:3])}"]
+            for row in rows
+        ]  # fmt: skip
+        table(["workers", "took", "weights"], shown)
+    return FAILED if any(row["differ"] for row in rows) else DONE
+
+
+def _changes(spec: TrainSpec, steps: int) -> list[str]:
+    """Overrides for a short training whose bits do not depend on the number of workers."""
+    shards = getattr(spec.parallel, "shards", None)
+    block = f"{{strategy: all_reduce, deterministic: true{f', shards: {shards}' if shards else ''}}}"
+    loop = ["~train.max_epochs"] if spec.train.max_epochs is not None else []
+    evaluated = ["~data.test"] if spec.data.test is not None else []
+    return [*loop, *evaluated, f"train.max_steps={steps}", "train.test_every=0", f"parallel={block}"]
+
+
+def _trained(spec: str, changes: list[str], workers: int, folder: Path) -> dict[str, Any]:
+    """One training: how long it took, and its weights. Raises `RunError` with what a training that failed said."""
+    from netspec.exchange.hdf5 import read_weights
+
+    began = time.perf_counter()
+    words = ["train", spec, *changes, "--run-dir", str(folder), "--workers", str(workers), "--threads", "1"]
+    done = subprocess.run([sys.executable, "-m", "netspec", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunError(f"the training on {workers} workers failed", got=done.stderr.strip())
+    weights = read_weights(folder / "weights.h5").arrays
+    return {"workers": workers, "seconds": round(time.perf_counter() - began, 3), "weights": weights}
+
+
+def _compared(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The arrays of which any bit differs, and the largest difference of a number."""
+    import numpy as np
+
+    differ = [name for name in one if one[name].tobytes() != other[name].tobytes()]
+    most = max((float(np.abs(one[name].astype(float) - other[name].astype(float)).max()) for name in differ), default=0)
+    return {"differ": differ, "most": most}

@@ -1,0 +1,58 @@
+"""`netspec verify-parallel`: it finds the same bits where there are, and tells where they differ."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netspec.cli.verify_parallel import _compared
+from netspec.parallel.mpiexec import find_mpiexec
+from tests.parallel.test_training import folder, training
+
+__all__ = ["folder"]  # the fixture
+
+needs_mpi = pytest.mark.skipif(
+    find_spec("mpi4py") is None or find_mpiexec() is None, reason="mpi4py or an mpiexec is not installed"
+)
+
+
+@needs_mpi
+def test_a_training_is_the_same_on_one_worker_and_on_two(folder: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "train.yaml"
+    spec.write_text(json.dumps(training(folder, train={"max_steps": 1000})))
+    words = [sys.executable, "-m", "netspec", "verify-parallel", str(spec), "--steps", "3", "--json"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [(one["workers"], one["differ"], one["most"]) for one in found["runs"]] == [(1, [], 0), (2, [], 0)]
+    assert [path.name for path in tmp_path.iterdir()] == ["train.yaml"]
+
+
+def test_one_bit_is_a_difference() -> None:
+    one = {"a": np.ones(3, np.float32), "b": np.zeros(2, np.float32)}
+    other = {"a": np.nextafter(one["a"], np.float32(2)), "b": -one["b"]}
+    assert _compared(one, dict(one)) == {"differ": [], "most": 0}
+    assert _compared(one, other) == {"differ": ["a", "b"], "most": pytest.approx(2**-23)}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--workers", "1"], "--workers must be 2 or more, --steps 1 or more"),
+        (["data.train.batch_size=1"], "a batch has fewer samples than there are workers"),
+        (["--workers", "3", "parallel={strategy: all_reduce, shards: 2}"], "there are more workers than parts"),
+    ],
+)
+def test_what_cannot_be_compared_is_told(words: list[str], told: str, folder: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "train.yaml"
+    spec.write_text(json.dumps(training(folder)))
+    command = [sys.executable, "-m", "netspec", "verify-parallel", str(spec), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert told in done.stderr
