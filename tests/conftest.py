@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from functools import cache
@@ -39,6 +40,12 @@ def why_no_gpu() -> str | None:
         return None if cupy.cuda.runtime.getDeviceCount() else "no GPU"
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"no usable GPU: {error}"
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end, millions of objects: no search for garbage need look through it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
