@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.model import Node, Subgraph, Unsupported
 from netspec.exchange.onnx_import.nodes import as_proto
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def compute(node: Node, operands: list[NDArray[Any] | None]) -> list[NDArray[Any
     if not defs.has(node.op_type, node.domain):
         raise NotComputed("this operator is not computed on constants")
     schema: Any = defs.get_schema(node.op_type, node.domain)
-    if schema.non_deterministic:
+    if schema.non_deterministic or any(isinstance(one, Subgraph) for one in node.attributes.values()):
         raise NotComputed("it draws numbers, or has graphs within it")
     try:
         model = _model(node, given)

@@ -157,18 +157,27 @@ def inlined(
 
 
 def as_proto(node: Node) -> onnx.NodeProto:
-    """The node as ONNX has it. Raises `ValueError` for one with a graph within it."""
+    """The node as ONNX has it."""
     from onnx import helper, numpy_helper
 
     attributes = {}
     for name, value in node.attributes.items():
         if isinstance(value, Subgraph):
-            raise ValueError("it has a graph within it")
-        if hasattr(value, "dtype"):
+            attributes[name] = _graph_as_proto(value)
+        elif hasattr(value, "dtype"):
             attributes[name] = numpy_helper.from_array(value)
         elif value not in ([], ()):
             attributes[name] = value
     return helper.make_node(node.op_type, node.inputs, node.outputs, domain=node.domain, **attributes)
+
+
+def _graph_as_proto(graph: Subgraph) -> onnx.GraphProto:
+    """A graph within a node as ONNX has it, without types."""
+    from onnx import ValueInfoProto, helper, numpy_helper
+
+    inputs, outputs = ([ValueInfoProto(name=name) for name in names] for names in (graph.inputs, graph.outputs))
+    held = [numpy_helper.from_array(array, name) for name, array in graph.constants.items()]
+    return helper.make_graph([as_proto(node) for node in graph.nodes], "inner", inputs, outputs, held)
 
 
 def body(node: Node, types: Sequence[TensorType | None]) -> list[Node] | None:
