@@ -27,6 +27,7 @@ BENCHMARKS = {
     "sources": ["bench_sources"],
     "memory": ["bench_memory"],
     "scaling": ["bench_scaling"],
+    "strategies": ["bench_strategies"],
 }
 """The name of the results of each, and its module with what it is told."""
 

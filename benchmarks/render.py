@@ -28,7 +28,7 @@ def text(data: dict[str, Any]) -> str:
     tables: dict[str, Callable[[dict[str, Any]], str]] = {
         "training": _training, "inference": _inference, "mnist": _mnist, "startup": _startup,
         "kernels": _kernels, "loader": _loader, "memory": _memory,
-        "scaling": _scaling, "sources": _sources,
+        "scaling": _scaling, "sources": _sources, "strategies": _strategies,
     }  # fmt: skip
     shown = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
     failed = [f"- failed: {_where(one)}: {one['why']}" for one in data["failed"]]
@@ -178,6 +178,21 @@ def _scaling(data: dict[str, Any]) -> str:
         for one in data["found"]
     ]
     return table(["what", "ranks", "measured ms", "predicted ms", "ratio", "from one rank's step ms"], rows)
+
+
+def _strategies(data: dict[str, Any]) -> str:
+    rows = [
+        [
+            one["strategy"],
+            f"{100 * one['accuracy']:.2f} %",
+            f"{one['seconds']:.0f}",
+            f"{one['expected']:,}",
+            f"{one['measured']:,}",
+            _times(one["measured"] / one["expected"]),
+        ]
+        for one in data["found"]
+    ]
+    return table(["strategy", "accuracy", "seconds", "bytes a step", "sent", "ratio"], rows)
 
 
 def _kernels(data: dict[str, Any]) -> str:

@@ -31,6 +31,12 @@ LASTING = ("parameter", "statistic", "slot", "center")
 """Roles of the states that strategies send between steps."""
 
 
+def lasting(compiler: Compiler) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Shapes of the states that strategies may send between steps, and bytes of an element, by name."""
+    kinds = compiler.types(*LASTING).items()
+    return {name: (one.shape, one.dtype.itemsize) for name, one in kinds if one.dtype.is_float}
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where a loss that is not finite came from."""
@@ -115,9 +121,7 @@ class Crew:
         """Find out what a step of so many batches sends, from what it is compiled to."""
         if self.size == 1 or self.shards is not None:  # parts that a tree adds send as much as it leaves apart
             return
-        sizes = {name: (one.shape, one.dtype.itemsize) for name, one in compiler.types(*LASTING).items()
-                 if one.dtype.is_float}  # fmt: skip
-        self._expected = self.strategy.sent(sizes, self.size)
+        self._expected = self.strategy.sent(lasting(compiler), self.size)
         update = [compiler.plan(Purpose.UPDATE, 1)] if compiler.updates else []
         for plan in (*[compiler.plan(compiler.of_batch, rows)] * batches, *update):
             for node in plan.order:

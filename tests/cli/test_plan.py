@@ -186,10 +186,17 @@ def test_what_workers_send(netspec, work):
     averaged = netspec(
         "plan", "train.yaml", "parallel={strategy: local_sgd, every: 4}", "--workers", "4", "--json"
     ).json
-    assert averaged["sent"]["traffic"]["total"] == pytest.approx(found["traffic"]["total"] / 4)
+    kept = 2  # weights, and the solver's momentum
+    assert averaged["sent"]["traffic"]["total"] == pytest.approx(kept * found["traffic"]["total"] / 4)
     assert averaged["sent"]["messages"] == 0
+    for way, part in (
+        ("{strategy: all_reduce, reduce_in: float16}", 1 / 2),
+        ("{strategy: elastic_averaging, every: 4}", 1 / 4),
+    ):
+        other = netspec("plan", "train.yaml", f"parallel={way}", "--workers", "4", "--json").json["sent"]
+        assert other["traffic"]["total"] == pytest.approx(found["traffic"]["total"] * part), way
     out = netspec("plan", "train.yaml", "--workers", "4").out
-    assert "all_reduce on 4 workers sends in a step, of 104 B of gradients: a worker 208 B, all together 832 B" in out
+    assert "all_reduce on 4 workers sends in a step, of 104 B of gradients: a worker 156 B, all together 624 B" in out
     assert "a worker 0 B" in netspec("plan", "train.yaml", "--workers", "1").out
     wrong = netspec("plan", "train.yaml", "--workers", "9")
     assert wrong.status == 2

@@ -12,9 +12,14 @@ import pytest
 import yaml
 
 from netspec.graph.ops.quantize import Largest, OneBit
+from netspec.parallel import Communicator
 from netspec.parallel.encodings import TopK, encoding
 from netspec.parallel.strategies.base import Strategy
 from netspec.schema.kinds import STRATEGIES
+from netspec.schema.load import load_train
+from netspec.train.crew import Crew
+from netspec.train.loop import Progress
+from netspec.train.run import open_training_loader, trainer
 from tests.train.conftest import points, spec
 
 __all__ = ["points", "spec"]
@@ -143,3 +148,29 @@ def test_all_train_and_go_on_exactly(
         elastic = way["strategy"] == "elastic_averaging"
         assert centers == ([f"center/{name}" for name in moving.split()] if elastic else []), way
         assert len(set(whole["own"])) == (workers - 1 if kept or elastic else 0), way  # others on each worker
+
+
+class Two(Communicator):
+    """Worker 0 of two, of whom the other one says nothing."""
+
+    size = 2
+
+
+def test_another_number_of_workers_shares_what_was_kept(spec: Callable[..., dict[str, Any]]) -> None:
+    """Of three workers' residuals each of two has half the sum, of what else each had of its own the mean."""
+    given = load_train(spec() | {"parallel": {"strategy": "one_bit", "smallest": 1}})
+    strategy = given.parallel
+    assert isinstance(strategy, Strategy)
+    crew = Crew(Two(), strategy)
+    compiler = trainer(given, "reference", crew)
+    values = {"residual/fc1/kernel": (1.0, 2.0, 6.0), "fc1/kernel": (1.0, 3.0, 5.0)}
+    for name, (first, *_) in values.items():
+        compiler.states.assign(name, np.full_like(compiler.states[name], first))
+    own = [
+        {name: np.full_like(compiler.states[name], numbers[rank]) for name, numbers in values.items()}
+        for rank in (1, 2)
+    ]
+    with open_training_loader(given, compiler, crew) as loader:
+        crew.align(compiler, loader, Progress(), own)
+    assert np.unique(compiler.states["residual/fc1/kernel"]) == [4.5]
+    assert np.unique(compiler.states["fc1/kernel"]) == [3.0]
