@@ -101,7 +101,7 @@ def as_trained(job: Job, spec: NetSpec | TrainSpec, every: int | None = None) ->
     job = replace(job, first_bucket=reduced.first_bucket, bucket=reduced.bucket, every=steps)
     if isinstance(found, (OneBit, TopK)):
         job = replace(job, smallest=found.smallest)
-    return replace(job, density=found.density) if isinstance(found, TopK) else job
+    return job
 
 
 def sizes_to_measure(samples: int, workers: Iterable[int], *, per_worker: bool) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from netspec.backends.device import open_device
@@ -17,6 +17,7 @@ from netspec.parallel.costs.plans import Job, Traffic, traffic
 from netspec.parallel.costs.strategies import STRATEGIES
 from netspec.parallel.costs.workload import Compute, Work
 from netspec.parallel.strategies.base import Strategy
+from netspec.parallel.strategies.top_k import TopK
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
@@ -76,6 +77,8 @@ def sending(spec: NetSpec | TrainSpec, workers: int, batch_size: int) -> Sending
         raise InputError(f"what {name} sends is not known", location=given.where() if given else None, expected=known)
     job, network = as_trained(Job(compute, batch_size, algorithm=ring), spec), NETWORKS["ib-hdr"]
     cluster, strategy = Cluster(workers, network, network), STRATEGIES[name]
+    if isinstance(given, TopK):
+        job = replace(job, density=given.density)
     reason = strategy.why_not(job, cluster) if workers > 1 else None
     if reason is not None:
         raise InputError(f"{name} is not possible: {reason}", location=given.where() if given is not None else None)

@@ -106,6 +106,8 @@ def _kind(path: tuple[str | int, ...]) -> str | None:
         return "data source"
     if words[-2:-1] == ["columns"]:
         return "column"
+    if last == "parallel":
+        return "strategy"
     return last if last in ("solver", "tokenizer") else None
 
 

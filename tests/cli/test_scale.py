@@ -53,7 +53,8 @@ def test_a_batch_for_each_worker_keeps_its_time(netspec, work):
 
 
 def test_settings_reach_their_strategies(netspec, work):
-    words = (*GIVEN, "--workers", "8", "--workers-per-host", "4", "--within", "alpha=1us,beta=0.1ns")
+    small = "parallel={strategy: top_k, smallest: 1}"  # the net's parameters are
+    words = (small, *GIVEN, "--workers", "8", "--workers-per-host", "4", "--within", "alpha=1us,beta=0.1ns")
     settings = "--servers", "2", "--every", "4", "--density", "50%", "--micro-batches", "4", "--algorithm", "tree"
     plain, changed = (
         {one["strategy"]: one for one in netspec("scale", "train.yaml", *words, *more, "--json").json["predictions"]}
