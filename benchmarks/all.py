@@ -28,6 +28,7 @@ BENCHMARKS = {
     "memory": ["bench_memory"],
     "scaling": ["bench_scaling"],
     "strategies": ["bench_strategies"],
+    "workers": ["bench_workers"],
 }
 """The name of the results of each, and its module with what it is told."""
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from benchmarks import catalogue
 from benchmarks.catalogue import Net
+from netspec.backends.program import Program
 from netspec.cli.roofline import measure_roofline
 from netspec.cli.specs import load_spec
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.compile import LEARNING_RATE, STEP, WEIGHT, Compiler, Purpose
 from netspec.exchange.onnx_export import to_onnx
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.types import DType
@@ -51,6 +52,20 @@ def _set_weights(compiler: Compiler) -> None:
     parts = [(name.rsplit("/", 1)[1], compiler.info[name].value.shape) for name in names]
     for name, values in zip(names, catalogue.made_up_weights(parts), strict=True):
         compiler.states.assign(name, values)
+
+
+def trained_by(net: Net, workers: int, rank: int) -> tuple[Program, dict[str, Any]]:
+    """The training step of one of several workers, and its part of the batch."""
+    compiler = Compiler(
+        _load(net, dropout=True), solver=SGD(type="SGD", momentum=catalogue.MOMENTUM), workers=workers
+    )  # fmt: skip
+    _set_weights(compiler)
+    share = net.batch_size // workers
+    image, label = compiler.spec.inputs
+    images, labels = (one[rank * share : (rank + 1) * share] for one in catalogue.made_up_batch(net, net.batch_size))
+    inputs = {image: images, label: labels.astype(np.int32), LEARNING_RATE: np.array(catalogue.STILL)}
+    inputs |= {STEP: np.array(1.0), RNG_INPUT: np.array([0, 0, rank * share]), WEIGHT: np.array(1 / workers)}
+    return compiler.program(Purpose.TRAIN, share), inputs
 
 
 class NetspecTraining:

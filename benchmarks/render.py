@@ -28,7 +28,7 @@ def text(data: dict[str, Any]) -> str:
     tables: dict[str, Callable[[dict[str, Any]], str]] = {
         "training": _training, "inference": _inference, "mnist": _mnist, "startup": _startup,
         "kernels": _kernels, "loader": _loader, "memory": _memory,
-        "scaling": _scaling, "sources": _sources, "strategies": _strategies,
+        "scaling": _scaling, "sources": _sources, "strategies": _strategies, "workers": _workers,
     }  # fmt: skip
     shown = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
     failed = [f"- failed: {_where(one)}: {one['why']}" for one in data["failed"]]
@@ -163,6 +163,17 @@ def _memory(data: dict[str, Any]) -> str:
         for one in data["found"]
     ]
     return table(columns, rows)
+
+
+def _workers(data: dict[str, Any]) -> str:
+    rows = [
+        [
+            one["subject"], str(one["ranks"]), milliseconds(one["seconds"]), milliseconds(one["fastest"]),
+            _times(one["speedup"]), f"{one['exposed']:.1%}" if one["ranks"] > 1 and "exposed" in one else "",
+        ]
+        for one in data["found"]
+    ]  # fmt: skip
+    return table(["subject", "ranks", "step ms", "fastest ms", "speedup", "communication not hidden"], rows)
 
 
 def _scaling(data: dict[str, Any]) -> str:

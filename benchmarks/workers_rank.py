@@ -1,0 +1,90 @@
+"""One rank of benchmarks.bench_workers: trains ResNet-20 for some seconds, and rank 0 prints what its steps took.
+
+mpiexec -n 2 python -m benchmarks.workers_rank netspec|torch SECONDS [RENDEZVOUS]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from benchmarks.catalogue import NETS
+
+NET, WARM = NETS["resnet20"], 3
+
+
+def netspec_step() -> tuple[Callable[[], object], Callable[[], object], Callable[[], float]]:
+    """A step of netspec's, what waits for the other ranks, and the share of a step that communication is not hidden."""
+    from benchmarks.netspec_subject import trained_by
+    from netspec.parallel import join
+
+    workers = join()
+    program, inputs = trained_by(NET, workers.size, workers.rank)
+
+    def step() -> None:
+        program.write(inputs)
+        program.run()
+
+    def exposed() -> float:
+        program.write(inputs)
+        taken = [(None if node is None else node.op.name, seconds) for node, seconds in program.timed()]
+        waiting = sum(seconds for name, seconds in taken if name is not None and name.endswith("AllReduce"))
+        return waiting / sum(seconds for _, seconds in taken)
+
+    return step, workers.barrier, exposed
+
+
+def torch_step(rendezvous: str) -> tuple[Callable[[], object], Callable[[], object], Callable[[], float]]:
+    """A step of PyTorch's, by DistributedDataParallel over gloo where there are several ranks."""
+    import torch
+    from torch import distributed
+
+    from benchmarks.torch_subject import TorchTraining
+
+    rank, size = int(os.environ["PMI_RANK"]), int(os.environ["PMI_SIZE"])
+    torch.set_num_threads(1)
+    subject = TorchTraining(NET, "eager", compared=False)
+    share = NET.batch_size // size
+    subject.images = subject.images[rank * share : (rank + 1) * share]
+    subject.labels = subject.labels[rank * share : (rank + 1) * share]
+    if size == 1:
+        return subject.step, lambda: None, lambda: 0.0
+    distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size)
+    subject.model = torch.nn.parallel.DistributedDataParallel(subject.model)
+    return subject.step, distributed.barrier, lambda: 0.0
+
+
+def measured(step: Callable[[], object], together: Callable[[], object], seconds: float) -> list[float]:
+    """What each step took, waiting for all ranks before each; as many steps on every rank."""
+    for _ in range(WARM):
+        step()
+    began = perf_counter()
+    step()
+    found, count = [], max(5, round(seconds / max(perf_counter() - began, 1e-4)))
+    from netspec.parallel import join
+
+    count = int(join().shared(count))
+    for _ in range(count):
+        together()
+        start = perf_counter()
+        step()
+        found.append(perf_counter() - start)
+    return found
+
+
+def main() -> None:
+    """Measure one subject."""
+    subject, seconds, *rendezvous = sys.argv[1:]
+    step, together, exposed = netspec_step() if subject == "netspec" else torch_step(*rendezvous)
+    found: dict[str, Any] = {"steps": measured(step, together, float(seconds))}
+    found["exposed"] = sorted(exposed() for _ in range(9))[4]
+    if os.environ.get("PMI_RANK", "0") == "0":
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
