@@ -28,6 +28,9 @@ SPINS, LONGEST_NAP = 200, 1e-3
 """How often a waiting worker looks before it sleeps in between, and the longest sleep in seconds: where workers share
 cores, one that spins keeps the very one from running that it waits for."""
 
+LAST_WORDS = 0.3
+"""Seconds before a job is ended: a launcher may drop what a worker wrote and it has not passed on yet."""
+
 
 class MpiCommunicator(Communicator):
     """All processes of the MPI job."""
@@ -107,6 +110,7 @@ class MpiCommunicator(Communicator):
             with suppress(OSError):  # nobody takes it
                 stream.flush()
         tether.leave(status)
+        time.sleep(LAST_WORDS)
         # Why was said already; the library says only that it was asked to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         MPI.COMM_WORLD.Abort(status)

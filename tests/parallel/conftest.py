@@ -19,7 +19,8 @@ from netspec.parallel.mpiexec import find_mpiexec, inner_environment
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 MPIEXEC = find_mpiexec() if find_spec("mpi4py") else None
-HEARTBEAT = 2.0
+QUICK = {"NETSPEC_HEARTBEAT": "3", "NETSPEC_STALL": "2"}
+"""For workers that are to be given up soon; others are waited for, since a test machine may have other work."""
 NONE: Mapping[str, str] = {}
 LIMIT = 240
 """Seconds until a job that does not end fails its test."""
@@ -29,8 +30,7 @@ class Job:
     """A job that runs, by the command that started it."""
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], stdout: int) -> None:
-        environment = inner_environment(os.environ) | {"PYTHONPATH": str(ROOT), "NETSPEC_HEARTBEAT": str(HEARTBEAT)}
-        environment |= {"NETSPEC_STALL": "1", **variables}
+        environment = inner_environment(os.environ) | {"PYTHONPATH": str(ROOT), **variables}
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True
         )

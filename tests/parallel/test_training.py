@@ -32,8 +32,6 @@ SMOOTH: dict[str, Any] = {
 """Nothing in it amplifies a rounding: no ReLU that is passed on one side by one sum and on the other by another."""
 NORMALIZED = {**SMOOTH, "layers": [{"name": "norm", "type": "BatchNormalization"}, *SMOOTH["layers"]]}
 EXACT = {"strategy": "all_reduce", "deterministic": True}
-PATIENT = {"NETSPEC_HEARTBEAT": "60", "NETSPEC_STALL": "120"}
-"""A machine with other work may make a worker wait longer than it does where its end is tested."""
 LATE = 24
 """The step of the checkpoint that runs are resumed from."""
 
@@ -107,7 +105,7 @@ def trainings(jobs: Any, workers: int, listed: list[dict[str, Any]], folder: Pat
     """The errors of those that failed, by name."""
     told = folder / "list.json"
     told.write_text(json.dumps(listed))
-    job = jobs(workers, "trainings.py", str(told), by="mpiexec", variables=PATIENT)
+    job = jobs(workers, "trainings.py", str(told), by="mpiexec")
     assert job.end() == 0, job.err
     lines = [json.loads(line) for line in job.out.splitlines()]
     return {Path(line["run"]).name: line["error"] for line in lines}
