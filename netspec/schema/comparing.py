@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from netspec.schema.flow import flow
+from netspec.schema.links import resolve_names
 from netspec.schema.net import NetSpec
 from netspec.schema.paths import FilePath, resolve_path
 from netspec.schema.spec import Spec
@@ -79,12 +80,24 @@ def compare_specs(
         before = before if isinstance(before, NetSpec) else before.net
         after = after if isinstance(after, NetSpec) else after.net
     one, two = plain(before), plain(after)
-    ours, theirs = (list(tree.get("net", tree).pop("layers").values()) for tree in (one, two))
-    for layers, numbers in zip((ours, theirs), settled, strict=True):
-        for layer in layers:
-            layer.update(plain(dict(numbers.get(layer["name"], {}))))
+    ours, theirs = (
+        _taken_out(spec, tree, numbers)
+        for spec, tree, numbers in zip((before, after), (one, two), settled, strict=True)
+    )
     names = _pairs(ours, theirs)
     return SpecDifference(tuple(_layers(ours, theirs, names)), names, tuple(_changes(one, two, names)))
+
+
+def _taken_out(spec: NetSpec | TrainSpec, tree: dict[str, Any], settled: Settled) -> list[dict[str, Any]]:
+    """The layers of a spec, removed from its plain data: each with its name and with what is settled."""
+    net = spec if isinstance(spec, NetSpec) else spec.net
+    del tree.get("net", tree)["layers"]
+    layers = []
+    for link in resolve_names(net).layers:
+        layer: dict[str, Any] = plain(link.fields)
+        layer.update({"name": link.name, **plain(dict(settled.get(link.name, {})))})
+        layers.append(layer)
+    return layers
 
 
 def plain(value: Any) -> Any:

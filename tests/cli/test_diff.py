@@ -55,6 +55,16 @@ def test_layers_and_settings(netspec, trained):
     assert "solver.learning_rate" in netspec("diff", "train.yaml", "faster.yaml").out
 
 
+def test_layers_without_names(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    net = "netspec: 1\ninputs: {x: {shape: [4]}}\nlayers: [{type: Dense, units: UNITS}, {type: Dense, units: 2}]\n"
+    Path("one.yaml").write_text(net.replace("UNITS", "3"))
+    Path("two.yaml").write_text(net.replace("UNITS", "4"))
+    assert netspec("diff", "one.yaml", "one.yaml", "--exit-code").status == 0
+    found = netspec("diff", "one.yaml", "two.yaml", "--json").json
+    assert [(one["before"], one["after"]) for one in found["layers"]] == [("dense", "dense")]
+
+
 IMAGES = """
 netspec: 1
 inputs: {image: {shape: [1, 8, 8]}, label: {shape: [], dtype: int32}}
