@@ -17,8 +17,9 @@ from netspec.compile.build import LOSS, REGULARIZATION, Built, build, input_type
 if TYPE_CHECKING:
     from netspec.compile.compiler import KEPT_FORMS, Compiler, Purpose
     from netspec.compile.planning import PASSES, make_plan
-    from netspec.compile.steps import FIRST, LEARNING_RATE, NEW, SHARE, STEP, TOTAL, WEIGHT, rate_inputs, training_form
+    from netspec.compile.steps import FIRST, LEARNING_RATE, NEW, SHARE, STEP, TOTAL, rate_inputs, training_form
     from netspec.compile.training import SCALE, SKIPPED
+    from netspec.graph.ops.communication import WEIGHT
 
 __all__ = [
     "FIRST",
@@ -48,9 +49,10 @@ _HOMES = {
     **dict.fromkeys(("KEPT_FORMS", "Compiler", "Purpose"), "compiler"),
     **dict.fromkeys(("PASSES", "make_plan"), "planning"),
     **dict.fromkeys(
-        ("FIRST", "LEARNING_RATE", "NEW", "SHARE", "STEP", "TOTAL", "WEIGHT", "rate_inputs", "training_form"), "steps"
+        ("FIRST", "LEARNING_RATE", "NEW", "SHARE", "STEP", "TOTAL", "rate_inputs", "training_form"), "steps"
     ),
     **dict.fromkeys(("SCALE", "SKIPPED"), "training"),
+    "WEIGHT": "spreading",
 }
 
 

@@ -45,6 +45,7 @@ def build(
     dtype: DType = DType.FLOAT32,
     judged: bool = True,
     standing: Mapping[str, str] = MappingProxyType({}),
+    workers: int = 1,
 ) -> Built:
     """The net as graph values. Raises `SpecError` with every shape error there is, not only the first.
 
@@ -54,7 +55,7 @@ def build(
     """
     dtype = dtype.computed
     names = resolve_names(spec)
-    builder = Builder(training, dtype, standing=standing)
+    builder = Builder(training, dtype, standing=standing, workers=workers)
     values: dict[str, Value | None] = {
         name: builder.input(name, input_type(one, batch_size, dtype)) for name, one in spec.inputs.items()
     }

@@ -201,8 +201,10 @@ class _Form:
             purpose not in (Purpose.PREDICT, Purpose.ADAPT),
         )
         standing = compiler.evaluated if purpose in (Purpose.TEST, Purpose.PREDICT) else {}
-        size, dtype = self._batch_size, compiler.dtype
-        return build(compiler.spec, size, training=training, dtype=dtype, judged=judged, standing=standing)
+        size, dtype, workers = self._batch_size, compiler.dtype, compiler.workers if purpose in STEPS else 1
+        return build(
+            compiler.spec, size, training=training, dtype=dtype, judged=judged, standing=standing, workers=workers
+        )
 
     @cached_property
     def graph(self) -> Graph:

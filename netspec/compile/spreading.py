@@ -11,8 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from netspec.compile.build import Built
-from netspec.compile.steps import WEIGHT
-from netspec.graph.ops.communication import AllReduce, Sending
+from netspec.graph.ops.communication import WEIGHT, AllReduce, Sending
 from netspec.graph.ops.elementwise import cast
 from netspec.graph.ops.source import State
 from netspec.graph.types import DType, TensorType

@@ -16,9 +16,9 @@ from netspec.solvers.schedules.base import ScheduleSpec
 
 LEARNING_RATE, STEP = "$learning_rate", "$step"
 """Inputs of a training program beside the data; no input of a net can be called so."""
-WEIGHT, FIRST, SHARE = "$weight", "$first", "$share"
-"""Further inputs where a step reads several batches: what a batch counts, whether it is the step's first, and what the
-sum of their gradients is multiplied by."""
+FIRST, SHARE = "$first", "$share"
+"""Further inputs where a step reads several batches, beside `WEIGHT`, what a batch counts: whether it is the step's
+first, and what the sum of their gradients is multiplied by."""
 TOTAL = "$total"
 """Output of a program of one of several batches on several workers: what the batch counts on all of them."""
 

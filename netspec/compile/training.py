@@ -13,11 +13,11 @@ from operator import add
 
 from netspec.compile.build import LOSS, Built
 from netspec.compile.spreading import Spread, send_plainly
-from netspec.compile.steps import FIRST, SHARE, STEP, TOTAL, WEIGHT, forward_graph, rate_inputs, start_of
+from netspec.compile.steps import FIRST, SHARE, STEP, TOTAL, forward_graph, rate_inputs, start_of
 from netspec.errors import Problem, SpecError
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
-from netspec.graph.ops.communication import Sending
+from netspec.graph.ops.communication import WEIGHT, Sending
 from netspec.graph.ops.elementwise import Equal, Maximum, Minimum, Where, cast, scalar
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.ops.reduce import ReduceSum

@@ -42,7 +42,7 @@ WITHOUT_MEANING = frozenset(
     (
         "name", "dtype", "batch_input_shape", "batch_shape", "input_shape", "input_dtype", "input_dim", "input_length",
         "build_config", "seed", "unroll", "implementation", "use_cudnn", "flash_attention", "time_major",
-        "autocast", "synchronized",
+        "autocast",
         "renorm_momentum", "sparse", "ragged", "optional", "dynamic", "virtual_batch_size", "consume_less",
         "build_input_shape", "fused", "experimental_autocast", "zero_state",
     )

@@ -54,6 +54,8 @@ class Builder:
     """Layers in fields of layers, and what the names of their states begin with."""
     masks: tuple[Value | None, ...] = ()
     """For each input of what is being built which of its places count, as bool (N, …); None where all do."""
+    workers: int = 1
+    """How many train together, each on a part of the batch."""
     sample_weight: Value | None = None
     """Of the loss or metric being built: how much each sample, or each place of it, counts; None where all do alike."""
     _layer: LayerFields | None = None

@@ -10,7 +10,7 @@ from pydantic import Field
 from netspec.graph.ops import layer_normalization as rows
 from netspec.graph.ops import normalization as ops
 from netspec.graph.ops.elementwise import Maximum, Pow, elementwise
-from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.reduce import ReduceMean, ReduceSum, reshape_to
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.ops.source import Fill
 from netspec.graph.value import Value
@@ -18,6 +18,7 @@ from netspec.layers.base import Axes, Builder, LayerSpec, Sample, need, sample_a
 from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import Initializer, Ones, Zeros
 from netspec.layers.regularizers import Regularizer
+from netspec.layers.workers import mean_over_workers
 from netspec.schema.kinds import LAYERS
 
 LEAST_SQUARE = 1e-24
@@ -92,6 +93,9 @@ class BatchNormalization(Affine):
     """first values of `moving_mean` (C)"""
     moving_variance_initializer: Initializer = Ones()
     """first values of `moving_variance` (C)"""
+    synchronized: bool = False
+    """in training on several workers, mean and variance are those of the whole batch; else each worker's are those of
+    its part"""
 
     samples: ClassVar = (
         Sample.of((4, 3, 2, 3)),
@@ -99,6 +103,7 @@ class BatchNormalization(Affine):
         Sample.of((3, 2, 5), axis=-1, center=False, epsilon=0.1),
         Sample.of((3, 2, 2, 2), trainable=False),
     )
+    foreign_fields: ClassVar[dict[str, str]] = {"sync": "here it is `synchronized`"}
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C, …)."""
@@ -111,11 +116,25 @@ class BatchNormalization(Affine):
         if not net.learning:
             return ops.BatchNormalization(axis, self.epsilon)(x, gamma, beta, moving_mean, moving_variance)
         moving = net.latest(moving_mean), net.latest(moving_variance)
+        if self.synchronized and net.workers > 1:
+            y, mean, variance = self._of_all(net, axis, x, gamma, beta)
+            for state, old, found in zip((moving_mean, moving_variance), moving, (mean, variance), strict=True):
+                net.update(state, old * self.momentum + found * (1 - self.momentum))
+            return y
         made = ops.BatchNormalizationUpdating(axis, self.epsilon, self.momentum).many(x, gamma, beta, *moving)
         y, mean, variance = made
         net.update(moving_mean, mean)
         net.update(moving_variance, variance)
         return y
+
+    def _of_all(self, net: Builder, axis: int, x: Value, gamma: Value, beta: Value) -> tuple[Value, Value, Value]:
+        """The result, and mean and variance of the parts of all workers."""
+        others = tuple(one for one in range(len(x.shape)) if one != axis)
+        shape = tuple(size if one == axis else 1 for one, size in enumerate(x.shape))
+        mean = mean_over_workers(net, ReduceMean(others)(x))
+        centered = x - reshape_to(mean, shape)
+        variance = mean_over_workers(net, ReduceMean(others)(centered * centered))
+        return ops.BatchNormalization(axis, self.epsilon)(x, gamma, beta, mean, variance), mean, variance
 
 
 @LAYERS.register

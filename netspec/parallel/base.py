@@ -85,8 +85,11 @@ class Communicator:
         """Replace an array by the sum of all workers'."""
         self.start_all_reduce(array).wait()
 
-    def start_all_reduce(self, array: Any) -> Pending:
-        """As `all_reduce`, under way: until it is complete nobody may read or write the array."""
+    def start_all_reduce(self, array: Any, *, apart: bool = False) -> Pending:
+        """As `all_reduce`, under way: until it is complete nobody may read or write the array.
+
+        Those that are `apart` are in an order of their own.
+        """
         return Done()
 
     def start_all_to_all(self, mine: Any, theirs: Any) -> Pending:

@@ -40,7 +40,7 @@ class MpiCommunicator(Communicator):
         # A communicator of its own: what other users of MPI in this process send is never taken for ours.
         self._comm = MPI.COMM_WORLD.Dup()
         # Each call meets that of the others that has the same place in the order of its communicator.
-        self._following = MPI.COMM_WORLD.Dup()
+        self._following, self._apart = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._comm.rank, self._comm.size
         host = self._comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         self.host_rank, self.host_size = host.rank, host.size
@@ -56,10 +56,10 @@ class MpiCommunicator(Communicator):
         """Wait until all workers have come here."""
         _Request(self._comm.Ibarrier()).wait()
 
-    def start_all_reduce(self, array: Any) -> _Request:
+    def start_all_reduce(self, array: Any, *, apart: bool = False) -> _Request:
         """Sum in place; MPI chooses the way by the size and where the workers are."""
         self.sent += volumes.reduced(array.nbytes, self.size)
-        return _Request(self._comm.Iallreduce(MPI.IN_PLACE, array, MPI.SUM))
+        return _Request((self._apart if apart else self._comm).Iallreduce(MPI.IN_PLACE, array, MPI.SUM))
 
     def start_all_to_all(self, mine: Any, theirs: Any) -> _Request:
         """Rows of bytes, one for each worker."""

@@ -204,6 +204,17 @@ def check_workers(spec: TrainSpec, workers: int) -> None:
                 expected=f"{workers} or more", got=str(strategy.shards),
             )
         )  # fmt: skip
+    together = strategy is None or (isinstance(strategy, Strategy) and strategy.sums_gradients)
+    if workers > 1 and not (together and not getattr(strategy, "deterministic", False)):
+        problems += [
+            Problem(
+                f"layer `{layer.name}` is synchronized, and the workers do not compute a batch at the same time",
+                layer.where("synchronized"), f"layers.{layer.name}.synchronized",
+                expected="`synchronized: false`, or a strategy that sums the gradients of every step",
+            )
+            for layer in spec.net.layers
+            if getattr(layer, "synchronized", False)
+        ]  # fmt: skip
     if workers > 1 and isinstance(spec.solver, LBFGS):
         problems.append(
             Problem(

@@ -32,6 +32,13 @@ SMOOTH: dict[str, Any] = {
 """Nothing in it amplifies a rounding: no ReLU that is passed on one side by one sum and on the other by another."""
 NORMALIZED = {**SMOOTH, "layers": [{"name": "norm", "type": "BatchNormalization"}, *SMOOTH["layers"]]}
 EXACT = {"strategy": "all_reduce", "deterministic": True}
+TOGETHER = {
+    **SMOOTH,
+    "layers": [
+        {"name": "norm", "type": "BatchNormalization", "synchronized": True, "momentum": 0.9},
+        *SMOOTH["layers"],
+    ],
+}
 LATE = 24
 """The step of the checkpoint that runs are resumed from."""
 
@@ -78,6 +85,7 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
         "exact": training(folder, NORMALIZED, parallel=EXACT, train={"precision": "float32"}),
         "exactly": training(folder, NORMALIZED, parallel={**EXACT, "shards": 5}, train={"accumulate": 3}),
         "normalized": training(folder, NORMALIZED),
+        "together": training(folder, TOGETHER),
         "damaged": training(folder, data="damaged_"),
         "huge": training(folder, solver={**plain, "learning_rate": 1e38}, train={"precision": "float32"}),
     }
@@ -140,7 +148,7 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize("name", ["adam", "buckets", "accumulate", "scaled"])
+@pytest.mark.parametrize("name", ["adam", "buckets", "accumulate", "scaled", "together"])
 def test_several_workers_reach_what_one_reaches(name: str, workers: int, trained, alone, jobs) -> None:
     runs, errors = trained(workers, jobs)
     assert name not in errors
@@ -239,9 +247,11 @@ def test_the_log_says_how_a_batch_is_split(trained, jobs) -> None:
 def test_what_does_not_fit_the_workers_is_told(folder: Path, tmp_path: Path, jobs) -> None:
     small = training(folder)
     small["data"]["train"]["batch_size"] = 1
+    apart = training(folder, TOGETHER, parallel={"strategy": "local_sgd"})
     whole = training(folder, solver={"type": "LBFGS"}, train={"accumulate": 8, "checkpoint_every": 1})
-    listed = [{"spec": one, "run_dir": str(tmp_path / str(n))} for n, one in enumerate((small, whole))]
+    listed = [{"spec": one, "run_dir": str(tmp_path / str(n))} for n, one in enumerate((small, whole, apart))]
     errors = trainings(jobs, 2, listed, tmp_path)
     assert "a batch has fewer samples than there are workers" in errors["0"]
     assert "data.train.batch_size" in errors["0"]
     assert "LBFGS trains on one worker" in errors["1"]
+    assert "layer `norm` is synchronized, and the workers do not compute a batch at the same time" in errors["2"]

@@ -87,6 +87,7 @@ _TRUE = np.array([[True, True, False, False]])
 
 SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     (communication.AllReduce(), (numbers(3, 4),)),
+    (communication.AllReduce(), (numbers(3, 4), numbers(5, offset=0.1))),
     (communication.StartAllReduce(2), (numbers(3, 4), numbers(5, offset=0.1))),
     (quantize.OneBit(), (numbers(3, 4),)),
     (quantize.OneBit(), (numbers(3, 2, 2),)),

@@ -16,6 +16,8 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 
 _NO_ONNX = NoOnnx("it is of a training on several workers, of which ONNX knows nothing")
+WEIGHT = "$weight"
+"""Input of a training step: what the samples of this worker, or of this batch of several, count."""
 ORDER = TensorType((), DType.BOOL)
 """Type of a value that says nothing: it makes one node run after another."""
 
@@ -31,25 +33,34 @@ class Sending:
 
 @dataclass(frozen=True)
 class AllReduce(Op):
-    """The sum of all workers' x. With `late` nobody needs it before the update: it may share a message with others."""
+    """The sum of all workers' x. With `late` nobody needs it before the update: it may share a message with others.
+
+    A further operand is a sum that is made before: of those that are waited for at once, all workers make one after
+    another in the same sequence.
+    """
 
     late: bool = False
     encoding: str = ""
-    traits = Traits(pure=False, inplace=True)
+    traits = Traits(pure=False)
     onnx = _NO_ONNX
 
-    def infer(self, x: TensorType) -> TensorType:
+    def infer(self, x: TensorType, *before: TensorType) -> TensorType:
+        """x[, another sum] → as x."""
         self.check(x.dtype.is_float, "only floats are summed over workers", got=x)
         return x
 
-    def forward(self, xp: Xp, x: Array) -> Array:
+    def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
+        return inputs[:1]
+
+    def forward(self, xp: Xp, x: Array, *before: Array) -> Array:
         return x
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         # Every worker's loss depends on the sum, and so on each worker's x.
-        return (AllReduce(self.late)(dy),)  # in full: what an encoding leaves out is no gradient's
+        summed = AllReduce(self.late)(dy)  # in full: what an encoding leaves out is no gradient's
+        return (summed, *[None] * (len(y.inputs) - 1))
 
-    def flops(self, x: TensorType) -> int:
+    def flops(self, x: TensorType, *before: TensorType) -> int:
         return x.size
 
 
