@@ -90,6 +90,9 @@ def test_a_split_is_a_list_or_a_folder(photos):
     [
         ("list.txt", "d.png 1\nnone.png 2\nd.png\n", "LINES"),
         ("list.csv", "path,label\nd.png,cat\nnone.png,bird\nd.png,ct\n", "CSV"),
+        ("list.txt", "d.png 2\nd.png 1O\nd.png 10\nd.png -1\n", "ODD"),
+        ("list.csv", "path,label\nd.png,1.0\n", "FLOATS"),
+        ("list.csv", "path,label\nd.png,cat\nd.png,\nd.png,dog\nd.png,7\n", "GAP"),
         ("list.csv", "path,label\nd.png,1,\n", "RAGGED"),
         ("list.csv", "d.png,1\n", "HEADER"),
         ("list.csv", "path,label\nd.png,1\nd.png,2\n", "RANGE"),
@@ -117,6 +120,38 @@ def test_files_that_are_not_there_may_be_skipped(photos):
     assert list(data.damaged) == [f"there is no file {photos / 'photos' / 'none.png'} (list.csv, line 3)"]
     assert data.classes == {"label": ("ant", "bee", "cat")}
     assert seen(data) == [(2, 2), (0, 1)]
+
+
+def test_lines_with_wrong_labels_may_be_skipped(photos):
+    data = listed(photos, "d.png 2\nd.png -1\na b.png 10\nd.png\n", "list.txt", on_error="skip")
+    assert (data.skipped, seen(data), data.classes) == (2, [(2, 2), (0, 10)], {})
+    assert list(data.damaged) == [
+        "list.txt, line 2: the label `-1` is no whole number from 0 on",
+        "list.txt, line 4 has no label",
+    ]
+
+
+def test_labels_mean_what_they_mean_in_training(photos):
+    def learned(text: str, **fields: Any) -> Any:
+        return listed(photos, text, **fields).learned
+
+    def other(text: str, learned: Any) -> Dataset:
+        (photos / "other.csv").write_text(text)
+        fields = {"path": "photos", "list": "other.csv", "channels": 1}
+        return split_of(str(photos / "train.yaml"), source="image_folder", **fields).open(learned=learned)
+
+    names = learned("path,label\nd.png,cat\nd.png,ant\nd.png,dog\n")
+    few = other("path,label\nd.png,dog\n", names)
+    assert (seen(few), few.classes) == ([(2, 2)], {"label": ("ant", "cat", "dog")})
+    with pytest.raises(InputError, match="there is no class `owl`"):
+        other("path,label\nd.png,cat\nd.png,owl\n", names)
+    numbers = learned("path,label\nd.png,0\nd.png,3\n")
+    with pytest.raises(InputError, match="the label `cat` is no whole number"):
+        other("path,label\nd.png,cat\n", numbers)
+    beside = learned("path,label,class\nd.png,0,cat\nd.png,1,ant\n")
+    assert other("path,label,class\nd.png,1,ant\n", beside).classes == {"label": ("cat", "ant")}
+    with pytest.raises(InputError, match="label 1 has two names"):
+        other("path,label,class\nd.png,1,cat\n", beside)
 
 
 def test_images_that_differ_in_size_keep_their_own(photos):
@@ -152,11 +187,41 @@ def test_an_image_that_changes_while_it_is_read(photos):
 
 ERRORS = {
     "LINES": """\
+./train.yaml:4:7: error: there is no file ./photos/none.png
+  at: list
+  expected: the image named in list.txt, line 2
 ./train.yaml:4:7: error: list.txt, line 3 has no label
   at: list
-  expected: `path label`
-  got: d.png""",
+  expected: a label in each line
+2 errors""",
+    "ODD": """\
+./train.yaml:4:7: error: list.txt, line 2: the label `1O` is no whole number from 0 on
+  at: list
+  expected: a number, as in other lines
+  hint: if the labels are names, declare them in `classes`
+./train.yaml:4:7: error: list.txt, line 4: the label `-1` is no whole number from 0 on
+  at: list
+  expected: a number, as in other lines
+  hint: if the labels are names, declare them in `classes`
+2 errors""",
+    "FLOATS": """\
+./train.yaml:4:7: error: list.csv, line 2: the label `1.0` is no whole number from 0 on
+  at: list
+  expected: a number, as in other lines
+  hint: if the labels are names, declare them in `classes`""",
+    "GAP": """\
+./train.yaml:4:7: error: list.csv, line 3 has no label
+  at: list
+  expected: a label in each line
+./train.yaml:4:7: error: list.csv, line 5: the label `7` is a number
+  at: list
+  expected: a name, as in other lines
+  hint: if `7` is the name of a class, declare all of them in `classes`
+2 errors""",
     "CSV": """\
+./train.yaml:4:7: error: there is no file ./photos/none.png
+  at: list
+  expected: the image named in list.csv, line 3
 ./train.yaml:4:7: error: list.csv, line 3: there is no class `bird`
   at: list
   expected: one of cat, dog
@@ -164,9 +229,6 @@ ERRORS = {
   at: list
   expected: one of cat, dog
   hint: did you mean `cat`?
-./train.yaml:4:7: error: there is no file ./photos/none.png
-  at: list
-  expected: the image named in list.csv, line 3
 3 errors""",
     "RAGGED": """\
 ./train.yaml:4:7: error: list.csv, line 2 is ragged
@@ -202,4 +264,4 @@ ERRORS = {
 def test_none_of_the_files_is_there(photos):
     with pytest.raises(InputError, match="none of the images that ") as error:
         listed(photos, "path,label\nx.png,cat\ny.png,cat\n", on_error="skip")
-    assert error.value.problems[0].got == "2 lines, the first of x.png"
+    assert "2 lines, the first: there is no file " in str(error.value.problems[0].got)

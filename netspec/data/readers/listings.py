@@ -12,6 +12,7 @@ import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.files import existing, fingerprint
+from netspec.data.readers.list_labels import CLASSES
 from netspec.errors import InputError, Problem, did_you_mean, listing
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ class Listing:
     classes: tuple[str, ...] = ()
     places: list[str] = field(default_factory=list)
     """Where each file was named, of a list."""
-    absent: list[str] = field(default_factory=list)
-    """Of files that are left out since they are not there, what there is to say."""
+    left_out: list[str] = field(default_factory=list)
+    """Of lines that are left out, since a file is not there or a label is wrong, what there is to say."""
 
     def name(self, index: int) -> str:
         """What messages call a sample."""
@@ -63,7 +64,8 @@ class ListedFiles(Dataset, Generic[Item]):
         self.fields = {field: FieldType(shape, dtype)}
         if found.labels is not None:
             self.fields["label"] = FieldType((), "int32")
-        self.skipped, self.damaged = len(found.absent), found.absent
+        self.skipped, self.damaged = len(found.left_out), found.left_out
+        self.learned = {} if found.labels is None else {CLASSES: list(found.classes)}
         # Names, sizes and labels, not contents: reading every file would take longer than many a training step.
         root = Path(os.path.commonpath([file.parent for file in found.files]))
         listed = [

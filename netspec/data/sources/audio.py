@@ -31,10 +31,10 @@ class Audio(Source):
     channels: Literal["mix", "left", "right", "stereo"] = "mix"
     """`mix`: the mean of all channels; `left`, `right`: one of them; `stereo`: both"""
     list: FilePath | None = None
-    """a list of the sounds in place of class folders: a `.csv` file with the columns `path` and `label` (a number or a
-    name, or none), else a path, a blank and a number in each line"""
+    """a list of the sounds in place of class folders: a `.csv` file with the columns `path` and `label` (numbers, or
+    names, or none), else a path, a blank and a number in each line. Names are those of the training split"""
     classes: ClassNames | None = None
-    """the class names in the order of their labels; default: all that there are, sorted"""
+    """the class names in the order of their labels; default: all that there are, sorted as text (`10` before `2`)"""
 
     samples: ClassVar = (
         {"path": "commands/train", "sampling_rate": 16000, "transforms": [{"type": "Padding", "length": 16000}]},
@@ -49,7 +49,7 @@ class Audio(Source):
         root, skip = resolve_path(self, "path"), self.on_error == "skip"
         if self.list is not None:
             with blamed_on(self, "list"):
-                found = listed_files(resolve_path(self, "list"), root, self.classes, SOUNDS, skip=skip)
+                found = listed_files(resolve_path(self, "list"), root, self.classes, SOUNDS, skip=skip, learned=learned)
         else:
             with blamed_on(self, "path"):
                 found = class_folders(root, self.classes, SOUNDS)

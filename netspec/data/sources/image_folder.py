@@ -52,8 +52,9 @@ class ImageFolder(Source):
     split: str | None = None
     """a part of the folder: its list `SPLIT.csv` or `SPLIT.txt` if there is one, else the class folders in `SPLIT`"""
     list: FilePath | None = None
-    """a list of the images in place of class folders: a `.csv` file with the columns `path` and `label` (a number or a
-    name, or none), else a path, a blank and a number in each line, as in Caffe"""
+    """a list of the images in place of class folders: a `.csv` file with the columns `path` and `label` (numbers, or
+    names, or none), else a path, a blank and a number in each line, as in Caffe. Names are those of the
+    training split"""
     size: Size | None = None
     """`[height, width]` that images are resized to; with it, their headers need not be looked at beforehand"""
     channels: Literal[1, 3] = 3
@@ -61,7 +62,7 @@ class ImageFolder(Source):
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"
     """how images are resized"""
     classes: ClassNames | None = None
-    """the class names in the order of their labels; default: all that there are, sorted"""
+    """the class names in the order of their labels; default: all that there are, sorted as text (`10` before `2`)"""
 
     samples: ClassVar = (
         {"path": "photos/train", "classes": ["cat", "dog"]},
@@ -73,13 +74,13 @@ class ImageFolder(Source):
         from netspec.data.readers.images import ImageFiles
 
         skip = self.on_error == "skip"
-        found = self._listing(skip=skip)
+        found = self._listing(learned, skip=skip)
         with blamed_on(self, "path"):
             return ImageFiles(
                 found, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip
             )
 
-    def _listing(self, *, skip: bool) -> Listing:
+    def _listing(self, learned: Mapping[str, Any] | None, *, skip: bool) -> Listing:
         from netspec.data.readers.file_lists import listed_files
         from netspec.data.readers.images import IMAGES
         from netspec.data.readers.listings import class_folders
@@ -89,13 +90,13 @@ class ImageFolder(Source):
             with blamed_on(self, "list"):
                 if self.split is not None:
                     raise InputError("`list` and `split` are given both", expected="one of them")
-                return listed_files(resolve_path(self, "list"), root, self.classes, IMAGES, skip=skip)
+                return listed_files(resolve_path(self, "list"), root, self.classes, IMAGES, skip=skip, learned=learned)
         with blamed_on(self, "path"):
             if self.split is None:
                 return class_folders(root, self.classes, IMAGES)
             lists = [file for suffix in ("csv", "txt") if (file := root / f"{self.split}.{suffix}").is_file()]
             if lists:
-                return listed_files(lists[0], root, self.classes, IMAGES, skip=skip)
+                return listed_files(lists[0], root, self.classes, IMAGES, skip=skip, learned=learned)
             return class_folders(root / self.split, self.classes, IMAGES)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:

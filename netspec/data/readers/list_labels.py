@@ -1,0 +1,162 @@
+"""What the labels of a list of files are: whole numbers, or names of classes; and which of them cannot be one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from netspec.errors import Problem, did_you_mean, listing
+
+CLASSES = "classes"
+"""What the training split learns: the names of its classes; none where its labels are numbers without names."""
+
+_MOST = 2**31
+
+
+class Line(NamedTuple):
+    """A line of a list."""
+
+    number: int
+    path: str
+    label: str | None
+    """Empty where there is none, None where no line has one."""
+    name: str | None = None
+    """The name of the class, where the label is its number."""
+
+
+@dataclass
+class ListLabels:
+    """The labels of all lines."""
+
+    numbers: list[int] | None
+    """The label of each line, 0 where it is wrong; None where there are no labels."""
+    classes: tuple[str, ...] = ()
+    """What they mean, where they have names."""
+    wrong: dict[int, Problem] = field(default_factory=dict)
+    """Lines that have no label, or one that cannot be, by their place."""
+
+
+def list_labels(
+    path: Path, lines: Sequence[Line], declared: Sequence[str] | None, learned: Mapping[str, Any] | None
+) -> ListLabels:
+    """The labels of the list at `path`.
+
+    They are numbers where most of them are written as such, and then all others are wrong: one name among numbers must
+    not make names of all, which would be counted in the order of the alphabet.
+    """
+    texts = [line.label for line in lines if line.label is not None]
+    if len(texts) < len(lines) or not lines:
+        return ListLabels(None)
+    known = _trained(learned)
+    classes = known if declared is None else tuple(declared)
+    reader = _Labels(path, lines, texts)
+    if classes == () or reader.are_numbers(classes):
+        numbers = reader.numbers(classes or None, given=declared is not None)
+        names = tuple(declared) if declared is not None else reader.names_beside(numbers, classes or ())
+        return ListLabels(numbers, names, reader.wrong)
+    names = classes or reader.names()
+    return ListLabels(reader.places(names), names, reader.wrong)
+
+
+def _trained(learned: Mapping[str, Any] | None) -> tuple[str, ...] | None:
+    """The classes of the training split; empty where its labels are numbers, None where it is not known."""
+    found = None if learned is None else learned.get(CLASSES)
+    return tuple(map(str, found)) if isinstance(found, list) else None
+
+
+class _Labels:
+    """The labels of a list, as they are written; what is wrong with one is noted once."""
+
+    def __init__(self, path: Path, lines: Sequence[Line], texts: Sequence[str]) -> None:
+        self._path, self._lines, self._texts = path, lines, texts
+        self.wrong: dict[int, Problem] = {
+            place: Problem(f"{self._where(place)} has no label", expected="a label in each line")
+            for place, text in enumerate(texts)
+            if not text
+        }
+
+    def _where(self, place: int) -> str:
+        return f"{self._path.name}, line {self._lines[place].number}"
+
+    def are_numbers(self, classes: Sequence[str] | None) -> bool:
+        """Whether most labels are numbers, those that are names of classes aside."""
+        there = [text for text in self._texts if text]
+        if all(map(_whole, there)):
+            return True
+        names = frozenset(classes or ())
+        return 2 * sum(_number(text) and text not in names for text in there) >= len(there)
+
+    def numbers(self, classes: Sequence[str] | None, *, given: bool) -> list[int]:
+        """The labels as whole numbers."""
+        most = _MOST if classes is None else len(classes)
+        whose = "" if classes is None else f", since there are {most} `classes`"
+        if classes is not None and not given:
+            whose = f", since the training split has {most} classes"
+        made = []
+        for place, text in enumerate(self._texts):
+            number = int(text) if _whole(text) and len(text) < len(str(_MOST)) + 1 else None
+            made.append(number if number is not None and number < most else 0)
+            if place in self.wrong:
+                continue
+            where = self._where(place)
+            if not _whole(text):
+                self.wrong[place] = Problem(
+                    f"{where}: the label `{text}` is no whole number from 0 on", expected="a number, as in other lines",
+                    hint="if the labels are names, declare them in `classes`",
+                )  # fmt: skip
+            elif number is None or number >= most:
+                self.wrong[place] = Problem(
+                    f"{where}: label {text} is out of range", expected=f"0 to {most - 1}{whose}"
+                )
+        return made
+
+    def names_beside(self, numbers: Sequence[int], trained: Sequence[str]) -> tuple[str, ...]:
+        """The names beside the numbers, those of the training split or where every number from 0 on has one."""
+        names: dict[int, str] = dict(enumerate(trained))
+        for place, (line, number) in enumerate(zip(self._lines, numbers, strict=True)):
+            if line.name is None:
+                return tuple(trained)
+            if place not in self.wrong and names.setdefault(number, line.name) != line.name:
+                whose = "of the training split" if number < len(trained) else "as in the lines before"
+                self.wrong[place] = Problem(
+                    f"{self._where(place)}: label {number} has two names", expected=f"`{names[number]}`, {whose}",
+                    got=f"`{line.name}`",
+                )  # fmt: skip
+        complete = sorted(names) == list(range(len(names)))
+        return tuple(names[number] for number in range(len(names))) if complete else ()
+
+    def names(self) -> tuple[str, ...]:
+        """All names, sorted; a number among them is most likely a mistake."""
+        for place, text in enumerate(self._texts):
+            if text and _number(text):
+                self.wrong[place] = Problem(
+                    f"{self._where(place)}: the label `{text}` is a number", expected="a name, as in other lines",
+                    hint=f"if `{text}` is the name of a class, declare all of them in `classes`",
+                )  # fmt: skip
+        return tuple(sorted({text for place, text in enumerate(self._texts) if place not in self.wrong}))
+
+    def places(self, names: Sequence[str]) -> list[int]:
+        """The place of each label among the names."""
+        index = {name: number for number, name in enumerate(names)}
+        for place, text in enumerate(self._texts):
+            if text not in index and place not in self.wrong:
+                self.wrong[place] = Problem(
+                    f"{self._where(place)}: there is no class `{text}`", expected=f"one of {listing(names)}",
+                    hint=did_you_mean(text, names),
+                )  # fmt: skip
+        return [index.get(text, 0) for text in self._texts]
+
+
+def _whole(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _number(text: str) -> bool:
+    """Whether a text is written as a number, whole or not."""
+    try:
+        return isfinite(float(text))
+    except ValueError:
+        return False
