@@ -109,9 +109,10 @@ def import_file(
     weighed = ["--weights", target / "weights.h5"] if (target / "weights.h5").exists() else []
     if not weighed:
         print("no weights were given: the net is there alone")
-    again = [target / "net.yaml", *weighed]
     print(f"\nnext:\n  {command_line(*program(), 'plan', target / 'net.yaml')}")
-    print(f"  {command_line(*program(), 'export', *again, '--output', target / 'model.onnx')}")
+    if weighed:
+        export = [target / "net.yaml", *weighed, "--output", target / "model.onnx"]
+        print(f"  {command_line(*program(), 'export', *export)}")
     if found.train:
         going_on = ["--resume", target / "checkpoint.h5"] if found.slots else []
         trains = command_line(*program(), "train", target / "train.yaml", *going_on)

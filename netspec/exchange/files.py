@@ -143,9 +143,11 @@ def reading(path: str | Path, what: str) -> Iterator[tuple[BufferedReader, int]]
         raise InputError(f"cannot read {path}", expected=what, got=error.strerror or str(error)) from error
 
 
+LFS_POINTER = b"version https://git-lfs"
+"""What a file of Git LFS begins with that stands in the place of another."""
 _SIGNATURES: tuple[tuple[bytes, str, str | None], ...] = (
     (
-        b"version https://git-lfs",
+        LFS_POINTER,
         "a Git LFS pointer: a note of where the file is, not the file",
         "fetch the file itself: `git lfs pull`",
     ),

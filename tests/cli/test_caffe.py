@@ -53,6 +53,15 @@ def files(tmp_path, monkeypatch):
     return tmp_path, x, y
 
 
+def test_what_an_import_without_weights_is_for_goes_without_them(netspec, files):
+    """What is named as next runs as it stands: an export wants weights."""
+    found = netspec("import", "net.prototxt", "--output", "made", "--shape", "x=3")
+    assert found.status == 0, found.err
+    assert "no weights were given" in found.out
+    assert "plan made/net.yaml" in found.out
+    assert "export" not in found.out
+
+
 @pytest.mark.parametrize("type_", RULES)
 def test_a_training_of_caffe_goes_on(netspec, files, type_):
     folder, x, y = files

@@ -41,6 +41,14 @@ def broken(change: str) -> bytes:
             weights.data_type = 1234
         case "old":
             made.opset_import[0].version = 6
+        case "new":
+            made.opset_import[0].version = 999
+        case "new IR":
+            made.ir_version = 999
+        case "two initializers":
+            made.graph.initializer.add().CopyFrom(weights)
+        case "two inputs":
+            made.graph.input.add().CopyFrom(made.graph.input[0])
         case "no output":
             made.graph.output[0].name = "gone"
         case "no opset":
@@ -62,6 +70,10 @@ def broken(change: str) -> bytes:
         ("huge", "the weights `w` are damaged"),
         ("type", "the weights `w` are damaged: they are no known array of 4 × 2 × 3 × 3"),
         ("old", "opset 6"),
+        ("new", "is written in ONNX opset 999"),
+        ("new IR", "is written in ONNX IR version 999"),
+        ("two initializers", "the initializer `w` is there 2 times"),
+        ("two inputs", "the input `x` is there 2 times"),
         ("no output", "the output `gone` is made by no node"),
         ("no opset", "without nodes or opset"),
         ("no nodes", "without nodes or opset"),

@@ -130,6 +130,36 @@ def test_weights_that_lie_elsewhere_or_are_too_short_are_refused(
         imported(beside(tmp_path, **told), tmp_path)
 
 
+def test_all_of_another_file_is_given_where_no_length_is(tmp_path: Path) -> None:
+    made = beside(tmp_path)
+    entries = made.graph.initializer[0].external_data
+    del entries[2]
+    imported(made, tmp_path)
+    with (tmp_path / "weights.bin").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(InputError, match="28 bytes are given"):
+        imported(made, tmp_path)
+
+
+def test_a_pointer_to_weights_is_none(tmp_path: Path) -> None:
+    made = beside(tmp_path, location="pointer.bin")
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "4d" * 32 + "\nsize 32\n"
+    (tmp_path / "pointer.bin").write_text(pointer)
+    with pytest.raises(InputError, match=r"pointer.bin is a Git LFS pointer.*git lfs pull"):
+        imported(made, tmp_path)
+
+
+def test_names_are_there_once_in_graphs_within_nodes(tmp_path: Path) -> None:
+    def branch(*weights: onnx.TensorProto) -> onnx.GraphProto:
+        result = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
+        return helper.make_graph([node("MatMul", "x w", "z")], "branch", [], [result], weights)
+
+    w = numpy_helper.from_array(floats(3, 2), "w")
+    made = model([node("If", "c", then_branch=branch(w, w), else_branch=branch(w))], ("N", 3), c=np.bool_(True))
+    with pytest.raises(InputError, match="in a graph within a node the initializer `w` is there 2 times"):
+        imported(made, tmp_path)
+
+
 def sparse(values: np.ndarray, places: np.ndarray, shape: list[int]) -> onnx.ModelProto:
     made = model([node("MatMul", "x w")], ("N", 3))
     one = made.graph.sparse_initializer.add(dims=shape)

@@ -68,8 +68,8 @@ class Translator:
     _readers: dict[Ref, list[Node]] | None = None
     _shared: dict[str, tuple[DraftLayer, str]] = field(default_factory=dict)
     _judged_names: Names = field(default_factory=partial(Names, ["regularization"], first=2))
-    _used: set[str] = field(default_factory=set)
-    """Names of Caffe's layers whose weights were taken."""
+    _used: dict[str, Node] = field(default_factory=dict)
+    """Caffe's layers whose weights were taken, by their names."""
 
     def run(self) -> None:
         """Translate all layers; what cannot be is in `problems`, all of it."""
@@ -326,7 +326,9 @@ class Translator:
     def blob(self, node: Node, index: int) -> NDArray[Any]:
         """An array of a layer's weights. Raises `Unsupported` where the file has none."""
         assert self.weights is not None
-        self._used.add(node.name)
+        before = self._used.setdefault(node.name, node)
+        if before.key != node.key and before.phases & node.phases:
+            raise Unsupported(f"another layer is called `{node.name}` too, and weights go by names", "name")
         those = self.weights.get(node.name)
         if those is None:
             hint = did_you_mean(node.name, [name for name in self.weights if name not in self._used])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import kind_of_path
+from netspec.exchange.files import LFS_POINTER, sniff
 
 if TYPE_CHECKING:
     import onnx
@@ -104,7 +105,13 @@ class Arrays:
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
         packed = {"4": 2, "2": 4}[str(dtype)[-1]] if str(dtype) in NARROW else 1
         size, there = -(-prod(tensor.dims) * dtype.itemsize // packed), path.stat().st_size
-        offset, length = (_whole(told, name, usual) for name, usual in (("offset", 0), ("length", size)))
+        offset = _whole(told, "offset", 0)
+        length = _whole(told, "length", max(there - offset, 0))  # by ONNX's own reader all that follows
+        with path.open("rb") as file:
+            head = file.read(len(LFS_POINTER))
+        if head == LFS_POINTER:
+            found, hint = sniff(head)
+            raise Damaged(f"{told['location']} is {found}; {hint}")
         if length != size:
             raise Damaged(f"{length:,} bytes are given for {list(tensor.dims)} of {dtype}, which takes {size:,}")
         if not 0 <= offset <= there - size:

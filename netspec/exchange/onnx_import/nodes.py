@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -31,12 +32,16 @@ class Nodes:
 
     def graph(self, graph: onnx.GraphProto, opsets: Mapping[str, int], given: Mapping[str, Any] | None) -> Subgraph:
         """A graph within a node."""
-        constants = dict(self.arrays.named(tensor) for tensor in graph.initializer)
-        constants |= dict(self.arrays.sparse(tensor) for tensor in graph.sparse_initializer)
+        held = [self.arrays.named(tensor) for tensor in graph.initializer]
+        held += [self.arrays.sparse(tensor) for tensor in graph.sparse_initializer]
+        inputs = tuple(text(one.name) for one in graph.input)
+        wrong = twice([name for name, _ in held], "initializer") + twice(inputs, "input")
+        if wrong:
+            raise ValueError("; ".join(f"in a graph within a node {one}" for one in wrong))
         return Subgraph(
-            tuple(text(one.name) for one in graph.input),
+            inputs,
             tuple(text(one.name) for one in graph.output),
-            constants,
+            dict(held),
             tuple(self.several(graph.node, opsets, given)),
         )
 
@@ -126,6 +131,11 @@ class Nodes:
             case kinds.GRAPH:
                 return self.graph(attribute.g, opsets, given)
         return attribute  # what no rule takes
+
+
+def twice(names: Iterable[str], what: str) -> list[str]:
+    """What is wrong with a graph that has several tensors of one name: which of them is meant, nobody can say."""
+    return [f"the {what} `{name}` is there {count} times" for name, count in Counter(names).items() if count > 1]
 
 
 def rename(node: Node, renamed: Callable[[str], str]) -> Node:

@@ -11,7 +11,7 @@ from netspec.errors import InputError, Problem
 from netspec.exchange.files import reading, sniff
 from netspec.exchange.onnx_import.arrays import Arrays, text
 from netspec.exchange.onnx_import.model import Model, ModelInput
-from netspec.exchange.onnx_import.nodes import DOMAINS, Nodes
+from netspec.exchange.onnx_import.nodes import DOMAINS, Nodes, twice
 
 if TYPE_CHECKING:
     import onnx
@@ -39,6 +39,8 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
 
     Raises `InputError` with everything that is wrong with it.
     """
+    import onnx
+
     graph = proto.graph
     opsets: dict[str, int] = {}
     for entry in proto.opset_import:
@@ -52,6 +54,8 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
             f"{origin} is written in ONNX opset {opset}", expected=f"opset {OLDEST_OPSET} or newer",
             hint="convert it with onnx.version_converter",
         )  # fmt: skip
+    _known_version(origin, "opset", opset, onnx.defs.onnx_opset_version())
+    _known_version(origin, "IR version", proto.ir_version, onnx.IR_VERSION)
     problems: list[str] = []
     arrays = Arrays(folder)
     nodes = Nodes(arrays, {(text(one.domain), text(one.name)): one for one in proto.functions})
@@ -65,6 +69,8 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
     given = {text(one.name) for one in graph.initializer}  # before ONNX's IR 4 they are listed as inputs too
     given |= {text(one.values.name) for one in graph.sparse_initializer}
     model.inputs = _each(_input, [one for one in graph.input if text(one.name) not in given], problems)
+    problems += twice([name for name, _ in held], "initializer")
+    problems += twice([one.name for one in model.inputs], "input")
     model.outputs = [text(one.name) for one in graph.output]
     for made in _each(lambda node: nodes.several([node], opsets), graph.node, problems):
         model.nodes += made
@@ -75,6 +81,15 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
         raise InputError(Problem(f"{origin}: {one}") for one in dict.fromkeys(problems))
     model.remarks = arrays.remarks
     return model
+
+
+def _known_version(origin: str, what: str, number: int, newest: int) -> None:
+    """Raise where a file is of a version of ONNX that the installed library does not know: it may mean anything."""
+    if number > newest:
+        raise InputError(
+            f"{origin} is written in ONNX {what} {number}", expected=f"{what} {newest} or older",
+            hint="a newer version of onnx may know it: `pip install --upgrade onnx`",
+        )  # fmt: skip
 
 
 def _each(make: Callable[[Any], T], parts: Iterable[Any], problems: list[str]) -> list[T]:

@@ -301,3 +301,17 @@ def test_a_mean_image_is_told_where_it_goes(tmp_path):
     with pytest.raises(InputError, match="is a mean image, not a net") as caught:
         import_model(path)
     assert "type: MeanImage" in str(caught.value)
+
+
+def test_two_layers_of_one_name_are_there_without_weights_alone():
+    """Caffe runs such nets, and gives the first of the layers the weights of both."""
+    relus = (
+        'layer { name: "a" type: "ReLU" bottom: "x" top: "y" }\nlayer { name: "a" type: "TanH" bottom: "y" top: "z" }\n'
+    )
+    assert len(drafted(with_input(relus, 2, 4)).draft.layers) == 2
+    same = dense("x1", "x") + dense("x1", "x1").replace('top: "x1"', 'top: "x2"')
+    assert len(drafted(with_input(same, 2, 3)).draft.layers) == 2
+    weights = {"x1": [np.ones((3, 3), np.float32), np.zeros(3, np.float32)]}
+    assert "another layer is called `x1` too, and weights go by names" in failure(
+        with_input(same, 2, 3), weights=weights
+    )

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.exchange.caffe.proto.fields import FLOATS, INTEGERS, Field, enums
 from netspec.exchange.caffe.proto.message import Message, Source, Unknown
-from netspec.exchange.files import reading, sniff
+from netspec.exchange.files import LFS_POINTER, reading, sniff
 
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 64
@@ -39,7 +39,7 @@ def read_text(path: str | Path, kind: str, what: str) -> Message:
         if size > MAX_BYTES:
             most = f"{MAX_BYTES:,} bytes at most"
             raise InputError(f"{path} is too large for a text of Caffe's", expected=most, got=f"{size:,} bytes")
-        if b"\0" in head or head.startswith(b"version https://git-lfs"):
+        if b"\0" in head or head.startswith(LFS_POINTER):
             found, hint = sniff(head)
             raise InputError(f"{path} is not {what}", expected=what, got=found, hint=hint)
         content = head + file.read()

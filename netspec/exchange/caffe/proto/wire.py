@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from netspec.errors import InputError
 from netspec.exchange.caffe.proto.fields import FLOATS, INTEGERS, Field, enums
 from netspec.exchange.caffe.proto.message import Message, Source, Unknown
-from netspec.exchange.files import reading, sniff
+from netspec.exchange.files import LFS_POINTER, reading, sniff
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,7 +40,7 @@ def read_binary(path: str | Path, kind: str, what: str) -> Message:
     """The message in a binary file; `what` says what the file should be. Raises `InputError`."""
     with reading(path, what) as (file, _):
         content = file.read()
-    if content.startswith(b"version https://git-lfs"):
+    if content.startswith(LFS_POINTER):
         found, hint = sniff(content[:512])
         raise InputError(f"{path} is not {what}", expected=what, got=found, hint=hint)
     return decode(content, kind, str(path), what)
