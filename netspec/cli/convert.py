@@ -48,7 +48,7 @@ def convert(
     opset: Opset = None,
     as_json: Json = False,
 ) -> None:
-    """Convert a model into another format, and compare the results.
+    """Convert a model into another format, and compare them.
 
     A is imported and B exported as `netspec import` and `netspec export` do it: what either can't say is listed in
     full, and B is only written where it computes what A does.

@@ -15,7 +15,7 @@ WHOSE = {"hydra": "MPICH's or Intel's", "openmpi": "Open MPI's", "other": "an MP
 
 @app.command(cls=Plain, epilog=examples("netspec devices", "netspec devices --json"))
 def devices(as_json: Json = False) -> None:
-    """List the devices that nets can run on, with their kernels.
+    """List devices that nets can run on, and their kernels.
 
     The devices' names are what `--device` takes; `auto` is the fastest that is there. Of each kind of kernels it says
     which library of which version it runs on, or why it cannot be used here; and with what several workers are

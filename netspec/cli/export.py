@@ -74,7 +74,7 @@ def export(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a net with its weights as ONNX, for Keras, Caffe and others.
+    """Write a net with weights for ONNX, Keras, Caffe, others.
 
     An ONNX model is checked, run in onnxruntime and compared with the net itself, on random inputs and on those of
     --inputs; files of other formats are read again and compared. Only what gives the same results is written.

@@ -81,7 +81,7 @@ def import_file(
         ),
     ] = False,
 ) -> None:
-    """Read a net and its weights from a file of any format known.
+    """Read a net and its weights from a file of any format.
 
     They are written as net.yaml and weights.h5 in a new folder, with train.yaml where the file says how the net is
     trained. Where something has no counterpart here, all of it is listed, and nothing is written.

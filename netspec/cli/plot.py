@@ -45,7 +45,7 @@ def plot(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Draw learning rates before a training, or the figures of a run.
+    """Draw learning rates of a training, or figures of a run.
 
     No data is read and nothing is compiled for a schedule; where the length is in epochs the samples are counted. A
     rate that waits for a plateau depends on the run: drawn is what it is before any reduction.

@@ -104,7 +104,7 @@ def scale(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Predict step time, speedup and bytes sent on many workers.
+    """Predict a step's time and speedup on many workers.
 
     Steps of a few batch sizes are timed on this machine, on made-up data; the network is a model: n bytes take
     alpha + n beta seconds. What gradients' sums take is hidden by backward as far as it goes. Speedup is in samples a

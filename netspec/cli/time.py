@@ -43,7 +43,7 @@ def time(
     autotune: Autotune = None,
     as_json: Json = False,
 ) -> None:
-    """Time the training step: whole, by layer, and by operation.
+    """Time the training step: whole, by layer, by operation.
 
     No data is read: inputs are made up, and the learning rate is 0. A net file is trained by SGD with momentum;
     without losses its predictions are timed. `of roof` is the time that arithmetic and memory traffic would take at

@@ -35,7 +35,7 @@ def verify_parallel(
     steps: Annotated[int, typer.Option("--steps", metavar="N", help="How many steps each training takes.")] = 10,
     as_json: Json = False,
 ) -> int:
-    """Show that a training finds the same weights on any number of workers.
+    """Compare weights of one worker and of several, bit by bit.
 
     The first steps are trained on 1, 2, … workers with `parallel: {strategy: all_reduce, deterministic: true}`: all
     weights must be the same to the last bit. Nothing is left behind. Exit status 1 where they are not.

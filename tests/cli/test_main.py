@@ -21,6 +21,8 @@ ALL = [(name,) for name in app.COMMANDS] + SUBCOMMANDS
 MISTAKES = [
     ("train", "nosuch.yaml"),
     ("diff", "net.yaml", "nosuch.onnx"),
+    ("verify-parallel", "train.yaml", "--workers", "1"),
+    ("verify-parallel", "nosuch.yaml"),
     ("convert", "net.yaml", "model.nonsense"),
     ("convert", "net.yaml", "model.onnx"),
     ("train", "train.yaml", "solver.learning_rat=1"),

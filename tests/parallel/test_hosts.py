@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parallel.conftest import MPIEXEC, PROGRAMS
+from tests.parallel.conftest import MPIEXEC, PROGRAMS, QUICK
 
 ENTER = """\
 #!/bin/sh
@@ -106,7 +106,7 @@ def test_workers_of_two_hosts_agree(jobs, hosts: Hosts) -> None:
 
 @pytest.mark.parametrize("way", OVER_THE_NETWORK)
 def test_a_cable_that_is_pulled_ends_the_job_on_both_hosts(jobs, hosts: Hosts, way: str) -> None:
-    job = jobs.start(hosts.command("ends.py", "steps"), OVER_THE_NETWORK[way]).begun()
+    job = jobs.start(hosts.command("ends.py", "steps"), {**OVER_THE_NETWORK[way], **QUICK}).begun()
     assert job.line() == "steps"
     ip("-n", hosts.names[1], "link", "set", CARD, "down")
     assert job.end() not in (0, 130)

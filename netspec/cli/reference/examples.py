@@ -26,6 +26,8 @@ WEIGHT = "importance"
 """The input that samples are weighted by, where the sample of a loss or metric has weights."""
 SPLIT = {"source": "mnist", "split": "train", "batch_size": 64}
 """The split that a transform is shown in …"""
+MNIST_BATCHES = 938
+"""Of an epoch of that."""
 DIGIT = FieldType((1, 28, 28), "uint8")
 PHOTOS = {"source": "image_folder", "path": "photos/train", "batch_size": SPLIT["batch_size"]}
 """… and one that does not take digits."""
@@ -142,7 +144,8 @@ def _judged(cls: type[Any]) -> str:
 
 
 def _solver(cls: type[Any]) -> str:
-    return f"solver: {flow({'type': cls.model_fields['type'].default, **_first_fields(cls)})}\n"
+    text = f"solver: {flow({'type': cls.model_fields['type'].default, **_first_fields(cls)})}\n"
+    return f"{text}train: {flow({'max_epochs': 10, 'accumulate': MNIST_BATCHES})}\n" if cls.whole else text
 
 
 def _schedule(cls: type[Any]) -> str:
