@@ -276,9 +276,10 @@ def _print_classes(name: str, figures: Figures) -> None:
 def _print_learned(learned: Learned) -> None:
     """What the training data settles for all data."""
     lines = [
-        [key, name, _text(value)]
+        [key, name.strip(), _text(value)]
         for key, values in [*learned.values.items(), ("source", learned.source)]
         for name, value in values.items()
+        if value != []
     ]
     if lines:
         print("\nlearned from the training data:")
@@ -288,10 +289,10 @@ def _print_learned(learned: Learned) -> None:
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return _short(value)
+    text = str(value)
     if isinstance(value, (list, tuple)):
         shown = ", ".join(_text(one) for one in value[:MOST_VALUES])
-        return f"[{shown}{', …' if len(value) > MOST_VALUES else ''}]"
-    text = str(value)
+        text = f"[{shown}{', …' if len(value) > MOST_VALUES else ''}]"
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 

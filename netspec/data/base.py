@@ -67,6 +67,8 @@ class Dataset:
     """How many damaged samples were left out at opening, as `on_error: skip` asks for."""
     damaged: Sequence[str] = ()
     """What is wrong with the first few of these, and where they are."""
+    unwhole: Mapping[str, Sequence[Problem]] = _NOTHING
+    """Of a label that is a whole number in most rows: where it is none, for a net that takes whole numbers alone."""
     window: int | None = None
     """A stream's only: how many samples it can hold. Then it is read by one thread, in the order of its windows."""
     block: int = 1
@@ -249,13 +251,14 @@ def blamed_on(spec: Spec, *path: str | int) -> Iterator[None]:
     try:
         yield
     except DamagedSamples as error:
-        rows = {row: [_placed(found, spec, path) for found in problems] for row, problems in error.rows.items()}
+        rows = {row: [placed(found, spec, path) for found in problems] for row, problems in error.rows.items()}
         raise DamagedSamples(rows) from None
     except InputError as error:
-        raise type(error)([_placed(found, spec, path) for found in error.problems]) from None
+        raise type(error)([placed(found, spec, path) for found in error.problems]) from None
 
 
-def _placed(found: Problem, spec: Spec, path: tuple[str | int, ...]) -> Problem:
+def placed(found: Problem, spec: Spec, path: tuple[str | int, ...]) -> Problem:
+    """A problem with the place in the spec that led to it, as `blamed_on` gives it."""
     steps = tuple(int(step) if step.isdigit() else step for step in found.path.split(".")) if found.path else path
     where = spec.where(*steps)
     if where is not None and found.location is not None and found.location.file != where.file:

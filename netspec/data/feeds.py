@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, FieldType
+from netspec.data.base import DamagedSamples, FieldType, placed
 from netspec.errors import InputError, Problem, counted, did_you_mean, listing
 from netspec.schema.data import SplitFields
 
@@ -60,7 +61,7 @@ class Feed:
 
         Raises DamagedSamples with those that the net cannot take.
         """
-        with np.errstate(over="ignore"):  # infinite then, and told below
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite, or any number, then; told below
             if into is None:
                 converted = np.asarray(values, self.dtype, order="C")
             else:
@@ -68,7 +69,10 @@ class Feed:
                 converted = into
         if not self.exact:
             low, high = _exact_range(np.dtype(self.dtype))
-            self._check((values >= low) & (values <= high), values, indices, describe, self._inexact)
+            fits = (values >= low) & (values <= high)
+            if values.dtype.kind == "f" and converted.dtype.kind != "f":
+                fits &= values == np.trunc(values)
+            self._check(fits, values, indices, describe, self._inexact)
         if converted.dtype.kind == "f":
             self._check(np.isfinite(converted), values, indices, describe, self._not_finite)
         if self.range is not None:
@@ -129,8 +133,11 @@ def match_feeds(
     *,
     ranges: Mapping[str, ValueRange] | None = None,
     known: Collection[str] | None = None,
+    unwhole: Mapping[str, Sequence[Problem]] = MappingProxyType({}),
 ) -> tuple[Feed, ...]:
     """A feed for each input in `wanted`. Raises InputError with all that do not match.
+
+    Where labels are `unwhole` in a few rows, and the net takes whole ones, these rows are told, or left out one by one.
 
     `known` are all the inputs that the net declares, by default those wanted: a rename of any other is an error.
     """
@@ -150,7 +157,12 @@ def match_feeds(
     for name, target in wanted.items():
         field = split.inputs.get(name, name)
         problem = _mismatch(name, field, fields, target, split)
-        if problem is not None:
+        odd: Sequence[Problem] = ()
+        if problem is not None and field in unwhole and fields[field].shape == target.shape:
+            odd = unwhole[field] if np.dtype(target.dtype).kind in "iu" else ()
+        if odd and split.on_error != "skip":
+            problems += [placed(one, split, ("inputs", name) if name in split.inputs else ("source",)) for one in odd]
+        elif problem is not None and not odd:
             problems.append(problem)
         else:
             shape = tuple(size for size in target.shape if size is not None)  # all of them: the net's are known

@@ -54,7 +54,9 @@ class Loader:
         if wanted is None:
             back = {source: name for name, source in split.inputs.items()}
             wanted = {back.get(name, name): field for name, field in self._pipeline.fields.items()}
-        self._feeds = match_feeds(self._pipeline.fields, wanted, split, ranges=ranges, known=known)
+        self._feeds = match_feeds(
+            self._pipeline.fields, wanted, split, ranges=ranges, known=known, unwhole=dataset.unwhole
+        )
         self._split = split
         self._data_digest = dataset.digest
         self._seed = seed

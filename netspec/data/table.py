@@ -44,7 +44,7 @@ class TableSource(Source):
     columns: dict[str, AnyColumn] | list[Column] | None = Field(default=None, min_length=1)
     """the columns that are used, by name or by number counted from 1: with the type of each, as in
     `{age: numeric, colour: {type: categorical, output_mode: int}}`; or, if all are numbers, a list of them. Default:
-    all but the label, as numbers"""
+    all but the label, as numbers; in other splits those of the training split, by their names"""
     label: Column | None = None
     """the column of the label, by name or by number; default: there is no label"""
     classes: ClassNames | None = None
@@ -109,16 +109,18 @@ class TableSource(Source):
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The rows, all of them looked at once."""
         from netspec.data.readers.tables.dataset import open_table
-        from netspec.data.readers.tables.declared import Declaration, fields_of
+        from netspec.data.readers.tables.declared import Declaration, fields_of, learned_names
 
         declared = Declaration(
             self.columns, self.label, self.classes, self.missing, self.missing_values, learned, self._unlabelled
         )
         with blamed_on(self, "path"):
             file = self.file(resolve_path(self, "path"))
+            fields = fields_of(file, declared)
             return open_table(
                 file,
-                fields_of(file, declared),
+                fields,
+                learned=learned_names(file, declared, fields),
                 skip=self.on_error == "skip",
                 limit=self.limit,
                 cache=self.cache * MEGABYTE,

@@ -362,3 +362,36 @@ def test_the_first_rows_that_are_left_out_are_named(tmp_path):
     assert data.damaged == [f"{path}:3:1: this row has 1 cell", f"{path}:4:3: column `b` has text here: 'x'"]
     many = table(tmp_path, "a,b\n1,2\n" + "1\n" * 20, header=True, on_error="skip", label="a")
     assert (many.skipped, len(many.damaged)) == (20, 5)
+
+
+def test_columns_of_another_split_go_by_the_names_of_training(tmp_path):
+    learned = table(tmp_path, "a,b,y,c\n1,2,0,3\n", header=True, label="y").learned
+    options: dict[str, Any] = {"source": "csv", "path": "other.csv", "header": True, "label": "y"}
+    split, other = split_of(str(tmp_path / "train.yaml"), **options), tmp_path / "other.csv"
+    other.write_text("y,c,a,b\n1,30,10,20\n")
+    assert everything(split.open(learned=learned)) == {"features": [[10, 20, 30]], "label": [1]}
+    other.write_text("a,d,y,c\n1,2,0,3\n")
+    with pytest.raises(InputError) as error:
+        split.open(learned=learned)
+    (problem,) = error.value.problems
+    assert problem.location is not None
+    assert (problem.location.file, problem.location.line) == (str(other), 1)
+    assert (problem.expected, problem.got) == ("a, b, c", "lacks b; has also d")
+
+
+@pytest.mark.parametrize(("odd", "said"), [("0.5", "no whole number"), ("99999999999", "out of range")])
+def test_a_label_that_is_no_whole_number_among_others(tmp_path, odd, said):
+    text = f"a,y\n1,0\n2,1\n3,{odd}\n4,1\n"
+    split: dict[str, Any] = {"path": "unused", "source": "npz", "batch_size": 4}
+    wanted = {"features": FieldType((1,), "float32"), "label": FieldType((), "int32")}
+    data = table(tmp_path, text, header=True, label="y")
+    with pytest.raises(InputError, match=f"some.csv:4:3: error: the label `y` is {said} here"):
+        Loader(data, split_of(**split), seed=1, wanted=wanted)
+    with Loader(data, split_of(**split, on_error="skip"), seed=1, wanted=wanted) as loader:
+        (batch,) = loader.one_pass()
+    assert batch.inputs["label"].tolist() == [0, 1, 1]
+    assert [str(one) for one in batch.skipped] == [
+        f"a value for `label` does not fit in int32: {float(np.float32(odd))} in some.csv, line 4"
+    ]
+    floats = {**wanted, "label": FieldType((), "float32")}
+    assert len(list(Loader(data, split_of(**split), seed=1, wanted=floats).one_pass())) == 1  # a number to predict

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from netspec.data.readers.tables.column import Column
-from netspec.errors import InputError, did_you_mean, listing
+from netspec.errors import InputError, Problem, did_you_mean, listing
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -185,6 +185,10 @@ class PlainLabelColumn(Column):
     @property
     def learned(self) -> dict[str, Any]:
         return self.inner.learned
+
+    @property
+    def unwhole(self) -> Sequence[Problem]:
+        return self.inner.unwhole
 
     @property
     def width(self) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from netspec.data.columns.base import ColumnSetting
-from netspec.errors import InputError, listing
+from netspec.errors import InputError, Problem, listing
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -62,6 +62,11 @@ class Column:
     def learned(self) -> dict[str, Any]:
         """What other splits must know, as plain JSON data."""
         return {}
+
+    @property
+    def unwhole(self) -> Sequence[Problem]:
+        """Where a label is no whole number of 32 bits, if it is one in most rows."""
+        return ()
 
     @property
     def width(self) -> int:

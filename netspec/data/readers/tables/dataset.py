@@ -8,6 +8,7 @@ from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from threading import Lock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,20 +33,29 @@ WINDOWS_KEPT = 3
 
 
 def open_table(
-    file: TableFile, fields: Fields, *, skip: bool, limit: int | None, cache: int, window: int = 0
+    file: TableFile,
+    fields: Fields,
+    *,
+    skip: bool,
+    limit: int | None,
+    cache: int,
+    window: int = 0,
+    learned: Mapping[str, Any] = MappingProxyType({}),
 ) -> Dataset:
     """The rows of a file as samples; `cache` is how many bytes of them may be kept.
 
+    `learned` is what other splits must know beside what the columns learn.
     More are kept where samples are shuffled in a `window` that needs more: its pages would be read for every batch.
     Raises InputError with all that is wrong with its rows; with `skip`, such rows are left out.
     """
     columns = [column for several in fields.values() for column in several]
     scanned = _Scan(file, columns, Faults(file.path, skip), limit, cache)
     table = _Table(file, columns, fields, scanned.dropped, scanned.samples)
-    learned = {column.name: column.learned for column in columns if column.learned}
+    learned = {**learned, **{column.name: column.learned for column in columns if column.learned}}
     classes = {name: several[0].classes for name, several in fields.items() if len(several) == 1 and several[0].classes}
     facts: dict[str, Any] = {"classes": classes, "learned": learned}
     facts |= {"skipped": scanned.skipped, "damaged": scanned.damaged}
+    facts["unwhole"] = {name: several[0].unwhole for name, several in fields.items() if several[0].unwhole}
     sample_bytes = sum(column.width * np.dtype(column.dtype).itemsize for column in columns)
     page = int(np.diff(file.pages()).max())
     if scanned.kept is not None and scanned.samples * sample_bytes <= cache:
@@ -192,6 +202,7 @@ class PagedDataset(Dataset):
         learned: Mapping[str, Any],
         skipped: int,
         damaged: Sequence[str],
+        unwhole: Mapping[str, Sequence[Problem]],
     ) -> None:
         self._table = table
         self._cache = cache
@@ -202,7 +213,7 @@ class PagedDataset(Dataset):
         self.block = page
         self.fields = table.types
         self.classes, self.learned = dict(classes), dict(learned)
-        self.skipped, self.damaged = skipped, damaged
+        self.skipped, self.damaged, self.unwhole = skipped, damaged, unwhole
         self.digest = table.file.digest
 
     def __len__(self) -> int:

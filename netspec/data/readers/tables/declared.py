@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from netspec.data.columns.base import LABEL, ColumnSetting, ColumnSpec
+from netspec.data.columns.base import FEATURES, LABEL, ColumnSetting, ColumnSpec
 from netspec.data.columns.categorical import Categorical
 from netspec.data.columns.numeric import Numeric
 from netspec.data.readers.tables.categories import PlainLabelColumn
@@ -16,6 +16,11 @@ from netspec.errors import InputError, Problem, did_you_mean, listing
 if TYPE_CHECKING:
     from netspec.data.readers.tables.column import Column
     from netspec.data.readers.tables.files import TableFile
+
+
+NAMES = " columns"
+"""What is learned of a table that is used whole: its columns, in their order. No column is called so: names have no
+blanks around them."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,8 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
     if declared.label is not None and not (declared.unlabelled and not search.has(declared.label)):
         label = search.place(declared.label, "label")
     if columns is None:
-        asked += [(place, Numeric(), False) for place in range(len(file.names)) if place != label]
+        others = [place for place in range(len(file.names)) if place != label]
+        asked += [(place, Numeric(), False) for place in _as_trained(file, others, declared.learned, search.problems)]
     elif isinstance(columns, Mapping):
         for name, spec in columns.items():
             place = search.place(name, f"columns.{name}")
@@ -73,6 +79,38 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
         field = LABEL if said is None else said.field_of(setting.name, is_label=is_label)
         fields.setdefault(field, []).append(column)
     return fields
+
+
+def learned_names(file: TableFile, declared: Declaration, fields: Mapping[str, Sequence[Column]]) -> dict[str, Any]:
+    """The columns that other splits must have, where all are used as they are named."""
+    if declared.columns is not None or not file.named:
+        return {}
+    return {NAMES: [column.name for column in fields.get(FEATURES, ())]}
+
+
+def _as_trained(
+    file: TableFile, places: Sequence[int], learned: Mapping[str, Any] | None, problems: list[Problem]
+) -> Sequence[int]:
+    """The places of a table that is used whole, in the order of the training split's columns: found by their names."""
+    names = None if learned is None else learned.get(NAMES)
+    if not file.named or not isinstance(names, list):
+        return places
+    left: dict[str, list[int]] = {}
+    for place in places:
+        left.setdefault(file.names[place], []).append(place)
+    found = [left[name].pop(0) for name in names if left.get(name)]
+    missing = list((Counter(names) - Counter(file.names[place] for place in found)).elements())
+    unknown = [file.names[place] for several in left.values() for place in several]
+    if missing or unknown:
+        facts = [f"lacks {listing(missing, 5)}"] * bool(missing) + [f"has also {listing(unknown, 5)}"] * bool(unknown)
+        problems.append(
+            Problem(
+                f"the columns of {file.path} are not those of the training split", file.heading(0),
+                expected=listing(names, 10), got="; ".join(facts),
+                hint="`columns` in both splits says which ones are used",
+            )
+        )  # fmt: skip
+    return found
 
 
 @dataclass

@@ -80,10 +80,14 @@ class BlockFaults:
         for row in found[: max(0, MOST_ALIKE - before)].tolist():
             if self._faults.full:
                 return
-            where = self._place(row, column)
             text = got(row) if callable(got) else got
-            if isinstance(where, str):
-                told = Problem(f"{where}: {message}", expected=expected, got=text, hint=hint)
-            else:
-                told = Problem(message, where, expected=expected, got=text, hint=hint)
-            self._faults.problems.append(told)
+            self._faults.problems.append(self.problem(row, column, message, expected=expected, got=text, hint=hint))
+
+    def problem(
+        self, row: int, column: int | None, message: str, *, expected: str | None, got: str | None, hint: str | None
+    ) -> Problem:
+        """What is said of a row, with its place; it is not noted."""
+        where = self._place(row, column)
+        if isinstance(where, str):
+            return Problem(f"{where}: {message}", expected=expected, got=got, hint=hint)
+        return Problem(message, where, expected=expected, got=got, hint=hint)

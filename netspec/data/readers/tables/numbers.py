@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from netspec.data.readers.tables.column import Column, quoted
+from netspec.data.readers.tables.faults import MOST_ALIKE
 from netspec.data.readers.tables.figures import Figures, Median, normalized
-from netspec.errors import InputError
+from netspec.errors import InputError, Problem, counted
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _INT32 = np.iinfo(np.int32)
+_EXACT = 2 ** (np.finfo(np.float32).nmant + 1)
 
 
 class NumericColumn(Column):
@@ -32,10 +34,14 @@ class NumericColumn(Column):
         self._missing = "error" if label else setting.missing if spec.missing is None else spec.missing
         self._figures = Figures()
         self._median = Median()
-        self._whole = setting.is_label and spec.normalization == "none" and not spec.missing_indicator
-        """Whether all values so far are whole numbers, which makes labels such."""
+        self._may_be_whole = setting.is_label and spec.normalization == "none" and not spec.missing_indicator
+        self._known = self._fractions = self._great = 0
+        """How many labels there are, and how many of them are no whole numbers, and too great to be one of 32 bits."""
+        self._exact = True
+        """Whether float32 holds all those that are."""
+        self._unwhole: list[Problem] = []
         self._holds_text = False
-        self._seen = False
+        self._seen = self._settled = False
         self._fill: float | None = float(self._missing) if isinstance(self._missing, (int, float)) else None
         self._normalization: dict[str, list[float]] = {}
 
@@ -58,11 +64,42 @@ class NumericColumn(Column):
             message = f"{self.what} has a number that float32 cannot hold"
             faults.add(great, self.place, message, got=cells.text)
             values[great] = np.nan
-        if self._whole:
-            known = values[~np.isnan(values)]
-            within = (known >= _INT32.min) & (known <= _INT32.max)
-            self._whole = bool((within & (known == np.trunc(known))).all())
+        if self._may_be_whole and not self._settled:
+            self._note_unwhole(values, cells, faults)
         return values
+
+    def _note_unwhole(self, values: Array, cells: Cells, faults: BlockFaults) -> None:
+        """Count the labels that are no whole numbers of 32 bits, and keep the first ones."""
+        known = ~np.isnan(values)
+        whole = known & (values == np.trunc(values))
+        within = whole & (values >= _INT32.min) & (values <= _INT32.max)
+        self._known += int(known.sum())
+        self._fractions += int((known & ~whole).sum())
+        self._great += int((whole & ~within).sum())
+        self._exact &= bool((np.abs(values[within]) <= _EXACT).all())
+        for row in np.flatnonzero(known & ~within)[: MOST_ALIKE - len(self._unwhole)].tolist():
+            great = bool(whole[row])
+            found = faults.problem(
+                row, self.place, f"{self.what} is {'out of range' if great else 'no whole number'} here",
+                expected=f"a whole number from {_INT32.min:,} to {_INT32.max:,}, as the net takes it",
+                got=repr(cells.text(row)),
+                hint="number the classes from 0 on" if great else "labels that are no classes need an input with "
+                "`dtype: float32` and a loss of numbers such as MeanSquaredError",
+            )  # fmt: skip
+            self._unwhole.append(found)
+
+    @property
+    def _whole(self) -> bool:
+        """Whether all values so far are whole numbers, which makes labels such."""
+        return self._may_be_whole and not self._fractions and not self._great
+
+    @property
+    def unwhole(self) -> Sequence[Problem]:
+        odd = self._fractions + self._great
+        if not self._exact or (self._fractions and 2 * odd > self._known):
+            return ()
+        more = odd - len(self._unwhole)
+        return [*self._unwhole, *([Problem(f"{counted(more, 'more row')}: {self.what} likewise")] if more else [])]
 
     @property
     def _expected(self) -> str:
@@ -114,6 +151,7 @@ class NumericColumn(Column):
             self._median.add(values)
 
     def settle(self, again: Callable[[], Iterator[Array]]) -> None:
+        self._settled = True
         fills = self._missing in ("mean", "median")
         wanted = ["fill"] * fills + ["offset", "scale"] * (self._spec.normalization != "none")
         known = self.known(*wanted)
