@@ -43,7 +43,8 @@ def get(name: Name, path: Place = None, as_json: Json = False) -> None:
     What is there is not fetched again, what broke off is gone on with. An archive that was fetched by hand and lies in
     the folder is unpacked.
     """
-    from netspec.data.fetch import ensure, wrong_parts
+    from netspec.data.fetch import ensure
+    from netspec.data.parts import wrong_parts
     from netspec.errors import InputError
 
     known = _known(name)
@@ -100,6 +101,7 @@ def _known(name: str) -> KnownSet:
 
 def _facts(known: KnownSet, folder: Path | None) -> dict[str, Any]:
     from netspec.data.known import home
+    from netspec.data.parts import is_there
 
     folder = folder or home() / known.name
     return {
@@ -108,5 +110,5 @@ def _facts(known: KnownSet, folder: Path | None) -> dict[str, Any]:
         "page": known.page,
         "bytes": sum(download.size for download in known.downloads),
         "folder": str(folder),
-        "there": all((folder / part).is_file() for part in known.parts),
+        "there": all(is_there(known, folder, part) for part in known.parts.values()),
     }

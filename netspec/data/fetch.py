@@ -20,6 +20,7 @@ from time import monotonic
 from typing import IO, TYPE_CHECKING
 
 from netspec.data.known import HOME_VARIABLE, Download, KnownSet, Part, home
+from netspec.data.parts import located
 from netspec.errors import InputError, RunError, kind_of_path, listing
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def ensure(known: KnownSet, folder: Path | None = None, *, offline: bool = False
     InputError where a file is in the way, RunError where nothing could be fetched or written.
     """
     folder = folder or home() / known.name
-    missing = [one for one in known.downloads if not all(_there(folder, part) for part in one.members.values())]
+    missing = [
+        one for one in known.downloads if any(located(known, folder, part) is None for part in one.members.values())
+    ]
     if not missing:
         return folder
     if kind_of_path(folder) not in {None, "a folder"} or folder.is_file():
@@ -70,31 +73,6 @@ def ensure(known: KnownSet, folder: Path | None = None, *, offline: bool = False
             hint=f"another folder: `path` in the train file, or the environment variable {HOME_VARIABLE}",
         ) from None
     return folder
-
-
-def wrong_parts(known: KnownSet, folder: Path) -> list[Part]:
-    """The files of the set in a folder whose content is not what was published. All of them are read."""
-    return [
-        part
-        for part in known.parts.values()
-        if not (folder / part.name).is_file() or _digest(folder / part.name) != part.sha256
-    ]
-
-
-def _there(folder: Path, part: Part) -> bool:
-    path = folder / part.name
-    try:
-        size = path.stat().st_size
-    except OSError:
-        return False
-    if kind_of_path(path) is not None or size != part.size:
-        raise InputError(
-            f"{path} is not the file of that name",
-            expected=f"{part.size:,} bytes",
-            got=kind_of_path(path) or f"{size:,} bytes",
-            hint="remove it, and it is fetched again",
-        )
-    return True
 
 
 def _bring(known: KnownSet, download: Download, folder: Path, *, offline: bool) -> None:
@@ -257,18 +235,13 @@ def _unpack(download: Download, archive: Path, folder: Path) -> None:
     """Write the parts out of an archive whose digest is right; each gets its name once its own digest is right too."""
     try:
         with gzip.open(archive, "rb") as packed:
-            if _is_tar(download.name):
+            if download.is_tar:
                 _unpack_tar(packed, download.members, folder)
             else:
                 (part,) = download.members.values()
                 _keep(packed, part, folder)
     except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
         raise RunError(f"{archive} cannot be unpacked", got=str(error)) from None
-
-
-def _is_tar(name: str) -> bool:
-    """Whether a file of that name is a tar archive."""
-    return name.endswith((".tar.gz", ".tgz"))
 
 
 def _unpack_tar(packed: gzip.GzipFile, members: Mapping[str, Part], folder: Path) -> None:

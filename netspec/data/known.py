@@ -36,6 +36,11 @@ class Download:
     members: Mapping[str, Part]
     """The parts by their names in a tar archive; of a file that is just gzipped, the only one."""
 
+    @property
+    def is_tar(self) -> bool:
+        """Whether it is a tar archive."""
+        return self.name.endswith((".tar.gz", ".tgz"))
+
 
 @dataclass(frozen=True)
 class KnownSet:

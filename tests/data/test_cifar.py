@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from netspec.data.base import DamagedSamples, FieldType
-from netspec.data.known import CIFAR10, CIFAR100
+from netspec.data.known import CIFAR10, CIFAR100, Download, Part
 from netspec.data.loader import open_loader
 from netspec.errors import InputError
 from tests.data.conftest import arrays_of, problems_of, split_of
@@ -60,8 +62,14 @@ def test_a_folder_has_files_of_the_usual_names(tmp_path, monkeypatch, inside, so
     for number in range(1, 6):
         write_cifar(tmp_path / inside / f"data_batch_{number}.bin", np.full(2, number), number)
     write_cifar(tmp_path / inside / "test_batch.bin", np.array([0, 6, 8]))
-    # The real ones have 10,000 records each: what is here is of another set, which nobody asks the network for.
-    monkeypatch.setattr("netspec.data.fetch.ensure", lambda known, folder, offline: folder)
+    # The real ones have 10,000 records each, and other digests.
+    parts = {}
+    for name in CIFAR10.parts:
+        content = (tmp_path / inside / name).read_bytes()
+        parts[f"cifar-10-batches-bin/{name}"] = Part(name, len(content), hashlib.sha256(content).hexdigest())
+    known = replace(CIFAR10, downloads=(Download("cifar-10-binary.tar.gz", 1, "", (), parts),))
+    monkeypatch.setattr("netspec.data.sources.cifar.Cifar10.known", known)
+    monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "home"))
     file = str(tmp_path / "train.yaml")
     train = split_of(file, source=source, path=".", split="train").open()
     assert arrays_of(train, np.arange(10))["label"].tolist() == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]

@@ -9,6 +9,7 @@ import logging
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import sleep
@@ -16,8 +17,9 @@ from time import sleep
 import pytest
 
 from netspec.data import fetch
-from netspec.data.fetch import ensure, wrong_parts
+from netspec.data.fetch import ensure
 from netspec.data.known import KNOWN_SETS, Download, KnownSet, Part, home
+from netspec.data.parts import REMEMBERED, checked, wrong_parts
 from netspec.errors import InputError, NetspecError, RunError
 
 CONTENT = {"a.bin": bytes(range(256)) * 40, "b.bin": b"hello" * 99}
@@ -270,3 +272,29 @@ def test_the_known_sets_are_whole():
                 folder.startswith(("https://", "http://")) and folder.endswith("/") for folder in download.folders
             )
             assert all(len(sha) == 64 for sha in (download.sha256, *(part.sha256 for part in one.parts.values())))
+
+
+def test_files_count_once_their_content_is_right(tmp_path, monkeypatch):
+    monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "home"))
+    part, tiny = Part("b.bin", len(CONTENT["b.bin"]), sha(CONTENT["b.bin"])), known(members={"a.bin": CONTENT["a.bin"]})
+    tiny = replace(tiny, downloads=(*tiny.downloads, Download("b.bin.gz", 1, "", (), {"b.bin": part})))
+    folder = tmp_path / "tiny"
+    (folder / "set").mkdir(parents=True)
+    (folder / "set" / "a.bin").write_bytes(CONTENT["a.bin"])
+    (folder / "b.bin.gz").write_bytes(gzip.compress(CONTENT["b.bin"], 1))  # another compression, the same content
+    assert ensure(tiny, folder, offline=True) == folder
+    assert not wrong_parts(tiny, folder)
+    found = [folder / "set" / "a.bin", folder / "b.bin.gz"]
+    assert checked(tiny, folder, CONTENT) == found
+    with monkeypatch.context() as patched:  # what was checked is not read again
+        patched.setattr("netspec.data.parts.content_digest", lambda *_: pytest.fail("read twice"))
+        assert checked(tiny, folder, CONTENT) == found
+    found[0].write_bytes(b"!" + CONTENT["a.bin"][1:])
+    with pytest.raises(InputError, match=r"a\.bin is not the file of that name"):
+        checked(tiny, folder, CONTENT)
+    found[0].write_bytes(CONTENT["a.bin"])
+    (tmp_path / "home" / REMEMBERED).write_text("[damaged")
+    assert checked(tiny, folder, CONTENT) == found
+    found[1].write_bytes(gzip.compress(CONTENT["b.bin"])[:-9])
+    with pytest.raises(InputError, match=r"b\.bin\.gz is not the file of that name"):
+        checked(tiny, folder, CONTENT)

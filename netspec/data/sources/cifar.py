@@ -113,14 +113,10 @@ def _fields(known: KnownSet) -> dict[str, FieldType]:
 
 
 def _open_known(source: KnownSource) -> Dataset:
-    from netspec.data.fetch import ensure
     from netspec.data.readers.cifar import open_cifar
 
-    folder = source.place()
     with blamed_on(source, source.blamed):
-        if not (folder / INSIDE[source.known.name]).is_dir():
-            folder = ensure(source.known, folder, offline=not source.download)
-        return open_cifar(_files_in(folder, source.known, source.split), source.known.classes)
+        return open_cifar(source.files(), source.known.classes)
 
 
 def _files_in(folder: Path, known: KnownSet, split: str) -> list[Path]:

@@ -30,6 +30,16 @@ class KnownSource(Source):
 
         return home() / self.known.name if self.path is None else resolve_path(self, "path")
 
+    def files(self) -> list[Path]:
+        """The split's files, fetched where they are not there. Raises InputError for one that is not the published."""
+        from netspec.data.fetch import ensure
+        from netspec.data.parts import checked, located
+
+        folder, names = self.place(), self.known.splits[self.split]
+        if any(located(self.known, folder, self.known.parts[name]) is None for name in names):
+            folder = ensure(self.known, folder, offline=not self.download)
+        return checked(self.known, folder, names)
+
     def known_samples(self) -> int | None:
         """Those of the set; in a folder of the user's may be others."""
         count = self.known.samples.get(self.split)

@@ -65,17 +65,11 @@ class FashionMnist(KnownSource):
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The two files of the split."""
-        from netspec.data.fetch import ensure
         from netspec.data.readers.idx import labelled_images
 
-        folder, prefix = self.place(), PREFIXES[self.split]
         with blamed_on(self, self.blamed):
-            try:
-                files = _find(folder, prefix, "images", 3), _find(folder, prefix, "labels", 1)
-            except InputError:
-                folder = ensure(self.known, folder, offline=not self.download)
-                files = _find(folder, prefix, "images", 3), _find(folder, prefix, "labels", 1)
-            return labelled_images(*files, self.known.classes)
+            images, labels = self.files()
+            return labelled_images(images, labels, self.known.classes)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Those of the set."""
