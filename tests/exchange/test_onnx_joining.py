@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from netspec.exchange.onnx_model import open_session
-from tests.exchange.foreign import chain, imported, ints, layers_of, model
+from tests.exchange.foreign import chain, imported, ints, layers_of, model, node
 
 random = np.random.default_rng(9)
 RESHAPES: dict[str, tuple[list[str], list[str]]] = {
@@ -144,6 +144,28 @@ def of_one_product(how: str) -> onnx.ModelProto:
     return model([*nodes, *LOOK, *BEHIND], ("N", T, 6), **WIDE)
 
 
+def as_one_node(apart: bool = False, **fields: Any) -> onnx.ModelProto:
+    """Attention by ONNX's own operator, which may have the heads apart already."""
+    names, before = "qm km vm", chain("qm = MatMul x wq", "km = MatMul x wk", "vm = MatMul x wv")
+    behind = chain("y = MatMul o wo")
+    if apart:
+        names, before = "qh kh vh", heads("q", "k", "v", bias=False)
+        behind = [*chain("ot = Transpose o", **UP), *chain("of = Reshape ot flat", "y = MatMul of wo")]
+    else:
+        fields = {"q_num_heads": HEADS, "kv_num_heads": HEADS} | fields
+    masked = f"{names} {fields.pop('mask', '')}".strip()
+    return model(
+        [*before, node("Attention", masked, "o", **fields), *behind], ("N", T, 6), opset=23, **PROJECTED, **SEEN
+    )
+
+
+SEEN: dict[str, Any] = {
+    "seldom": np.eye(T, dtype=bool),
+    "before": np.tril(np.ones((T, T), bool)),
+}  # fmt: skip
+ONE_NODE = "{name: y, type: MultiHeadAttention, use_bias: false, num_heads: 3, key_dim: 4}"
+CAUSAL = "{name: y, type: MultiHeadAttention, use_bias: false, use_causal_mask: true, num_heads: 3, key_dim: 4}"
+
 MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
     "heads": (attention("s = MatMul qh kt", "p = Div s root"),
               ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"]),
@@ -153,6 +175,14 @@ MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
         )
         for how in ("PyTorch", "timm", "GPT-2")
     },
+    "one node": (as_one_node(), [ONE_NODE]),
+    "one node, heads apart": (as_one_node(apart=True), [ONE_NODE]),
+    "one node, causal": (as_one_node(is_causal=1), [CAUSAL]),
+    "one node, a mask of all places before": (as_one_node(mask="before"), [CAUSAL]),
+    "one node of a head": (
+        model([node("Attention", "x x x", q_num_heads=1, kv_num_heads=1, scale=1.0)], ("N", T, 6), opset=23),
+        ["{name: y, type: Attention, from: [x, x]}"],
+    ),
     "heads, both operands scaled": (
         attention("qs = Mul qh fourth", "ks = Mul kt fourth", "p = MatMul qs ks"),
         ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"],
@@ -209,6 +239,10 @@ MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
 OTHER = {
     "another scale": attention("s = MatMul qh kt", "p = Mul s third"),
     "another mask": attention("s = MatMul qh kt", "d = Div s root", "p = Add d seen"),
+    "another mask of one node": as_one_node(mask="seldom"),
+    "one node, its scores limited": model(
+        [node("Attention", "x x x", q_num_heads=1, kv_num_heads=1, softcap=2.0)], ("N", T, 6), opset=23
+    ),
     "weights that are read": attention("s = MatMul qh kt", "p = Div s root"),
 }
 OTHER["weights that are read"].graph.output.append(onnx.helper.make_tensor_value_info("a", 1, None))

@@ -108,6 +108,23 @@ FOUND: dict[str, tuple[onnx.ModelProto, str]] = {
               s2=f(0.5**0.5), **CUBE),
         "{name: y, type: Activation, activation: gelu}",
     ),
+    "gelu as one node": (
+        model([node("Gelu", "x")], ("N", 3, 5), opset=20),
+        "{name: y, type: Activation, activation: gelu}",
+    ),
+    "gelu by tanh as one node": (
+        model([node("MatMul", "x w", "a"), node("Gelu", "a", approximate="tanh")], ("N", 3, 5), opset=20,
+              w=floats(5, 4)),
+        "{name: y, type: Dense, units: 4, activation: {type: gelu, approximate: true}, use_bias: false}",
+    ),
+    "root mean square as one node": (
+        model([node("RMSNormalization", "x g", axis=-1)], ("N", 3, 5), opset=23, g=G),
+        "{name: y, type: RMSNormalization, epsilon: 1e-05}",
+    ),
+    "root mean square as one node over axes": (
+        model([node("RMSNormalization", "x g", axis=2, epsilon=1e-3)], ("N", 3, 4, 5), opset=23, g=floats(4, 5)),
+        "{name: y, type: RMSNormalization, axis: [2, 3], epsilon: 0.001}",
+    ),
     "gelu by tanh": (
         model(chain("c = Pow x three", "d = Mul c k", "e = Add x d", "g = Mul e s", "t = Tanh g", "b = Add t one",
                     "h = Mul x half", "y = Mul h b"), **CUBE),

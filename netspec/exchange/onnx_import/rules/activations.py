@@ -60,6 +60,12 @@ def single(net: Translator, node: Node) -> None:
     _activate(net, node, {"type": function, **given} if given else function)
 
 
+@rule("Gelu")
+def gelu(net: Translator, node: Node) -> None:
+    """With the normal distribution, or with tanh in its place."""
+    _activate(net, node, {"type": "gelu", "approximate": True} if node.attributes["approximate"] == "tanh" else "gelu")
+
+
 @rule("Clip")
 def clip(net: Translator, node: Node) -> None:
     """Limits of an activation function → that; others → Clip; those of whole numbers, or computed ones, a formula."""

@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+@rule(ROOT_MEAN_SQUARE)
+def root_mean_square(net: Translator, node: Node) -> None:
+    """ONNX's own operator, over the last axes from `axis` on."""
+    x, scale = node.inputs
+    net.constant(scale, "scale")
+    rank = net.rank(x)
+    axes = list(range(node.attributes["axis"] % rank, rank))
+    normalization(net, replace(node, attributes={"axes": axes, "epsilon": node.attributes["epsilon"]}))
+
+
 @rule(LAYER, ROOT_MEAN_SQUARE, UNIT, domain=DOMAIN)
 def normalization(net: Translator, node: Node) -> None:
     """The layer of that name; a factor and an offset that do not lie along its axes become Scale and Bias behind it."""
