@@ -47,8 +47,11 @@ def evaluate(
         return
     loss = [] if found.loss is None else [["loss", f"{found.loss:.6f}"]]
     metrics = [[name, f"{value:.6f}"] for name, value in found.metrics.items()]
-    rows = [["samples", count(found.samples)], *loss, *metrics]
+    left_out = [["left out", count(found.skipped)]] if found.skipped else []
+    rows = [["samples", count(found.samples)], *left_out, *loss, *metrics]
     table(["", ""], rows, right=(1,))
+    for one in found.damaged:
+        print(f"left out: {one}")
     for name, figure in found.tables.items():
         print()
         _print_figure(name, figure)

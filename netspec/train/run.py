@@ -56,7 +56,7 @@ class Run:
     weights: Path
     log: Path
     skipped: int = 0
-    """How many damaged samples of the training data were left out, before a resume too."""
+    """How many damaged samples of the training data were left out: at opening and in all epochs, resumed or not."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -133,7 +133,8 @@ def run(
         except KeyboardInterrupt:
             raise Interrupted(folder.folder, folder.newest_step(), at_once=True) from None
         seconds = time.perf_counter() - began
-        found, left_out = loop.last_test, progress.skipped_before + progress.skipped
+        found = loop.last_test
+        left_out = loader.skipped_at_opening + progress.skipped_before + progress.skipped
         if loop.stopped and not loop.finished:
             raise Interrupted(folder.folder, progress.step)
         tell(

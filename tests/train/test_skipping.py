@@ -98,3 +98,29 @@ def test_the_last_line_counts_what_was_left_out(
     assert main(["train", str(tmp_path / "train.yaml"), "--run-dir", str(tmp_path / "run")]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("done: ")]
     assert line.endswith("12 damaged samples left out")
+    weights = str(tmp_path / "run" / "weights.h5")
+    assert main(["test", str(tmp_path / "train.yaml"), "--weights", weights]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert "left out 1" in [" ".join(line.split()) for line in told]
+    assert told[-1] == "left out: a value for `x` is not a finite float32: nan in test.npz, sample 3"
+
+
+def test_samples_left_out_at_opening_count_too(tmp_path: Path) -> None:
+    rows = [f"{n}.5,{n % 2}" for n in range(20)]
+    (tmp_path / "a.csv").write_text(
+        "\n".join(["x,label", *rows, "word,1", "3,0,7", "1e30,9"])
+    )  # 9 is seen in the epoch
+    net = {
+        "netspec": 1, "inputs": {"features": {"shape": [1]}, "label": {"shape": [], "dtype": "int32"}},
+        "layers": [{"type": "Dense", "units": 2}],
+        "losses": [{"type": "SparseCategoricalCrossentropy", "from_logits": True}],
+    }  # fmt: skip
+    split = {"source": "csv", "path": "a.csv", "header": True, "label": "label", "batch_size": 4, "on_error": "skip"}
+    made = {
+        "netspec": 1, "net": net, "data": {"train": split}, "train": {"max_epochs": 1},
+        "solver": {"type": "SGD", "learning_rate": 0.001},
+    }  # fmt: skip
+    (tmp_path / "train.yaml").write_text(json.dumps(made))
+    run = netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run")
+    assert run.skipped == 3
+    assert [one["skipped"] for one in events(run.run_dir, "done")] == [3]
