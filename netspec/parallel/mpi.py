@@ -24,10 +24,9 @@ from netspec.parallel.base import Communicator
 from netspec.parallel.found import library_name
 from netspec.parallel.watch import Post, Told
 
-SPINS, LONGEST_NAP = 200, 1e-3
-"""How often a waiting worker looks before it sleeps in between, and the longest sleep in seconds: where workers share
-cores, one that spins keeps the very one from running that it waits for."""
-
+AWAKE, NAP = 0.1, 5e-5
+"""Seconds for which a waiting worker looks again and again, leaving its core to whoever wants it, and how long it
+sleeps between two looks after that. MPI moves a message in pieces, each when both sides look: naps make it crawl."""
 LAST_WORDS = 0.3
 """Seconds before a job is ended: a launcher may drop what a worker wrote and it has not passed on yet."""
 
@@ -128,17 +127,25 @@ class _Request:
         return self._test()
 
     def wait(self) -> None:
-        """Look often at first, then with naps in between."""
-        test = self._test
-        for _ in range(SPINS):
-            if test():
-                return
-        nap = 1e-5
-        ACTIVITY.waiting_since = time.monotonic()
+        """Look again and again, later with naps in between."""
+        test, leave = self._test, _leave_core
+        if test():
+            return
+        ACTIVITY.waiting_since = began = time.monotonic()
         while not test():
-            time.sleep(nap)
-            nap = min(nap * 1.5, LONGEST_NAP)
+            if time.monotonic() - began < AWAKE:
+                leave()
+            else:
+                time.sleep(NAP)
         ACTIVITY.waiting_since = None
+
+
+def _leave_core() -> None:
+    """Let another thread have this core, if one wants it."""
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()
+    else:
+        time.sleep(0)
 
 
 class MpiPost(Post):
