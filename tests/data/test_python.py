@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import netspec
+from netspec.data.base import Dataset
 from netspec.data.loader import Loader
 from netspec.data.order import Windowed
 from netspec.data.readers.python import StreamDataset
@@ -250,3 +251,61 @@ def test_samples_for_no_split_of_their_kind(given, message):
     other["data"]["test"] = {"source": "npz", "path": "x.npz", "batch_size": 4}
     with pytest.raises(InputError, match=message):
         netspec.train(other, samples=given)
+
+
+class Raising:
+    """Nine samples, of which two cannot be had."""
+
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, index: int) -> dict[str, float]:
+        if index in {0, 4}:
+            raise ValueError(f"no file {index}")
+        return {"x": float(index)}
+
+
+def streamed() -> Iterator[dict[str, float]]:
+    """The same as an iterator that goes on after an exception."""
+    return map(Raising().__getitem__, range(9))
+
+
+def open_given(given: object, **fields: Any) -> Dataset:
+    split = split_of("train.yaml", source="python", **fields)
+    assert isinstance(split, Python)
+    return split.given(given).open()
+
+
+@pytest.mark.parametrize("given", [Raising(), streamed], ids=["indexed", "stream"])
+def test_what_the_program_raises_is_told_with_the_samples_number(given):
+    with pytest.raises(InputError) as error:
+        open_given(given)
+    found = error.value.problems[0]
+    assert found.message == "the program raised an exception for a sample"
+    assert found.got is not None
+    assert found.got.startswith("ValueError: no file 0 at ")
+    assert found.got.endswith(" in sample 0")
+    with loader_of(given, on_error="skip", batch_size=9) as loader:
+        (batch,) = loader.one_pass()
+    assert batch.inputs["x"].tolist() == [1, 2, 3, 5, 6, 7, 8]
+    assert ["in sample 0" in str(one.problems[0].got) for one in batch.skipped] == [True, False]
+
+
+def test_a_generator_that_raises_is_an_error_all_the_same():
+    def samples():
+        yield {"x": 1.0}
+        yield {"x": 2.0}
+        raise KeyError("name")
+
+    with pytest.raises(InputError) as error:
+        open_given(samples, on_error="skip")
+    (problem,) = error.value.problems
+    assert "KeyError: 'name'" in str(problem.got)
+    assert str(problem.got).endswith("in sample 2")
+    assert problem.hint == "no sample comes after it"
+
+
+def test_a_first_sample_of_another_length_has_its_number():
+    with pytest.raises(InputError) as error:
+        open_given([(1.0, 2.0, 3.0), (1.0, 2.0)], fields=["x", "y"])
+    assert error.value.problems[0].got == "3 parts in sample 0"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -21,6 +23,9 @@ LOOKED_AT = 16
 """So many samples of something with a length make its fingerprint."""
 MOST_PROBLEMS = 5
 """So many of the samples that do not fit are shown; the others are counted."""
+
+MOST_RAISED = 1000
+"""So many times in a row an iterator may raise before it is given up."""
 
 _NONE = object()
 EXPECTED = "a mapping of arrays, a list of samples, or a function that makes an iterator of them"
@@ -40,7 +45,7 @@ def open_samples(given: object, names: Sequence[str] | None, *, window: int, lim
     if isinstance(given, Mapping):
         return _arrays(given)
     if isinstance(given, Indexed) and not isinstance(given, str | bytes):
-        return IndexedDataset(given, names)
+        return IndexedDataset(given, names, skip=skip)
     if not callable(given) and not hasattr(given, "__iter__"):
         raise InputError("these are no samples", expected=EXPECTED, got=type(given).__name__)
     return StreamDataset(given, names, window=window, limit=limit, skip=skip)
@@ -78,13 +83,21 @@ def _described(index: int) -> str:
 
 
 class _Kind:
-    """What a sample consists of, as the first one shows; the others are compared with it."""
+    """What a sample consists of, as the first one shows; the others are compared with it.
 
-    def __init__(self, first: object, names: Sequence[str] | None) -> None:
+    With `skip`, the first one is that which the program gives without raising.
+    """
+
+    def __init__(self, samples: Iterable[object], names: Sequence[str] | None, *, skip: bool) -> None:
         self._names = names
+        number, first = next(
+            ((number, one) for number, one in enumerate(samples) if not (skip and isinstance(one, Problem))), (0, _NONE)
+        )
+        if first is _NONE:
+            raise InputError("there are no samples", expected="one or more")
         parts = self._parts(first)
         if isinstance(parts, Problem):
-            raise InputError(parts)
+            raise InputError(_at(parts, number))
         self.fields: dict[str, FieldType] = {}
         for name, value in parts.items():
             array = _array(value)
@@ -113,6 +126,8 @@ class _Kind:
         return found
 
     def _parts(self, sample: object) -> Mapping[str, Any] | Problem:
+        if isinstance(sample, Problem):
+            return sample
         if isinstance(sample, Mapping):
             return sample
         if not isinstance(sample, tuple):
@@ -155,25 +170,30 @@ def _array(value: object) -> Array | None:
 class IndexedDataset(Dataset):
     """Something with a length: sample i is `given[i]`. The fingerprint is of the length and of some samples."""
 
-    def __init__(self, given: Indexed, names: Sequence[str] | None) -> None:
+    def __init__(self, given: Indexed, names: Sequence[str] | None, *, skip: bool) -> None:
         self._given = given
         self._length = len(given)
-        if not self._length:
-            raise InputError("there are no samples", expected="one or more")
-        self._kind = _Kind(given[0], names)
+        self._kind = _Kind(map(self._sample, range(self._length)), names, skip=skip)
         self.fields = self._kind.fields
         some = np.unique(np.linspace(0, self._length - 1, LOOKED_AT).astype(np.int64))
-        checked = [self._kind.checked(given[int(index)]) for index in some]
+        checked = [self._kind.checked(self._sample(int(index))) for index in some]
         parts = [str(one) if isinstance(one, Problem) else _digest(one) for one in checked]
         self.digest = fingerprint(str(self._length), *parts)
 
     def __len__(self) -> int:
         return self._length
 
+    def _sample(self, index: int) -> object:
+        """A sample, or what the program raised in its place."""
+        try:
+            return self._given[index]
+        except Exception as error:
+            return _raised(error)
+
     def read(self, indices: Array) -> dict[str, Array]:
         """The samples at `indices`, asked for one by one."""
         try:
-            return self._kind.stacked([self._given[int(index)] for index in indices])
+            return self._kind.stacked([self._sample(int(index)) for index in indices])
         except DamagedSamples as error:
             raise _named(error, indices) from None
 
@@ -196,10 +216,7 @@ class StreamDataset(Dataset):
         self.window = window
         self._held: dict[int, object] = {}
         self._next = 0
-        first = next(self._samples(), _NONE)
-        if first is _NONE:
-            raise InputError("there are no samples", expected="one or more")
-        self._kind = _Kind(first, names)
+        self._kind = _Kind(self._samples(), names, skip=skip)
         self.fields = self._kind.fields
         self._length, self.digest = self._counted(skip=skip)
         self._coming = self._samples()
@@ -208,8 +225,11 @@ class StreamDataset(Dataset):
         return self._length
 
     def _samples(self) -> Iterator[object]:
-        """A new pass."""
-        made: Any = self._given() if callable(self._given) else self._given
+        """A new pass, in which a problem stands for a sample that the program raised something for."""
+        try:
+            made: Any = self._given() if callable(self._given) else self._given
+        except Exception as error:
+            raise InputError(_raised(error)) from None
         try:
             samples = iter(made)
         except TypeError:
@@ -223,7 +243,7 @@ class StreamDataset(Dataset):
                 "a generator can be gone through only once, and samples are counted first", got=repr(made)[:60],
                 expected="a function that makes a new one for each pass", hint="give `lambda: …`, or a list of samples",
             )  # fmt: skip
-        return islice(samples, self._limit)
+        return islice(_guarded(samples), self._limit)
 
     def _counted(self, *, skip: bool) -> tuple[int, str]:
         """The number of samples and a fingerprint. Raises InputError with those that do not fit, unless `skip`."""
@@ -282,6 +302,38 @@ class StreamDataset(Dataset):
     def describe(self, index: int) -> str:
         """By its number."""
         return _described(index)
+
+
+def _guarded(samples: Iterator[object]) -> Iterator[object]:
+    """The samples; a problem for each that the iterator raises something for, if it goes on after that.
+
+    Raises InputError where it ends with that, as a generator does: what would have followed is not to be missed unseen.
+    """
+    raised: list[Problem] = []
+    number = 0
+    while True:
+        try:
+            sample: object = next(samples)
+            raised = []
+        except StopIteration:
+            if raised:
+                raise InputError(replace(_at(raised[-1], number - 1), hint="no sample comes after it")) from None
+            return
+        except Exception as error:
+            sample = problem = _raised(error)
+            raised.append(problem)
+            if len(raised) > MOST_RAISED:
+                raise InputError(_at(problem, number)) from None
+        number += 1
+        yield sample
+
+
+def _raised(error: Exception) -> Problem:
+    """What the program raised in place of a sample, and where."""
+    frames = extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    told = " ".join(f"{type(error).__name__}: {error}".split())
+    return Problem("the program raised an exception for a sample", expected="a sample", got=f"{told[:200]}{where}")
 
 
 def _at(found: Problem, index: int) -> Problem:
