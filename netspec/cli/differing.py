@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from netspec.cli.opened import Opened, open_any
 from netspec.cli.output import count
 from netspec.compile import Purpose
 from netspec.errors import InputError, Problem, listing
-from netspec.exchange.imported import ImportOptions, WithoutNet
+from netspec.exchange.imported import ImportOptions, WithoutNet, not_finite
 from netspec.exchange.onnx_verify import Comparison, compare
 from netspec.layers.base import LayerSpec
 from netspec.schema.comparing import SpecDifference, compare_specs
@@ -31,6 +32,9 @@ class WeightDifference:
     shapes: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
     max_abs: float | None = None
     """Largest difference of two numbers; None where the shapes differ, or a side has no weights of its own."""
+
+    not_finite: tuple[bool, bool] = (False, False)
+    """Whether either side holds NaN or an infinity."""
 
     @property
     def loadable(self) -> bool:
@@ -79,12 +83,17 @@ class Difference:
             f"{_both(one.before, one.after)}: {_shape(one.shapes[0])} → {_shape(one.shapes[1])}"
             for one in self.weights if not one.loadable
         ]  # fmt: skip
+        wild = [
+            f"{_both(one.before, one.after)}: in {' and '.join(compress('AB', one.not_finite))}"
+            for one in self.weights if any(one.not_finite)
+        ]  # fmt: skip
         parts = (
             ("layers", layers),
             ("the same under another name", renamed),
             ("settings", list(map(str, self.spec.others))),
             ("weights that do not fit", unlike),
             ("weights that differ", [f"{_both(one.before, one.after)}: {gap:.3g}" for gap, one in apart]),
+            ("weights that are not finite", wild),
         )
         yield from ((title, lines) for title, lines in parts if lines)
 
@@ -162,21 +171,23 @@ def _weights(one: Opened, two: Opened, names: dict[str, str]) -> Iterator[Weight
 
     kinds = [side.model.compiler.types("parameter", "statistic") for side in (one, two)]
     known = one.has_weights and two.has_weights
+    wild = [not_finite(side.model.parameters) for side in (one, two)]
     found: set[str] = set()
     for name, kind in kinds[0].items():
         other = _renamed(name, names)
         if other not in kinds[1]:
-            yield WeightDifference(name, None, (kind.shape, None))
+            yield WeightDifference(name, None, (kind.shape, None), not_finite=(name in wild[0], False))
             continue
         found.add(other)
         shapes = kind.shape, kinds[1][other].shape
         gap = None
         if known and shapes[0] == shapes[1]:
             gap = _gap(np.asarray(one.model.parameters[name]), np.asarray(two.model.parameters[other]))
-        yield WeightDifference(name, other, shapes, gap)
+        yield WeightDifference(name, other, shapes, gap, (name in wild[0], other in wild[1]))
     yield from (
-        WeightDifference(None, name, (None, kind.shape)) for name, kind in kinds[1].items() if name not in found
-    )
+        WeightDifference(None, name, (None, kind.shape), not_finite=(False, name in wild[1]))
+        for name, kind in kinds[1].items() if name not in found
+    )  # fmt: skip
 
 
 def _gap(one: NDArray[Any], two: NDArray[Any]) -> float:

@@ -26,7 +26,7 @@ from netspec.exchange.formats import (
 )
 from netspec.exchange.hdf5 import CHECKPOINT, CheckpointFile, read_checkpoint
 from netspec.exchange.hdf5_read import read_block
-from netspec.exchange.imported import ImportOptions
+from netspec.exchange.imported import ImportOptions, notes_of_not_finite
 from netspec.exchange.onnx_export import ExportReport
 from netspec.exchange.onnx_verify import TOLERANCE
 from netspec.graph.ops.random import RNG_INPUT
@@ -73,6 +73,7 @@ def write_model(
     weights come from, for formats that hold a solver's state; `notes` are told with those of the writer.
     Raises `InputError` where the format can't say the net, `RunError` where results differ; then nothing is written.
     """
+    notes = tuple(dict.fromkeys([*notes, *notes_of_not_finite(model.parameters)]))  # results are as little comparable
     chosen = format_to_write(target)
     check_options(chosen, ExportOptions(batch, opset, form))
     if chosen.name != ONNX and given is not None:

@@ -58,8 +58,13 @@ class Hdf5:
 
     def below(self, path: str) -> list[str]:
         """Names of the groups and datasets in a group."""
-        self._walked()
-        return list(self._groups[path]) if path in self._groups else []
+        return list(self._groups[path]) if self._is_group(path) else []
+
+    def _is_group(self, path: str) -> bool:
+        """Whether there is a group: of the file itself that is known without a walk, which links would end."""
+        if path not in self._groups:
+            self._walked()
+        return path in self._groups
 
     def _walked(self) -> dict[str, Any]:
         if self._datasets is None:
@@ -122,8 +127,7 @@ class Hdf5:
 
         A list that is too long for one attribute may be given in parts called `name0`, `name1`, …
         """
-        self._walked()
-        attributes = self._groups[path].attrs if path in self._groups else {}
+        attributes = self._groups[path].attrs if self._is_group(path) else {}
         if name in attributes:
             return self._plain(path, name, attributes)
         parts: list[Any] = []

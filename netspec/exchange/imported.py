@@ -27,6 +27,18 @@ class WithoutNet(InputError):
     """A file holds weights alone: what net they are of must be said by somebody else."""
 
 
+def not_finite(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+    """Names of the arrays that hold NaN or an infinity."""
+    import numpy as np
+
+    return [name for name, array in arrays.items() if not np.isfinite(array).all()]
+
+
+def notes_of_not_finite(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+    """What the user should know of such weights."""
+    return [f"the weights `{name}` hold values that are not finite" for name in not_finite(arrays)]
+
+
 @dataclass(frozen=True)
 class ImportOptions:
     """What the user adds to what the file says."""

@@ -34,6 +34,12 @@ def is_npz(head: bytes, path: Path) -> bool:
     return bool(names) and all(name.endswith(SUFFIX) for name in names)
 
 
+def holds(path: str | Path, name: str) -> bool:
+    """Whether a file has an array of this name, by its directory. Raises `InputError`."""
+    with open_zip(path, WHAT) as archive:
+        return f"{name}{SUFFIX}" in archive.namelist()
+
+
 def read_npz(path: str | Path) -> dict[str, NDArray[Any]]:
     """All arrays of a file, never unpickling. Raises `InputError` with all that is wrong."""
     problems: list[Problem] = []

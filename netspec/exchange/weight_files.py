@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError
 from netspec.exchange.imported import Imported, ImportOptions, Target, WithoutNet
-from netspec.exchange.npz import NET, read_npz, write_npz
+from netspec.exchange.npz import NET, holds, read_npz, write_npz
 from netspec.exchange.safetensors import read_safetensors, write_safetensors
 from netspec.exchange.state_dicts import from_state_dict, to_state_dict
 from netspec.schema.plainjson import json_text
@@ -54,9 +54,11 @@ def export_safetensors(path: Path, made: Exportable) -> tuple[str, ...]:
 
 def import_npz(path: Path, options: ImportOptions) -> Imported:
     """The net and the weights in a file that netspec wrote."""
+    if not holds(path, NET):  # before anything is unpacked
+        raise without_net(path)
     arrays = read_npz(path)
-    net = arrays.pop(NET, None)
-    if net is None or not net.dtype.str.startswith("<U") or net.shape:
+    net = arrays.pop(NET)
+    if not net.dtype.str.startswith("<U") or net.shape:
         raise without_net(path)
     try:
         text = (

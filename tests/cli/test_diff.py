@@ -40,6 +40,21 @@ def test_weights_that_differ_are_named_with_how_far(netspec, trained):
     assert "largest difference" in found.out
 
 
+def test_weights_that_are_not_finite_are_named(netspec, trained):
+    stored = read_weights("run/best.h5")
+    name = next(iter(stored.arrays))
+    arrays = {**stored.arrays, name: stored.arrays[name] * np.float32(np.nan)}
+    write_weights("nan.h5", arrays, net=stored.net)
+    found = netspec("diff", "nan.h5", "nan.h5")
+    assert f"weights that are not finite:\n  {name}: in A and B\n" in found.out
+    found = netspec(*RUN, "nan.h5", "--exit-code")
+    assert found.status == 1
+    assert f"  {name}: in B\n" in found.out
+    assert f"  {name}: inf\n" in found.out
+    for target in ("nan.npz", "nan.onnx"):
+        assert f"note: the weights `{name}` hold values that are not finite" in netspec("convert", "nan.h5", target).err
+
+
 def test_layers_and_settings(netspec, trained):
     text = Path("net.yaml").read_text()
     Path("wide.yaml").write_text(text.replace("{width: 4}", "{width: 5}"))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from netspec.errors import InputError
+from netspec.exchange import weight_files
 from netspec.exchange.imported import ImportOptions
 from netspec.exchange.npz import is_npz, read_npz, write_npz
 from netspec.exchange.safetensors import is_safetensors, read_safetensors, write_safetensors
@@ -215,3 +216,10 @@ def test_a_member_damaged_inside_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="`w` can't be read") as caught:
         read_npz(path)
     assert "CRC" in str(caught.value)
+
+
+def test_arrays_without_a_net_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_npz(tmp_path / "a.npz", ARRAYS)
+    monkeypatch.setattr(weight_files, "read_npz", lambda path: pytest.fail("they are read"))
+    with pytest.raises(InputError, match="weights without the net"):
+        import_npz(tmp_path / "a.npz", ImportOptions())

@@ -18,7 +18,7 @@ from netspec.exchange.caffe.upgrade import upgraded
 from netspec.exchange.caffe.values import Learned
 from netspec.exchange.caffe.wiring import JUDGES, WATCHERS, Node, Wired, wire
 from netspec.exchange.drafting import Draft
-from netspec.exchange.imported import ImportOptions
+from netspec.exchange.imported import ImportOptions, notes_of_not_finite
 from netspec.schema.kinds import LOSSES, METRICS
 
 
@@ -78,8 +78,7 @@ def draft_net(
     draft.origin = Path(net.source.file).name
     draft.outputs = _outputs(translator, wired, states)
     _tidy(draft)
-    wild = [name for name, array in draft.arrays().items() if not _finite(array)]
-    translator.notes += [f"the weights `{name}` hold values that are not finite" for name in wild]
+    translator.notes += notes_of_not_finite(draft.arrays())
     extra = translator.unused_weights()
     if extra:
         translator.note(f"weights of layers that the net does not have were left out: {', '.join(extra[:20])}")
@@ -89,12 +88,6 @@ def draft_net(
 def _of_file(problem: Problem, file: str) -> Problem:
     """A problem of a binary file, which has no lines, with the file's name."""
     return problem if problem.location or not file else replace(problem, message=f"{file}: {problem.message}")
-
-
-def _finite(array: Any) -> bool:
-    import numpy as np
-
-    return bool(np.isfinite(array).all())
 
 
 def _phases(phase: str) -> tuple[str, ...]:

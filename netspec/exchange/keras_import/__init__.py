@@ -6,13 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, Problem
-from netspec.exchange.imported import Imported, ImportOptions
+from netspec.exchange.imported import Imported, ImportOptions, notes_of_not_finite
 from netspec.exchange.keras_import.archive import open_keras
 from netspec.exchange.keras_import.config import graph_of
 from netspec.exchange.keras_import.fields import Reading
@@ -21,9 +20,6 @@ from netspec.exchange.keras_import.rules import apply, check
 from netspec.exchange.keras_import.solving import slots_of, text_of, training_of
 from netspec.exchange.keras_import.translate import Translator
 from netspec.exchange.keras_import.weights import give, without_model
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = ["import_keras"]
 
@@ -51,7 +47,7 @@ def import_keras(path: str | Path, options: ImportOptions | None = None) -> Impo
         slots, step = slots_of(file, net, solver) if solver else ({}, 0)
         train = text_of(net, solver, loop, step) if solver else ""
     arrays = net.draft.arrays()
-    notes = (*reading.notes, *_wild(arrays))
+    notes = (*reading.notes, *notes_of_not_finite(arrays))
     return Imported(net.draft.text(), arrays, notes, train=train, slots=slots, step=step, draft=net.draft)
 
 
@@ -62,10 +58,3 @@ def _raise(problems: list[Problem], path: str | Path) -> None:
 
 def _named(problems: Iterable[Problem], path: str | Path) -> Iterator[Problem]:
     return (replace(one, message=f"{path}: {one.message}") for one in problems)
-
-
-def _wild(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
-    import numpy as np
-
-    wild = [name for name, array in arrays.items() if not np.isfinite(array).all()]
-    return [f"the weights `{name}` hold values that are not finite" for name in wild]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.drafting import clean
+from netspec.exchange.imported import notes_of_not_finite
 from netspec.exchange.names import Names
 from netspec.exchange.onnx_import.translate import OPEN_BATCH, Layer, Translator
 
@@ -48,10 +49,7 @@ def output_names(net: Translator) -> dict[str, str]:
 
 def notes(net: Translator, arrays: Mapping[str, NDArray[Any]], outputs: Collection[str]) -> tuple[str, ...]:
     """What the user should know of the conversion."""
-    import numpy as np
-
-    wild = [name for name, array in arrays.items() if not np.isfinite(array).all()]
-    found = [*net.remarks, *(f"the weights `{name}` hold values that are not finite" for name in wild)]
+    found = [*net.remarks, *notes_of_not_finite(arrays)]
     if net.size_of_batch not in (OPEN_BATCH, 1):
         found.append(f"the model is for batches of {net.size_of_batch}; the net takes any batch size")
     inputs = [feed.name for feed in net.inputs.values()]

@@ -163,6 +163,16 @@ def test_links_are_refused(tmp_path: Path) -> None:
         assert "is a link to somewhere else" in refused(archive(tmp_path / "m.keras", DENSE, linked(one)))
 
 
+def test_a_link_in_a_file_that_keras_is_said_to_have_written(tmp_path: Path) -> None:
+    """Whose file it is does not depend on what is wrong with it."""
+    path = tmp_path / "m.h5"
+    for one in (h5py.SoftLink("/other"), h5py.ExternalLink("/etc/passwd", "/")):
+        with h5py.File(path, "w") as file:
+            file.attrs["model_config"] = json.dumps(DENSE)
+            file["model_weights/a/kernel:0"] = one
+        assert "'model_weights/a/kernel:0' is a link to somewhere else" in refused(path)
+
+
 def made(shape: tuple[int, ...], **how: Any) -> bytes:
     held = io.BytesIO()
     with h5py.File(held, "w") as file:
