@@ -69,6 +69,8 @@ class Dataset:
     """What is wrong with the first few of these, and where they are."""
     unwhole: Mapping[str, Sequence[Problem]] = _NOTHING
     """Of a label that is a whole number in most rows: where it is none, for a net that takes whole numbers alone."""
+    uneven: Mapping[str, str] = _NOTHING
+    """Of a field whose samples differ in size: two that do, in words."""
     window: int | None = None
     """A stream's only: how many samples it can hold. Then it is read by one thread, in the order of its windows."""
     block: int = 1

@@ -134,10 +134,12 @@ def match_feeds(
     ranges: Mapping[str, ValueRange] | None = None,
     known: Collection[str] | None = None,
     unwhole: Mapping[str, Sequence[Problem]] = MappingProxyType({}),
+    uneven: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Feed, ...]:
     """A feed for each input in `wanted`. Raises InputError with all that do not match.
 
-    Where labels are `unwhole` in a few rows, and the net takes whole ones, these rows are told, or left out one by one.
+    Which samples differ in size, `uneven` says. Where labels are `unwhole` in a few rows, and the net takes whole ones,
+    these rows are told, or left out one by one.
 
     `known` are all the inputs that the net declares, by default those wanted: a rename of any other is an error.
     """
@@ -156,7 +158,7 @@ def match_feeds(
     feeds = []
     for name, target in wanted.items():
         field = split.inputs.get(name, name)
-        problem = _mismatch(name, field, fields, target, split)
+        problem = _mismatch(name, field, fields, target, split, uneven.get(field))
         odd: Sequence[Problem] = ()
         if problem is not None and field in unwhole and fields[field].shape == target.shape:
             odd = unwhole[field] if np.dtype(target.dtype).kind in "iu" else ()
@@ -174,7 +176,12 @@ def match_feeds(
 
 
 def _mismatch(
-    name: str, field: str, fields: Mapping[str, FieldType], target: FieldType, split: SplitFields
+    name: str,
+    field: str,
+    fields: Mapping[str, FieldType],
+    target: FieldType,
+    split: SplitFields,
+    sizes: str | None,
 ) -> Problem | None:
     renamed = name in split.inputs
     path = ("inputs", name) if renamed else ("source",)
@@ -200,6 +207,7 @@ def _mismatch(
             expected=f"{target}, as the net's input `{name}` declares",
             got=f"{found} from the source",
             hint="add a transform that gives all of them one size: Resizing, RandomResizedCrop, CenterCrop or Padding",
+            notes=() if sizes is None else (sizes,),
         )
     if found.shape != target.shape:
         # A first size of 1 is more often the channel of a grey image.

@@ -55,7 +55,13 @@ class Loader:
             back = {source: name for name, source in split.inputs.items()}
             wanted = {back.get(name, name): field for name, field in self._pipeline.fields.items()}
         self._feeds = match_feeds(
-            self._pipeline.fields, wanted, split, ranges=ranges, known=known, unwhole=dataset.unwhole
+            self._pipeline.fields,
+            wanted,
+            split,
+            ranges=ranges,
+            known=known,
+            unwhole=dataset.unwhole,
+            uneven=dataset.uneven,
         )
         self._split = split
         self._data_digest = dataset.digest

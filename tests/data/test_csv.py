@@ -364,6 +364,15 @@ def test_the_first_rows_that_are_left_out_are_named(tmp_path):
     assert (many.skipped, len(many.damaged)) == (20, 5)
 
 
+@pytest.mark.parametrize(("columns", "label"), [(["a", "y"], "y"), ([1, 2], 2), ([1, "y"], 2)])
+def test_the_label_is_no_input(tmp_path, columns, label):
+    with pytest.raises(InputError) as error:
+        table(tmp_path, "a,y\n1,0\n", header=True, columns=columns, label=label)
+    (problem,) = error.value.problems
+    assert problem.message == f"column {columns[1]!r} is the label, and would be an input too"
+    assert problem.path == "columns.1"
+
+
 def test_columns_of_another_split_go_by_the_names_of_training(tmp_path):
     learned = table(tmp_path, "a,b,y,c\n1,2,0,3\n", header=True, label="y").learned
     options: dict[str, Any] = {"source": "csv", "path": "other.csv", "header": True, "label": "y"}

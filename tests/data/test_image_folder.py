@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,10 @@ def test_images_of_different_sizes_keep_their_own_until_they_get_one(tmp_path):
     assert folder_of(tmp_path, size=5).fields["image"].shape == (3, 5, 5)
     split = split_of(str(tmp_path / "train.yaml"), source="image_folder", path="set")
     wanted = {"image": FieldType((3, 4, 4), "float32")}
-    with pytest.raises(InputError, match="differ in size"):
+    with pytest.raises(InputError, match="differ in size") as error:
         open_loader(split, seed=1, wanted=wanted)
+    (note,) = error.value.problems[0].notes
+    assert re.fullmatch(r".*/set/x/\w+\.png is 4 × 6, .*/set/y/c\.png is 6 × 4", note)
 
 
 @pytest.mark.parametrize("second", [(4, 6), (6, 4)])

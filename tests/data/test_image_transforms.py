@@ -349,3 +349,11 @@ def test_samples_of_several_sizes_have_no_mean():
     assert isinstance(transform, Transform)
     with pytest.raises(InputError, match="differ in size have no mean"):
         transform.learn(FieldType((3, None, None), "uint8"), [])
+
+
+def test_a_mean_that_was_not_learned_is_no_second_error():
+    images = ArrayDataset({"image": IMAGES.astype(np.float32)}, digest="", describe=str)
+    made = [located(one, "t.yaml") for one in ({"type": "GaussianNoise"}, {"type": "MeanImage", "adapt": True})]
+    with pytest.raises(InputError, match="value_range") as error:
+        Loader(images, split_of(source="npz", path="unused", transforms=made), seed=1)
+    assert len(error.value.problems) == 1

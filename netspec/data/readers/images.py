@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +30,12 @@ class ImageFiles(ListedFiles[Picture]):
     def __init__(
         self, found: Listing, *, size: tuple[int, int] | None, channels: int, interpolation: str, skip: bool = False
     ) -> None:
-        self._size = size or _common_size(found, skip=skip)
+        firsts = {size: 0} if size else _sizes(found, skip=skip)
+        self._size = next(iter(firsts)) if len(firsts) == 1 else None
         super().__init__(found, "image", (channels, *(self._size or (None, None))), "uint8", skip=skip)
+        if self._size is None:
+            told = [f"{found.name(index)} is {high} × {wide}" for (high, wide), index in firsts.items()]
+            self.uneven = {"image": f"{told[0]}, {told[-1]}"}
         self._channels = channels
         self._decoder = Decoder(channels, size, interpolation)
 
@@ -56,15 +61,19 @@ class ImageFiles(ListedFiles[Picture]):
         return batch.transpose(0, 3, 1, 2)
 
 
-def _common_size(found: Listing, *, skip: bool) -> tuple[int, int] | None:
-    """Height and width of all the files, from their headers; None if they differ."""
-    sizes: set[tuple[int, int]] = set()
+def _sizes(found: Listing, *, skip: bool) -> dict[tuple[int, int], int]:
+    """The heights and widths of the files, from their headers, the most frequent ones first; the first file of each."""
+    sizes: Counter[tuple[int, int]] = Counter()
+    firsts: dict[tuple[int, int], int] = {}
     problems: list[Problem] = []
     for index, file in enumerate(found.files):
         try:
-            sizes.add(upright_size(file, found.name(index)))
+            size = upright_size(file, found.name(index))
         except InputError as error:
             problems += error.problems
+        else:
+            sizes[size] += 1
+            firsts.setdefault(size, index)
     if problems and (not skip or not sizes):
         raise InputError(problems)
-    return sizes.pop() if len(sizes) == 1 else None
+    return {size: firsts[size] for size, _ in sizes.most_common()}

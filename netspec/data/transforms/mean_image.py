@@ -78,6 +78,8 @@ class MeanImage(Transform):
     def infer(self, field: FieldType) -> FieldType:
         """Any shape and type → the same shape of float32. Raises InputError where the mean has another shape."""
         self._check_size(field)
+        if self.mean is None:  # not learned, as something else is wrong
+            return FieldType(field.shape, "float32")
         shape = self._array().shape
         if shape != field.shape:
             name = "file" if self.file is not None else "type"

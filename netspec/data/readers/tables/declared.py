@@ -63,7 +63,15 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
             if place != label:
                 asked.append((place, spec, False))
     else:
-        asked += [(search.place(one, f"columns.{number}"), Numeric(), False) for number, one in enumerate(columns)]
+        for number, one in enumerate(columns):
+            place = search.place(one, f"columns.{number}")
+            if place == label and search.has(one):
+                problem = Problem(
+                    f"column {one!r} is the label, and would be an input too", path=f"columns.{number}",
+                    expected="the columns beside the label", got=f"`label: {declared.label}`",
+                )  # fmt: skip
+                search.problems.append(problem)
+            asked.append((place, Numeric(), False))
     if label is not None and not declared.unlabelled:
         own = columns.get(str(declared.label)) if isinstance(columns, Mapping) else None
         if own is None and declared.classes is not None:
