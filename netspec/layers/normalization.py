@@ -114,7 +114,8 @@ class BatchNormalization(Affine):
         moving_mean = net.statistic("moving_mean", shape, self.moving_mean_initializer)
         moving_variance = net.statistic("moving_variance", shape, self.moving_variance_initializer)
         if not net.learning:
-            return ops.BatchNormalization(axis, self.epsilon)(x, gamma, beta, moving_mean, moving_variance)
+            use = ops.BatchNormalization(axis, self.epsilon, self.momentum)
+            return use(x, gamma, beta, moving_mean, moving_variance)
         moving = net.latest(moving_mean), net.latest(moving_variance)
         if self.synchronized and net.workers > 1:
             y, mean, variance = self._of_all(net, axis, x, gamma, beta)

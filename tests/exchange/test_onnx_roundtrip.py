@@ -16,6 +16,7 @@ from netspec.exchange.onnx_model import open_session
 from netspec.layers.base import LayerSpec
 from netspec.schema.kinds import LAYERS
 from netspec.schema.load import load_net
+from netspec.schema.reader import parse_yaml
 from tests.exchange.nets import LENET, Net
 from tests.exchange.samples import Ranges, inputs_of, one_layer
 from tests.registry.cases import Case, cases
@@ -98,3 +99,14 @@ def test_a_net_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert after.states.keys() == before.states.keys()
     for name, array in before.states.items():
         np.testing.assert_array_equal(after.states[name], array)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize("momentum", [0.99, 0.9, 0.5])
+def test_the_momentum_of_moving_averages_comes_back(momentum: float, axis: int, tmp_path: Path) -> None:
+    """It says nothing of inference, but a training may go on from what is imported."""
+    spec = {"name": "y", "type": "BatchNormalization", "momentum": momentum, "axis": axis}
+    before = Net(load_net(parse_yaml(f"netspec: 1\ninputs: {{x: {{shape: [3, 4]}}}}\nlayers: [{spec}]\n", "net.yaml")))
+    after, _ = again(before, tmp_path)
+    told = [getattr(layer, "momentum", None) for layer in after.spec.layers]
+    assert [one for one in told if one is not None] == [momentum]

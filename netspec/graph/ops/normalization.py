@@ -67,11 +67,15 @@ def _around_channels(g: Emitter, y: Value, x: str, *vectors: str, outputs: int, 
 def _to_onnx(g: Emitter, y: Value, x: str, *vectors: str) -> str:
     op = y.op
     assert isinstance(op, BatchNormalization)
-    return _around_channels(g, y, x, *vectors, outputs=1, epsilon=op.epsilon)[0]
+    return _around_channels(g, y, x, *vectors, outputs=1, epsilon=op.epsilon, momentum=op.momentum)[0]
 
 
+@dataclass(frozen=True)
 class BatchNormalization(OverChannels):
     """y = gamma · (x - mean) / √(variance + ε) + beta, with mean and variance given: the form for inference."""
+
+    momentum: float = 0.99
+    """Of the moving averages in training: nothing is computed with it, but files say it."""
 
     onnx = OnnxExpansion(_to_onnx)
 
