@@ -206,12 +206,23 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+_KINDS = {
+    b"\x1f\x8b": "gzipped data",
+    b"\xff\xfe": "text in UTF-16",
+    b"\xfe\xff": "text in UTF-16",
+    b"PK\x03\x04": "a zip",
+}
+
+
 def kind_of_file(head: bytes) -> str:
     """What a file that is not of the kind it should be holds, by its first bytes: an empty one, a text, others."""
     if not head:
         return "an empty file"
     if is_pickle(head):
         return "a Python pickle"
+    for begin, kind in _KINDS.items():
+        if head.startswith(begin):
+            return kind
     return "a text file" if _is_text(head) else f"a file that begins with the bytes {head[:8].hex(' ')}"
 
 

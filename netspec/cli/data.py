@@ -78,6 +78,8 @@ def show(
 
     for option, given in (("--samples", samples), ("--read", read), ("--seconds", seconds)):
         _not_negative(option, given)
+    if out is not None and Path(out).suffix.lower() != ".png":
+        raise InputError("--out: the pictures are written as a PNG", expected="a name that ends in .png", got=out)
     target = writable(Path(out or f"data_{split}.png"), "--out") if samples else None
     shown = Shown.of(spec, overrides or (), split, read)
     sheet = write_sheet(shown, target, samples) if target else None

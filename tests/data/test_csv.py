@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -371,6 +372,15 @@ def test_the_label_is_no_input(tmp_path, columns, label):
     (problem,) = error.value.problems
     assert problem.message == f"column {columns[1]!r} is the label, and would be an input too"
     assert problem.path == "columns.1"
+
+
+@pytest.mark.parametrize(
+    ("content", "got"),
+    [(gzip.compress(b"a,b\n1,2\n"), "gzipped data"), ("a,b\n1,2\n".encode("utf-16"), "text in UTF-16")],
+)
+def test_what_is_no_plain_text_is_told_as_what_it_is(tmp_path, content, got):
+    with pytest.raises(InputError, match=f"got: {got}"):
+        table(tmp_path, content, header=True)
 
 
 def test_columns_of_another_split_go_by_the_names_of_training(tmp_path):

@@ -246,6 +246,7 @@ def test_all_that_is_wrong_with_an_npz_file_is_told_at_once(tmp_path):
         ("array.npy", "a single array (.npy)"),
         ("text.npz", "a text file"),
         ("e.npz", "an empty file"),
+        ("cut.npz", "a zip whose end is missing"),
     ],
 )
 def test_files_that_are_not_npz(tmp_path, name, message):
@@ -253,7 +254,7 @@ def test_files_that_are_not_npz(tmp_path, name, message):
     if name == "array.npy":
         np.save(path, np.zeros(3))
     else:
-        path.write_bytes(b"hello" if name == "text.npz" else b"")
+        path.write_bytes({"text.npz": b"hello", "cut.npz": b"PK\x03\x04" + bytes(40)}.get(name, b""))
     with pytest.raises(InputError) as error:
         open_npz(path)
     assert error.value.problems[0].got == message

@@ -53,11 +53,14 @@ def open_npz(path: Path, wanted: Sequence[str] | None = None) -> ArrayDataset:
     existing(path)
     if not zipfile.is_zipfile(path):
         head = read_bytes(path)[:64]
+        kind = "a single array (.npy)" if head.startswith(b"\x93NUMPY") else kind_of_file(head)
         raise InputError(
             f"{path} is not an .npz file",
             expected="a zip of NumPy arrays",
-            got="a single array (.npy)" if head.startswith(b"\x93NUMPY") else kind_of_file(head),
-            hint="write the file with `numpy.savez(path, image=…, label=…)`",
+            got=f"{kind} whose end is missing" if kind == "a zip" else kind,
+            hint="copy the file again, whole"
+            if kind == "a zip"
+            else "write the file with `numpy.savez(path, image=…, label=…)`",
         )
     arrays, problems = _arrays(path, wanted)
     if not arrays and not problems:

@@ -17,7 +17,7 @@ import numpy as np
 from netspec.data.files import Watched, existing
 from netspec.data.readers.tables.cells import TextCells
 from netspec.data.readers.tables.files import Block, Fault
-from netspec.errors import InputError, Location, Problem
+from netspec.errors import InputError, Location, Problem, kind_of_file
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -126,6 +126,14 @@ class _Hashed(io.RawIOBase):
         super().close()
 
 
+def _refuse_packed(path: Path, head: bytes) -> None:
+    """Raise InputError for what begins like no text that is read here."""
+    hints = {"gzipped data": "unpack it first, as by `gunzip`", "text in UTF-16": "write it in UTF-8"}
+    kind = kind_of_file(head)
+    if kind in hints:
+        raise InputError(f"{path} is not read as it is", expected="a table as text", got=kind, hint=hints[kind])
+
+
 class TextFile:
     """A text table. Raises InputError where the file cannot be opened or has no first row."""
 
@@ -142,6 +150,8 @@ class TextFile:
         """Rows that do not begin in the line after the one before, the first row included, and their lines."""
         self._count = 0
         with self._opened() as file:
+            _refuse_packed(path, file.read(4))
+            file.seek(0)
             first = self._first(file)
         if first is None:
             raise InputError(f"{path} is empty", expected="a table")
