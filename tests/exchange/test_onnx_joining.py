@@ -105,6 +105,16 @@ CROSS = model(
     ("N", T, 6), **PROJECTED,
 )  # fmt: skip
 
+TURNED = model(
+    [
+        *heads("q", "k", "v"), *chain("kj = Reshape kh samples", "ki = Transpose kj", Transpose={"perm": [0, 2, 1]}),
+        *chain("kt = Reshape ki apart", "qs = Mul qh fourth", "ks = Mul kt fourth", "p = MatMul qs ks"),
+        *chain("a = Softmax p", "w = MatMul a vh", Softmax={"axis": -1}), *BEHIND,
+    ],
+    ("N", T, 6), samples=ints(-1, T, SIZE), apart=ints(-1, HEADS, SIZE, T), **PROJECTED,
+)  # fmt: skip
+"""Keys that are turned with each head a sample, as PyTorch's newer exporter has it."""
+
 WIDE: dict[str, Any] = {
     "wi": weights(6, 3 * WIDTH), "bi": weights(3 * WIDTH), "wo": weights(WIDTH, 6), "bo": weights(6),
     "root": np.float32(sqrt(SIZE)), "zero": ints(0), "parts": ints(T, 2, 3, WIDTH),
@@ -183,6 +193,7 @@ MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
         model([node("Attention", "x x x", q_num_heads=1, kv_num_heads=1, scale=1.0)], ("N", T, 6), opset=23),
         ["{name: y, type: Attention, from: [x, x]}"],
     ),
+    "heads, keys turned as samples": (TURNED, ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"]),
     "heads, both operands scaled": (
         attention("qs = Mul qh fourth", "ks = Mul kt fourth", "p = MatMul qs ks"),
         ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"],

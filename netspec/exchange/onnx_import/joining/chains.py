@@ -68,17 +68,25 @@ class Chains:
 def join(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Put one layer in the place of several, wherever a rule knows one. `shapes` are those of what layers make."""
     known = {**{name: (0, *one["shape"]) for name, one in draft.inputs.items()}, **shapes}
-    for rule in _all():
-        chains = Chains(draft, known)
-        gone: set[str] = set()
-        made: dict[str, DraftLayer] = {}
-        for layer in draft.layers:
-            found = rule(chains, layer)
-            if found is not None and gone.isdisjoint(one.name for one in found[1]):
-                made[layer.name] = found[0]
-                gone |= {one.name for one in found[1]}
-        draft.layers = [made.get(layer.name, layer) for layer in draft.layers if layer.name not in gone]
+    changed = True
+    while changed:  # what one rule makes may be what another looks for
+        _leave_out(draft, known)
+        changed = sum(_apply(rule, draft, known) for rule in _all()) > 0
     _leave_out(draft, known)
+
+
+def _apply(rule: Rule, draft: Draft, known: dict[str, tuple[int, ...]]) -> bool:
+    """Put one layer in the place of several wherever this rule knows one; whether it did."""
+    chains = Chains(draft, known)
+    gone: set[str] = set()
+    made: dict[str, DraftLayer] = {}
+    for layer in draft.layers:
+        found = rule(chains, layer)
+        if found is not None and found[1] and gone.isdisjoint(one.name for one in found[1]):
+            made[layer.name] = found[0]
+            gone |= {one.name for one in found[1]}
+    draft.layers = [made.get(layer.name, layer) for layer in draft.layers if layer.name not in gone]
+    return bool(gone)
 
 
 def _leave_out(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -1,4 +1,4 @@
-"""Reshapes that are not needed: of several behind each other the last one is enough."""
+"""Reshapes and Permutes that are not needed: of several behind each other one is enough."""
 
 from __future__ import annotations
 
@@ -31,6 +31,16 @@ def in_a_row(chains: Chains, layer: DraftLayer) -> Joint | None:
         return None
     before = _before(chains, layer)
     return (replace(layer, sources=before[-1].sources), before) if before else None
+
+
+@joining
+def turned_twice(chains: Chains, layer: DraftLayer) -> Joint | None:
+    """Permute → Permute."""
+    before = chains.layer(layer.sources[0], "Permute") if layer.type == "Permute" else None
+    if before is None:
+        return None
+    dims = [before.fields["dims"][axis - 1] for axis in layer.fields["dims"]]
+    return replace(layer, fields={"dims": dims}, sources=before.sources), [before]
 
 
 def _before(chains: Chains, layer: DraftLayer) -> list[DraftLayer]:
