@@ -34,9 +34,9 @@ class ImageFolder(Source):
     """Image files (JPEG, PNG, WebP, BMP), in one folder a class or named in a list.
 
     Fields: `image` `[channels, H, W]` of uint8; `label` `[]` of int32, the class's place in `classes`, or the number in
-    the list. The order of the samples is that of the classes, then of the file paths; or that of the list. Files whose
-    names start with a dot are passed over. Images that differ in size keep their own unless `size` is given: a
-    transform crops or resizes them.
+    the list. The order of the samples is that of the classes, then of the file paths; or that of the list. Files
+    whose names start with a dot are passed over, and so are images beside the class folders. Images that differ in size
+    keep their own unless `size` is given: a transform crops or resizes them.
     """
 
     source: Literal["image_folder"] = "image_folder"
