@@ -37,6 +37,8 @@ class DataParallel(Pass):
 
     def run(self, graph: Graph) -> Graph:
         """The graph with a start and a join for each bucket."""
+        if not any(isinstance(node.op, AllReduce) for node in graph.nodes()):
+            return graph
         graph = _in_sequence(graph)
         nodes = graph.nodes()
         late = [node for node in nodes if isinstance(node.op, AllReduce) and node.op.late]
