@@ -99,7 +99,7 @@ def measured(case: str, folder: Path) -> dict[str, float]:
     name, fields = CASES[case]
     place = {"path": str(folder / name)}
     if name == "set.npy":
-        place = {"files": {"image": str(folder / name), "label": str(folder / "labels.npy")}}  # type: ignore[dict-item]
+        place = {"files": {"image": str(folder / name), "label": str(folder / "labels.npy")}}  # type: ignore[dict-item]  # a field that is a mapping
     began = processor_seconds()
     with open_loader(SOURCES.parse({**fields, **place, "batch_size": BATCH}), seed=1) as loader:
         found = {"open": loader.samples / (processor_seconds() - began)}

@@ -10,37 +10,24 @@ add up what is summed over ranks.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 
 from benchmarks import report
-from benchmarks.alternate import POOLS, ROOT, BenchmarkError
-from benchmarks.bench_scaling import mpiexec
+from benchmarks.alternate import BenchmarkError
+from benchmarks.bench_scaling import answer, mpiexec
 from benchmarks.results import Results
 from benchmarks.workers_rank import NET
 
 SUBJECTS = ("netspec", "torch")
-PATIENCE = 300.0
-"""Seconds that anything may take."""
 
 
 def run(subject: str, ranks: int, seconds: float, folder: Path, turn: int) -> dict[str, list[float]]:
     """What a subject's ranks print. Raises `BenchmarkError` where they fail."""
     command = mpiexec(ranks, "benchmarks.workers_rank", subject, str(seconds), str(folder / f"meet-{ranks}-{turn}"))
-    environment = {**os.environ, **dict.fromkeys(POOLS, "1"), "PYTHONPATH": str(ROOT)}
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise BenchmarkError(f"{subject} on {ranks} ranks took more than {PATIENCE:.0f} s") from None
-    if done.returncode:
-        raise BenchmarkError(done.stderr[-300:])
-    found: dict[str, list[float]] = json.loads(done.stdout)
+    found: dict[str, list[float]] = json.loads(answer(command, folder))
     return found
 
 

@@ -4,8 +4,8 @@ Each `AllReduce(late=True)` is one message, sent when the step comes to it. Here
 are gathered, in the order in which their operands come to be (the last layer's gradients first), into buckets that are
 started as soon as the last of their values is there, and joined before the first is needed. What the guard is computed
 from goes first, alone: it is there when the backward half begins. Sums that are waited for at once keep the order in
-which they were built. The first bucket of gradients is small, so that
-something is on its way early; the others are as large as pays (Li et al. 2020, arXiv:2006.15704, section 3.2).
+which they were built. The first bucket of gradients is small, so that something is on its way early; the others are as
+large as pays (Li et al. 2020, arXiv:2006.15704, section 3.2).
 
 The buckets depend on names and sizes of the values alone, which are those of the parameters: workers with batches of
 other sizes make the same ones.

@@ -162,6 +162,9 @@ class Crew:
 
     def each(self, results: Iterator[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], ...]]:
         """What every worker finds, round by round in the order of ranks, until nobody finds anything more."""
+        if self.size == 1:  # nothing to be packed for anybody
+            yield from ((one,) for one in results)
+            return
         while True:
             mine = next(results, None)
             found = self.workers.gather_arrays({} if mine is None else {k: np.asarray(v) for k, v in mine.items()})

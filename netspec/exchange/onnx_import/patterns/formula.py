@@ -172,7 +172,7 @@ def _as_product(given: Term | float) -> Product:
         case Number():
             return Product(given, ())
         case Sum(float() as number, ((coefficient, term),)) if number == 0:
-            return coefficient * _as_product(term)  # type: ignore[return-value]
+            return coefficient * _as_product(term)  # type: ignore[return-value]  # a number times a product is one
         case Term():
             return Product(1.0, ((given, 1.0),))
     return Product(float(given), ())
