@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from netspec.compile import Purpose
-from netspec.exchange.onnx_verify import Comparison, compare, random_inputs
+from netspec.exchange.gaps import Comparison, compare
+from netspec.exchange.onnx_verify import random_inputs
 from netspec.train.model import Model
 
 SAMPLES = 2

@@ -6,21 +6,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from netspec.cli.comparing import SAMPLES, compare_models
 from netspec.cli.opened import Opened, open_any
 from netspec.cli.output import count
 from netspec.compile import Purpose
 from netspec.errors import InputError, Problem, listing
+from netspec.exchange.gaps import Comparison, Gap, gap_of
 from netspec.exchange.imported import ImportOptions, WithoutNet, not_finite
-from netspec.exchange.onnx_verify import Comparison, compare
 from netspec.layers.base import LayerSpec
 from netspec.schema.comparing import SpecDifference, compare_specs
 from netspec.schema.links import resolve_names
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -30,8 +27,8 @@ class WeightDifference:
     before: str | None
     after: str | None
     shapes: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
-    max_abs: float | None = None
-    """Largest difference of two numbers; None where the shapes differ, or a side has no weights of its own."""
+    gap: Gap | None = None
+    """How far their numbers are apart; None where the shapes differ, or a side has no weights of its own."""
 
     not_finite: tuple[bool, bool] = (False, False)
     """Whether either side holds NaN or an infinity."""
@@ -64,8 +61,8 @@ class Difference:
     @property
     def alike(self) -> bool:
         """Whether nothing differs of what could be compared."""
-        weights = all(one.loadable and not one.max_abs for one in self.weights)
-        return not self.spec and weights and not (self.outputs and self.outputs.worst)
+        weights = all(one.loadable and not (one.gap and one.gap.max_abs) for one in self.weights)
+        return not self.spec and weights and not (self.outputs and self.outputs.whole.max_abs)
 
     def sections(self) -> Iterator[tuple[str, list[str]]]:
         """Titles, and the lines below each."""
@@ -77,8 +74,9 @@ class Difference:
         ]  # fmt: skip
         renamed = [f"{one} → {two}" for one, two in self.spec.names.items() if one != two]
         apart = sorted(
-            ((one.max_abs, one) for one in self.weights if one.max_abs), key=lambda pair: pair[0], reverse=True
-        )
+            ((one.gap, one) for one in self.weights if one.gap and one.gap.max_abs),
+            key=lambda pair: (pair[0].max_abs, pair[0].finite_abs), reverse=True,
+        )  # fmt: skip
         unlike = [
             f"{_both(one.before, one.after)}: {_shape(one.shapes[0])} → {_shape(one.shapes[1])}"
             for one in self.weights if not one.loadable
@@ -92,7 +90,7 @@ class Difference:
             ("the same under another name", renamed),
             ("settings", list(map(str, self.spec.others))),
             ("weights that do not fit", unlike),
-            ("weights that differ", [f"{_both(one.before, one.after)}: {gap:.3g}" for gap, one in apart]),
+            ("weights that differ", [f"{_both(one.before, one.after)}: {gap}" for gap, one in apart]),
             ("weights that are not finite", wild),
         )
         yield from ((title, lines) for title, lines in parts if lines)
@@ -103,8 +101,8 @@ class Difference:
         if self.weights:
             yield f"{count(fitting)} of {count(len(self.weights))} weights can be loaded from one into the other"
         if self.outputs is not None:
-            for name, gap in self.outputs.max_abs.items():
-                yield f"output {name}: largest difference {gap:.3g} on {SAMPLES} random samples"
+            for name, gap in self.outputs.gaps.items():
+                yield f"output {name}: {gap}, on {SAMPLES} random samples"
         elif self.why_not:
             yield f"outputs were not compared: {self.why_not}"
         if self.same:
@@ -119,8 +117,12 @@ class Difference:
             "layers": [asdict(pair) for pair in self.spec.layers],
             "renamed": {one: two for one, two in self.spec.names.items() if one != two},
             "settings": [asdict(change) for change in self.spec.others],
-            "weights": [{**asdict(one), "loadable": one.loadable} for one in self.weights],
+            "weights": [
+                {**asdict(one), "max_abs": one.gap and one.gap.max_abs, "loadable": one.loadable}
+                for one in self.weights
+            ],
             "outputs": self.outputs.max_abs if self.outputs else None,
+            "outputs_gaps": {name: asdict(gap) for name, gap in self.outputs.gaps.items()} if self.outputs else None,
             "outputs_not_compared": self.why_not or None,
         }
 
@@ -182,16 +184,12 @@ def _weights(one: Opened, two: Opened, names: dict[str, str]) -> Iterator[Weight
         shapes = kind.shape, kinds[1][other].shape
         gap = None
         if known and shapes[0] == shapes[1]:
-            gap = _gap(np.asarray(one.model.parameters[name]), np.asarray(two.model.parameters[other]))
+            gap = gap_of(np.asarray(one.model.parameters[name]), np.asarray(two.model.parameters[other]))
         yield WeightDifference(name, other, shapes, gap, (name in wild[0], other in wild[1]))
     yield from (
         WeightDifference(None, name, (None, kind.shape), not_finite=(False, name in wild[1]))
         for name, kind in kinds[1].items() if name not in found
     )  # fmt: skip
-
-
-def _gap(one: NDArray[Any], two: NDArray[Any]) -> float:
-    return compare({"": one}, {"": two}).worst
 
 
 def _renamed(name: str, names: dict[str, str]) -> str:

@@ -41,11 +41,11 @@ def folded(found: Imported, source: Path) -> Imported:
         step=0, draft=made.draft,
     )  # fmt: skip
     comparison, why_not = compare_models(before, _model(new, source))
-    worst = max(comparison.scaled.values(), default=0.0) if comparison is not None else 0.0
-    if comparison is None or not worst <= TOLERANCE:
+    gap = comparison.whole if comparison is not None else None
+    if gap is None or not gap.scaled <= TOLERANCE:
         raise RunError(
             f"{source}: folded, the net does not compute the same", expected=f"at most {TOLERANCE:g} apart",
-            got=why_not or f"{worst:.3g}", hint="import it without --fold-batch-norm",
+            got=gap.relative if gap is not None else why_not, hint="import it without --fold-batch-norm",
         )  # fmt: skip
     return new
 

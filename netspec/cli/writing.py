@@ -24,6 +24,7 @@ from netspec.exchange.formats import (
     format_of,
     format_to_write,
 )
+from netspec.exchange.gaps import Gap
 from netspec.exchange.hdf5 import CHECKPOINT, CheckpointFile, read_checkpoint
 from netspec.exchange.hdf5_read import read_block
 from netspec.exchange.imported import ImportOptions, notes_of_not_finite
@@ -49,7 +50,7 @@ class Written:
     notes: tuple[str, ...] = ()
     report: ExportReport | None = None
     """Of an ONNX model."""
-    difference: float | None = None
+    difference: Gap | None = None
     """How far the results of the file, read again, are from the net's own; None where they were not compared."""
 
 
@@ -143,8 +144,8 @@ def _training_in(checkpoint: CheckpointFile | None) -> TrainSpec | None:
         return None
 
 
-def _read_back(model: Model, chosen: Format, path: Path, tolerance: float) -> tuple[float | None, str]:
-    """The largest difference between the net and what the file says, or why that can't be known."""
+def _read_back(model: Model, chosen: Format, path: Path, tolerance: float) -> tuple[Gap | None, str]:
+    """How far the net is from what the file says, or why that can't be known."""
     if not chosen.read:
         return None, f"{chosen.name} files do not say the net"
     source, weights = chosen.parts_of(path)
@@ -155,11 +156,11 @@ def _read_back(model: Model, chosen: Format, path: Path, tolerance: float) -> tu
     found, why_not = compare_models(model, again)
     if found is None:
         return None, why_not
-    worst = max(found.scaled.values(), default=0.0)
-    if not worst <= tolerance:
+    gap = found.whole
+    if not gap.scaled <= tolerance:
         raise RunError(
             f"the {chosen.name} file, read again, does not compute what the net computes",
-            expected=f"at most {tolerance:g} apart", got=f"{worst:.3g}",
+            expected=f"at most {tolerance:g} apart", got=gap.relative,
             hint="nothing was written; please report it with the net",
         )  # fmt: skip
-    return found.worst, ""
+    return gap, ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from netspec.cli.output import count, print_json, size
 
 if TYPE_CHECKING:
     from netspec.cli.writing import Written
+    from netspec.exchange.gaps import Gap
     from netspec.exchange.onnx_export import ExportReport
     from netspec.train.model import Model
 
@@ -20,7 +22,7 @@ def tell_written(written: Written, model: Model, *, as_json: bool) -> None:
     counts = {"parameters": count_of(model.compiler, "parameter"), "statistics": count_of(model.compiler, "statistic")}
     if as_json:
         files = [str(file) for file in written.files]
-        facts = _facts(written.report) if written.report else {"max_abs_difference": written.difference}
+        facts = _facts(written.report) if written.report else _gap_facts(written.difference)
         print_json({"path": files[0], "files": files, "format": written.format, **counts, **facts,
                     "notes": list(written.notes)})  # fmt: skip
         return
@@ -35,7 +37,18 @@ def tell_written(written: Written, model: Model, *, as_json: bool) -> None:
         print(f"{file}: {written.format}, {size(file.stat().st_size)}")
     print(told)
     if written.difference is not None:
-        print(f"read again, it computes the same: largest difference {written.difference:.2g}")
+        print(_told("read again, it computes", written.difference))
+
+
+def _told(who: str, gap: Gap) -> str:
+    """Whether what was compared is the same: where nothing is finite, that is all that can be said."""
+    return f"{who} the same: {gap}" if gap.finite or not gap.size else f"{who} no finite number: {gap}"
+
+
+def _gap_facts(gap: Gap | None) -> dict[str, Any]:
+    if gap is None:
+        return {"max_abs_difference": None, "comparison": None}
+    return {"max_abs_difference": gap.max_abs if gap.finite else None, "comparison": asdict(gap)}
 
 
 def _facts(report: ExportReport) -> dict[str, Any]:
@@ -48,6 +61,7 @@ def _facts(report: ExportReport) -> dict[str, Any]:
         "outputs": {name: list(dims) for name, dims in report.outputs.items()},
         "max_abs_difference": report.comparison.max_abs if report.comparison else None,
         "max_abs_difference_on_inputs": report.on_given.max_abs if report.on_given else None,
+        "comparison": asdict(report.comparison.whole) if report.comparison else None,
     }
 
 
@@ -61,6 +75,6 @@ def _tell_onnx(report: ExportReport, told: str) -> None:
     print(f"{count(report.nodes)} nodes, {told}")
     print(f"{shapes(report.inputs.items())} → {shapes(report.outputs.items())}")
     if report.comparison:
-        print(f"onnxruntime computes the same: largest difference {report.comparison.worst:.2g}")
+        print(_told("onnxruntime computes", report.comparison.whole))
     if report.on_given:
-        print(f"on the samples given too: largest difference {report.on_given.worst:.2g}")
+        print(_told("on the samples given it computes", report.on_given.whole))

@@ -13,11 +13,12 @@ import netspec.exchange.onnx_model as messages
 from netspec.errors import InputError, Problem
 from netspec.exchange.files import check_writable, staging, write_atomically
 from netspec.exchange.formats import Exportable, ExportOptions
+from netspec.exchange.gaps import Arrays, Comparison
 from netspec.exchange.onnx_emit import OnnxGraph, differences, emit
 from netspec.exchange.onnx_model import LOWEST_OPSET, Dims
 from netspec.exchange.onnx_older import older
 from netspec.exchange.onnx_tidy import tidy
-from netspec.exchange.onnx_verify import TOLERANCE, Arrays, Comparison, Predict, Verifier, random_inputs
+from netspec.exchange.onnx_verify import TOLERANCE, Predict, Verifier, random_inputs
 from netspec.graph.graph import Graph
 from netspec.layers.states import Domain
 
@@ -230,8 +231,9 @@ def export_verified(
             types = {key: value.type for key, value in (undrawn_for or graph_for)(size).inputs().items()}
             found.append(differ(random_inputs(types, domains or {}, seed), "random inputs"))
         on_given = [differ(part, f"the samples given, from sample {start} on") for start, part in parts]
-        worst = Comparison.largest(found + on_given)
-        made.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.worst:.3g}")
+        worst = Comparison.largest(found + on_given).whole
+        if worst.finite:  # else there is nothing that was verified
+            made.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.max_abs:.3g}")
         told = Comparison.largest(found), Comparison.largest(on_given) if on_given else None
         return made.save(path, *told, folder if made.weights else None)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from netspec.errors import Location, RunError
+from netspec.exchange.gaps import Arrays, Comparison, compare, gap_of
 from netspec.exchange.onnx_emit import OnnxGraph
 from netspec.exchange.onnx_model import open_session
 from netspec.graph.types import TensorType
@@ -16,7 +16,6 @@ from netspec.layers.states import Domain
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Arrays: TypeAlias = "Mapping[str, NDArray[Any]]"
 Predict: TypeAlias = "Callable[[Arrays], Arrays]"
 
 TOLERANCE = 1e-4
@@ -25,30 +24,6 @@ TOLERANCE = 1e-4
 Both sides compute in float32 and add in different orders: over the few thousand terms of a sum the rounding errors of
 2⁻²⁴ each grow to about 1e-5 of the largest term.
 """
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How far onnxruntime's results are from the net's own, by output."""
-
-    max_abs: dict[str, float]
-    """Largest absolute difference."""
-    scaled: dict[str, float]
-    """The same, divided by the largest magnitude of the output where that is above 1."""
-
-    @property
-    def worst(self) -> float:
-        """The largest absolute difference of any output."""
-        return max(self.max_abs.values(), default=0.0)
-
-    @classmethod
-    def largest(cls, found: Sequence[Comparison]) -> Comparison:
-        """The largest of several comparisons of one model, by output."""
-        names = found[0].max_abs
-        return cls(
-            {name: max(one.max_abs[name] for one in found) for name in names},
-            {name: max(one.scaled[name] for one in found) for name in names},
-        )
 
 
 class Verifier:
@@ -78,13 +53,13 @@ class Verifier:
         names = [one.name for one in self._session.get_outputs()]
         theirs = dict(zip(names, _run(self._session, names, fed), strict=True))
         compared = compare(self._predict(inputs), theirs)
-        wrong = {name: figure for name, figure in compared.scaled.items() if not figure <= self._tolerance}
+        wrong = {name: gap for name, gap in compared.gaps.items() if not gap.scaled <= self._tolerance}
         if wrong:
             layer, place = None, None
             if self._graph is not None and self._all_values is not None:
                 ours = self._all_values(inputs)
                 layer, place = _first_diverging(self._model, self._graph, ours, fed, self._tolerance)
-            figures = ", ".join(f"{figure:.3g} in `{name}`" for name, figure in wrong.items())
+            figures = ", ".join(f"{gap.relative} in `{name}`" for name, gap in wrong.items())
             raise RunError(
                 "the exported model computes something else in onnxruntime"
                 + (f"; the first layer to differ is `{layer}`" if layer else ""),
@@ -95,26 +70,6 @@ class Verifier:
                 "accepts, this is a defect of netspec or of onnxruntime, to be reported",
             )
         return compared
-
-
-def compare(ours: Arrays, theirs: Arrays) -> Comparison:
-    """Differences by name. Infinite where shapes differ, where one side lacks a name, or where one alone is NaN."""
-    figures = {name: _difference(ours.get(name), theirs.get(name)) for name in {**ours, **theirs}}
-    return Comparison({name: one[0] for name, one in figures.items()}, {name: one[1] for name, one in figures.items()})
-
-
-def _difference(ours: NDArray[Any] | None, theirs: NDArray[Any] | None) -> tuple[float, float]:
-    import numpy as np
-
-    if ours is None or theirs is None or ours.shape != theirs.shape:
-        return float("inf"), float("inf")
-    a, b = ours.astype(np.float64), theirs.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))  # equal infinities too
-    with np.errstate(invalid="ignore"):
-        gaps = np.where(same, 0.0, np.abs(a - b))
-    worst = float(np.nan_to_num(gaps, nan=np.inf, posinf=np.inf).max(initial=0.0))
-    scale = float(np.abs(a[np.isfinite(a)]).max(initial=1.0))
-    return worst, worst / scale
 
 
 def _run(session: Any, names: list[str], inputs: Arrays) -> list[Any]:
@@ -143,7 +98,7 @@ def _first_diverging(
     if isinstance(probed, Path):
         probed.unlink()
     for (layer, tensor), array in zip(layers.items(), results, strict=True):
-        if not _difference(ours[layer], array)[1] <= tolerance:
+        if not gap_of(ours[layer], array).scaled <= tolerance:
             return layer, made[tensor].scope.location
     return None, None
 

@@ -9,6 +9,7 @@ import pytest
 
 from netspec.cli import writing
 from netspec.exchange.formats import FORMATS
+from netspec.exchange.gaps import Comparison, Gap
 from netspec.exchange.hdf5 import read_checkpoint
 from netspec.train.model import load
 
@@ -50,10 +51,8 @@ def test_a_training_goes_to_keras_and_goes_on_when_it_comes_back(netspec, traine
 def test_what_is_read_again_otherwise_is_not_written(netspec, trained, monkeypatch):
     Path("model.npz").write_text("what was there")
 
-    class Other:
-        worst, scaled = 3.0, {"logits": 3.0}
-
-    monkeypatch.setattr(writing, "compare_models", lambda one, two: (Other, ""))
+    other = Comparison({"logits": Gap(2, 3.0, 3.0)})
+    monkeypatch.setattr(writing, "compare_models", lambda one, two: (other, ""))
     found = netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", "model.npz")
     assert found.status == 1
     assert "does not compute what the net computes" in found.err

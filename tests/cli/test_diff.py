@@ -36,7 +36,7 @@ def test_weights_that_differ_are_named_with_how_far(netspec, trained):
     write_weights("other.h5", arrays, net=stored.net)
     found = netspec(*RUN, "other.h5", "--exit-code")
     assert found.status == 1
-    assert f"  {name}: 0.5\n" in found.out
+    assert f"  {name}: largest difference 0.5\n" in found.out
     assert "largest difference" in found.out
 
 
@@ -50,9 +50,16 @@ def test_weights_that_are_not_finite_are_named(netspec, trained):
     found = netspec(*RUN, "nan.h5", "--exit-code")
     assert found.status == 1
     assert f"  {name}: in B\n" in found.out
-    assert f"  {name}: inf\n" in found.out
+    size = stored.arrays[name].size
+    assert f"  {name}: NaN on one side alone: {size} of {size} numbers\n" in found.out
+    assert "NaN on one side alone: " in next(line for line in found.out.splitlines() if line.startswith("output "))
     for target in ("nan.npz", "nan.onnx"):
-        assert f"note: the weights `{name}` hold values that are not finite" in netspec("convert", "nan.h5", target).err
+        found = netspec("convert", "nan.h5", target)
+        assert f"note: the weights `{name}` hold values that are not finite" in found.err
+        assert "computes no finite number: NaN or infinite alike on both sides: " in found.out
+    written = netspec("convert", "nan.h5", "nan.npz", "--json").json
+    assert written["max_abs_difference"] is None
+    assert written["comparison"]["same_not_finite"] == written["comparison"]["size"] > 0
 
 
 def test_layers_and_settings(netspec, trained):
@@ -146,7 +153,7 @@ def test_weights_alone_are_those_of_the_other_net(netspec, trained, name):
         found = netspec("diff", *sides)
         assert (found.status, found.err) == (0, "")
         assert "4 of 4 weights can be loaded" in found.out
-        compared = "output logits: largest difference 0 on 2 random samples" in found.out
+        compared = "output logits: largest difference 0, on 2 random samples" in found.out
         assert compared == ("run" in sides)
     both = netspec("diff", name, name)
     assert both.status == 2

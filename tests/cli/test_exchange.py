@@ -167,7 +167,7 @@ def test_samples_and_tolerance_of_the_comparison(netspec, trained):
     np.savez("some.npz", features=np.ones((5, 3)))
     found = netspec(*words, "--inputs", "some.npz")
     assert (found.status, found.err) == (0, "")
-    assert "on the samples given too: largest difference" in found.out
+    assert "on the samples given it computes the same: largest difference" in found.out
     assert netspec(*words, "--inputs", "some.npz", "--json").json["max_abs_difference_on_inputs"]["logits"] < 1e-5
     np.savez("wrong.npz", features=np.ones((5, 4)))
     assert "the input `features` has another shape" in netspec(*words, "--inputs", "wrong.npz").err

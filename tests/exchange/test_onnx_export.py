@@ -11,9 +11,10 @@ import pytest
 
 from netspec.errors import InputError, RunError
 from netspec.exchange.formats import ExportOptions
+from netspec.exchange.gaps import compare
 from netspec.exchange.onnx_export import export_onnx, export_verified, preflight_onnx, to_onnx
 from netspec.exchange.onnx_model import newest_opset, open_session
-from netspec.exchange.onnx_verify import Verifier, compare
+from netspec.exchange.onnx_verify import Verifier
 from netspec.graph.graph import Graph
 from netspec.graph.ops.elementwise import Maximum
 from netspec.graph.ops.random import RandomUniform
@@ -57,9 +58,10 @@ def test_the_same_net_gives_the_same_bytes(lenet: Net, tmp_path: Path) -> None:
 def test_a_verified_export_says_how_close_it_is(lenet: Net, tmp_path: Path) -> None:
     report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", lenet.predict)
     assert report.comparison is not None
-    assert 0 <= report.comparison.worst < 1e-5
+    assert 0 <= report.comparison.whole.max_abs < 1e-5
     props = {prop.key: prop.value for prop in onnx.load(tmp_path / "m.onnx").metadata_props}
-    assert float(props["verified_max_abs_difference"]) == pytest.approx(report.comparison.worst, rel=0.01, abs=1e-12)
+    worst = report.comparison.whole.max_abs
+    assert float(props["verified_max_abs_difference"]) == pytest.approx(worst, rel=0.01, abs=1e-12)
 
 
 def test_a_fixed_batch_stays_fixed(lenet: Net, tmp_path: Path) -> None:
@@ -194,7 +196,7 @@ def test_samples_given_are_compared_too(lenet: Net, tmp_path: Path) -> None:
     report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", lenet.predict, given=given)
     assert report.on_given is not None
     assert set(report.on_given.max_abs) == {"logits", "probabilities"}
-    assert 0 <= report.on_given.worst < 1e-5
+    assert 0 <= report.on_given.whole.max_abs < 1e-5
 
     def wrong_at_last(inputs: Any) -> Any:
         found = lenet.predict(inputs)
@@ -217,7 +219,7 @@ def test_how_far_results_may_be_apart_is_chosen(lenet: Net, tmp_path: Path) -> N
         export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", a_little_off)
     report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", a_little_off, tolerance=1e-2)
     assert report.comparison is not None
-    assert report.comparison.worst == pytest.approx(1e-3, rel=0.1)
+    assert report.comparison.whole.max_abs == pytest.approx(1e-3, rel=0.1)
 
 
 def test_weights_that_one_file_can_not_hold_lie_beside_it(tmp_path: Path) -> None:
@@ -240,7 +242,7 @@ def test_weights_that_one_file_can_not_hold_lie_beside_it(tmp_path: Path) -> Non
         assert apart[name]["location"] == report.data.name
         assert int(apart[name]["offset"]) % 4096 == 0
     image = np.ones((2, 2, 8, 8), "float32")
-    assert Verifier(path, net.predict)({"image": image}).worst < 1e-5
+    assert Verifier(path, net.predict)({"image": image}).whole.max_abs < 1e-5
     onnx.checker.check_model(path)
     assert export_onnx(net.graph, net.states, tmp_path / "m.onnx", inside=0).data == report.data  # the same bytes
 
@@ -260,7 +262,7 @@ def test_verify_reads_a_file(lenet: Net, tmp_path: Path) -> None:
     export_onnx(lenet.graph, lenet.states, tmp_path / "m.onnx")
     image = np.ones((2, 2, 8, 8), "float32")
     verify = Verifier(tmp_path / "m.onnx", lenet.predict)
-    assert verify({"image": image, "label": np.zeros(2)}).worst < 1e-5
+    assert verify({"image": image, "label": np.zeros(2)}).whole.max_abs < 1e-5
     with pytest.raises(RunError, match="onnxruntime cannot run"):
         verify({"image": image[:, :1]})
 
@@ -271,7 +273,8 @@ def test_verify_reads_a_file(lenet: Net, tmp_path: Path) -> None:
         ([1.0, 2.0], [1.0, 2.5], 0.5, 0.25),
         ([0.1], [0.3], 0.2, 0.2),
         ([np.nan, np.inf], [np.nan, np.inf], 0.0, 0.0),
-        ([np.nan], [1.0], np.inf, np.inf),
+        ([np.nan, 5.0], [1.0, 5.0], np.inf, np.inf),
+        ([np.inf], [-np.inf], np.inf, np.inf),
         ([np.inf], [1.0], np.inf, np.inf),
         ([1.0], [1.0, 1.0], np.inf, np.inf),
         ([], [], 0.0, 0.0),
@@ -279,9 +282,9 @@ def test_verify_reads_a_file(lenet: Net, tmp_path: Path) -> None:
 )
 def test_differences(ours: list[float], theirs: list[float], difference: float, scaled: float) -> None:
     found = compare({"y": np.array(ours)}, {"y": np.array(theirs)})
-    assert found.max_abs["y"] == pytest.approx(difference)
-    assert found.scaled["y"] == pytest.approx(scaled)
+    assert found.gaps["y"].max_abs == pytest.approx(difference)
+    assert found.gaps["y"].scaled == pytest.approx(scaled)
 
 
 def test_a_missing_output_is_a_difference() -> None:
-    assert compare({"y": np.zeros(1)}, {}).worst == np.inf
+    assert compare({"y": np.zeros(1)}, {}).whole.max_abs == np.inf
