@@ -1,8 +1,9 @@
 """`Communicator`: what workers say to each other, whatever carries it.
 
-Arrays that are summed or sent lie in one piece of memory each. Everything but `start_all_reduce` and `abort` is
-collective and blocks: all workers call the same methods in the same order, and none returns before what it asks for is
-there. What is gathered comes in the order of ranks, so that sums made of it are the same on every worker, to the bit.
+Arrays that are summed or sent lie in one piece of memory each. Calls are collective but for those that send to one
+worker or receive from one: all workers call the same methods in the same order. Those called `start_…` return at once;
+the others block until what they ask for is there. What is gathered comes in the order of ranks, so that sums made of it
+are the same on every worker, to the bit.
 """
 
 from __future__ import annotations
@@ -101,6 +102,22 @@ class Communicator:
         """Receive what worker i has in row i of `all_`. Those that follow other calls are in an order of their own."""
         all_[0] = mine
         return Done()
+
+    def start_send(self, array: Any, to: int, tag: int) -> Pending:
+        """Send an array to a worker, under way: nobody may write to it until it has arrived.
+
+        What is sent to a worker with one tag arrives in the order in which it was sent.
+        """
+        return Done()
+
+    def start_receive(self, array: Any, source: int, tag: int) -> Pending:
+        """Fill an array with what a worker sends with this tag, under way; zeros where nobody sends anything."""
+        array[...] = 0
+        return Done()
+
+    def split(self, color: int) -> Communicator:
+        """A group of those who say the same, in the order of ranks."""
+        return Communicator()
 
     def collect(self, array: Any) -> Any:
         """The arrays of all workers, stacked in the order of ranks, on worker 0; None on the others."""

@@ -32,14 +32,14 @@ LAST_WORDS = 0.3
 
 
 class MpiCommunicator(Communicator):
-    """All processes of the MPI job."""
+    """All processes of the MPI job, or a part of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, members: MPI.Intracomm = MPI.COMM_WORLD) -> None:
         super().__init__()
         # A communicator of its own: what other users of MPI in this process send is never taken for ours.
-        self._comm = MPI.COMM_WORLD.Dup()
+        self._comm = members.Dup()
         # Each call meets that of the others that has the same place in the order of its communicator.
-        self._following, self._apart = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
+        self._following, self._apart = members.Dup(), members.Dup()
         self.rank, self.size = self._comm.rank, self._comm.size
         host = self._comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         self.host_rank, self.host_size = host.rank, host.size
@@ -69,6 +69,22 @@ class MpiCommunicator(Communicator):
         """Bytes of all, a row each."""
         self.sent += volumes.gathered(mine.nbytes, self.size)
         return _Request((self._following if follows else self._comm).Iallgather(mine, all_))
+
+    def start_send(self, array: Any, to: int, tag: int) -> _Request:
+        """MPI reads the array where it lies, until the call is complete."""
+        self.sent += array.nbytes
+        return _Request(self._comm.Isend(_bytes(array), to, tag))
+
+    def start_receive(self, array: Any, source: int, tag: int) -> _Request:
+        """Of the sender's bytes as many as the array has; MPI ends the job where there are more."""
+        return _Request(self._comm.Irecv(_bytes(array), source, tag))
+
+    def split(self, color: int) -> MpiCommunicator:
+        """A communicator of MPI's own."""
+        part = MPI.Intracomm(self._comm.Split(color, self.rank))
+        found = MpiCommunicator(part)
+        part.Free()
+        return found
 
     def collect(self, array: Any) -> Any:
         """Stack the arrays of all on worker 0."""
@@ -138,6 +154,11 @@ class _Request:
             else:
                 time.sleep(NAP)
         ACTIVITY.waiting_since = None
+
+
+def _bytes(array: Any) -> Any:
+    """The memory of an array, which lies in one piece."""
+    return array.reshape(-1).view(np.uint8)
 
 
 def _leave_core() -> None:

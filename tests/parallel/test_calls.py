@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from netspec.parallel import Communicator
@@ -20,3 +21,8 @@ def test_a_worker_alone_agrees_with_itself() -> None:
     assert (alone.rank, alone.size, alone.is_first) == (0, 1, True)
     assert alone.gather({"a": 1}) == [{"a": 1}]
     assert alone.shared([1]) == [1]
+    assert alone.split(3).size == 1
+    array = np.ones(3)
+    alone.start_send(array, 0, 1).wait()
+    alone.start_receive(array, 0, 1).wait()
+    assert not array.any()

@@ -45,6 +45,21 @@ for other, found in enumerate(workers.gather_arrays(arrays)):
     assert list(found) == ["a", "b/c"]
     np.testing.assert_array_equal(found["a"], np.arange(other, dtype=np.int64), strict=True)
     np.testing.assert_array_equal(found["b/c"], np.full((2, 0, other), 1.0, np.float16), strict=True)
+
+# From one to the next: tags are kept apart, and messages of one in order; a part of the workers has ranks of its own.
+ahead, behind = (rank + 1) % size, (rank - 1) % size
+for count in (1, 1_000_003):
+    out = [np.full(count, rank * 10.0 + number) for number in range(3)]
+    into = [np.zeros(count) for _ in out]
+    sends = [workers.start_send(one, ahead, tag) for one, tag in zip(out, (0, 1, 0), strict=True)]
+    receives = [workers.start_receive(into[number], behind, tag) for number, tag in ((1, 1), (0, 0), (2, 0))]
+    for call in (*reversed(receives), *sends):
+        call.wait()
+    for number, array in enumerate(into):
+        np.testing.assert_array_equal(array, behind * 10.0 + number)
+part = workers.split(rank % 2)
+assert (part.rank, part.size) == (rank // 2, len(range(rank % 2, size, 2)))
+assert part.gather(rank) == list(range(rank % 2, size, 2))
 workers.barrier()
 if workers.is_first:
     print(f"{size} workers agree", flush=True)
