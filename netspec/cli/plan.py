@@ -40,6 +40,9 @@ def plan(
         int | None,
         typer.Option(metavar="N", help="Also say what each of so many workers sends in a step.", show_default=False),
     ] = None,
+    workers_per_host: Annotated[
+        int, typer.Option(metavar="N", help="With --workers: how many of them share a host.")
+    ] = 1,
     autotune: Autotune = None,
     as_json: Json = False,
 ) -> None:
@@ -50,6 +53,7 @@ def plan(
     """
     check_batch(batch_size)
     check_batch(workers, "--workers")
+    check_batch(workers_per_host, "--workers-per-host")
     from netspec.cli.costs import costs
     from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of, rounding_of
     from netspec.schema.train import TrainSpec
@@ -75,7 +79,7 @@ def plan(
     if workers is not None:
         from netspec.cli.sending import sending
 
-        sent = sending(found, workers, batch_size or 1)
+        sent = sending(found, workers, workers_per_host, batch_size or 1)
     if as_json:
         print_json({**result.as_json(kernels=kernels), **({"sent": sent.as_json()} if sent is not None else {})})
         return
@@ -83,7 +87,8 @@ def plan(
     _print_groups(result)
     _print_programs(result)
     if sent is not None:
-        print(f"\n{sent.told()}")
+        print()
+        sent.show()
     if kernels:
         for purpose, uses in result.kernels.items():
             _print_kernels(purpose, uses)

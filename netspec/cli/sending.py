@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from netspec.backends.device import open_device
-from netspec.cli.output import count, size
-from netspec.cli.scaling import as_trained, layers_of
+from netspec.cli.output import count, size, table
+from netspec.cli.scaling import training_of
 from netspec.compile import Compiler
 from netspec.errors import InputError, listing
-from netspec.graph.types import DType
-from netspec.parallel.costs.collectives import ring
-from netspec.parallel.costs.networks import NETWORKS, Cluster
-from netspec.parallel.costs.plans import Job, Traffic, traffic
-from netspec.parallel.costs.strategies import STRATEGIES
-from netspec.parallel.costs.workload import Compute, Work
+from netspec.parallel import Communicator
+from netspec.parallel.costs.networks import Cluster
+from netspec.parallel.messages import Message, hosts_of
 from netspec.parallel.strategies.base import Strategy
-from netspec.parallel.strategies.top_k import TopK
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
-from netspec.solvers.base import SolverSpec
-from netspec.train.crew import lasting
+from netspec.train.crew import Crew
+from netspec.train.run import check_workers, trainer
+from netspec.train.sending import messages
+from netspec.train.shards import message_of_parts
+
+
+class Imagined(Communicator):
+    """The first of workers that there are not."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
 
 
 @dataclass(frozen=True)
@@ -29,64 +35,111 @@ class Sending:
     """What a strategy sends in a step."""
 
     strategy: str
-    workers: int
-    gradient_bytes: int
-    messages: int
-    """In which the gradients go, one after the other while backward goes on; 0: they do not."""
-    traffic: Traffic
-    """The mean of steps, where not all are alike."""
+    cluster: Cluster
+    roles: dict[str, int]
+    """How many of the workers are what."""
+    messages: Sequence[Message]
+    """In the order in which they are sent."""
+
+    def each(self, one: Message | None = None) -> dict[str, float]:
+        """Bytes that each worker of a role sends in a step, by role: the mean, where they differ."""
+        wanted = self.messages if one is None else [one]
+        return {role: sum(one.sent(role) for one in wanted) / ranks for role, ranks in self.roles.items()}
+
+    @property
+    def total(self) -> float:
+        """Bytes of all workers together."""
+        return sum(one.sent(role) for one in self.messages for role in self.roles)
+
+    @property
+    def between_hosts(self) -> float:
+        """Bytes of these that leave a host."""
+        return sum(one.left() for one in self.messages)
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain data."""
-        return asdict(self)
+        return {
+            "strategy": self.strategy,
+            "workers": self.cluster.ranks,
+            "workers_per_host": self.cluster.on_host,
+            "roles": self.roles,
+            "sent_bytes": self.each(),
+            "total_bytes": self.total,
+            "between_hosts_bytes": self.between_hosts,
+            "messages": [
+                {
+                    "name": one.name, "holds": list(one.holds), "bytes": one.nbytes, "times": one.times,
+                    "starts": one.starts, "sent_bytes": self.each(one), "between_hosts_bytes": one.left(),
+                }
+                for one in self.messages
+            ],
+        }  # fmt: skip
 
-    def told(self) -> str:
-        """The same for people."""
-        each = ", ".join(f"a {role} {size(round(nbytes))}" for role, nbytes in self.traffic.by_role.items())
-        going = f"{count(self.messages)} messages while backward goes on" if self.messages else "after the step"
-        return (
-            f"{self.strategy} on {count(self.workers)} workers sends in a step, of {size(self.gradient_bytes)} of "
-            f"gradients: {each}, all together {size(round(self.traffic.total))}; {going}"
-        )
+    def show(self) -> None:
+        """Print it."""
+        ranks, hosts = self.cluster.ranks, self.cluster.hosts
+        where = "one host" if hosts == 1 else f"{count(hosts)} hosts"
+        print(f"{self.strategy} on {count(ranks)} workers of {where}: what a step sends\n")
+        titles = [f"a {role} sends" for role in self.roles]
+        rows = [
+            [
+                one.name, _listed(one.holds), *([count(one.times)] if self._repeats else []), size(round(one.nbytes)),
+                *(size(round(nbytes)) for nbytes in self.each(one).values()), size(round(one.left())), _begin(one),
+            ]
+            for one in self.messages
+        ]  # fmt: skip
+        times = ["times"] * self._repeats
+        whole = sum(one.times * one.nbytes for one in self.messages)
+        last = ["in all", "", *([""] * len(times)), size(round(whole))]
+        last += [*(size(round(nbytes)) for nbytes in self.each().values()), size(round(self.between_hosts)), ""]
+        columns = ["message", "of", *times, "bytes", *titles, "between hosts", "starts"]
+        table(columns, [*rows, last], right=range(2, len(columns) - 1))
+        print(f"\nall together {size(round(self.total))} a step, {size(round(self.between_hosts))} of it between hosts")
+
+    @property
+    def _repeats(self) -> bool:
+        return any(one.times > 1 for one in self.messages)
 
 
-def _compiled(spec: TrainSpec, strategy: Strategy) -> Compiler:
-    """With all states that the solver and the strategy keep; nothing is allocated."""
-    assert isinstance(spec.solver, SolverSpec)
-    device, dtype = open_device("null"), DType(spec.train.precision)
-    return Compiler(
-        spec.net, solver=spec.solver, dtype=dtype, device=device, loop=spec.train, centers=strategy.has_center
-    )
+def _listed(names: Sequence[str]) -> str:
+    return listing(names, 3) if names else ""
 
 
-def sending(spec: NetSpec | TrainSpec, workers: int, batch_size: int) -> Sending:
-    """What the training's strategy sends, all-reduce where none is named; on hosts of one worker each.
+def _begin(one: Message) -> str:
+    """When it is sent."""
+    if one.starts is None:
+        return "between steps"
+    share = round(100 * one.starts)
+    return "before backward" if share == 0 else "after backward" if share == 100 else f"{share} % of backward done"
 
-    Sums are those of a ring: no algorithm sends fewer bytes.
 
-    Raises `InputError` where the strategy is impossible.
+def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int, batch_size: int) -> Sending:
+    """What the training's strategy sends, all-reduce where none is named, of the step as it is compiled.
+
+    Raises `InputError` where the training can't be spread over so many workers.
     """
-    given = spec.parallel if isinstance(spec, TrainSpec) else None
-    name = str(getattr(given, "strategy", "all_reduce"))
-    if getattr(given, "reduce_in", "float32") != "float32":  # of 16 bits all are alike
-        name = "all_reduce_bfloat16"
-    layers = tuple(layer for layer, _ in layers_of(spec))
-    compute = Compute((Work(batch_size, layers),))
-    if name not in STRATEGIES:
-        known = listing(list(STRATEGIES))
-        raise InputError(f"what {name} sends is not known", location=given.where() if given else None, expected=known)
-    job, network = as_trained(Job(compute, batch_size, algorithm=ring), spec), NETWORKS["ib-hdr"]
-    cluster, strategy = Cluster(workers, network, network), STRATEGIES[name]
-    if isinstance(given, TopK):
-        job = replace(job, density=given.density)
-    reason = strategy.why_not(job, cluster) if workers > 1 else None
-    if reason is not None:
-        raise InputError(f"{name} is not possible: {reason}", location=given.where() if given is not None else None)
+    if isinstance(spec, TrainSpec):
+        check_workers(spec, workers)
+    if batch_size < workers:
+        raise InputError("a batch has fewer samples than there are workers", expected=f"--batch-size {workers} or more",
+                         got=f"{batch_size}")  # fmt: skip
+    strategy = spec.parallel if isinstance(spec, TrainSpec) else None
+    assert strategy is None or isinstance(strategy, Strategy)
+    crew = Crew(Imagined(workers), strategy)
+    cluster, name = hosts_of(workers, per_host), crew.strategy.strategy
     if workers == 1:
-        return Sending(name, 1, compute.known[0].nbytes, 0, Traffic({"worker": 0.0}, 0.0, 0.0))
-    if isinstance(spec, TrainSpec) and isinstance(given, Strategy) and not given.sums_gradients:
-        nbytes = given.sent(lasting(_compiled(spec, given)), workers)
-        return Sending(name, workers, compute.known[0].nbytes, 0, Traffic({"worker": nbytes}, *[workers * nbytes] * 2))
-    plan = strategy.plan(job, cluster)
-    found = traffic(plan, strategy.roles(job, workers))
-    return Sending(name, workers, compute.known[0].nbytes, len(plan.during), found)
+        return Sending(name, cluster, {"worker": 1}, ())
+    batches = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
+    compiler, rows = compiler_of(spec, "null", crew), -(-batch_size // workers)
+    if crew.shards is None:
+        found = messages(compiler, crew.strategy, cluster, rows, batches)
+    else:
+        found = [message_of_parts(compiler, crew.shards, cluster, batches)]
+    return Sending(name, cluster, crew.strategy.roles(workers), found)
+
+
+def compiler_of(spec: NetSpec | TrainSpec, device: str, crew: Crew) -> Compiler:
+    """That of one of several workers; a net is trained by SGD with momentum."""
+    if isinstance(spec, TrainSpec):
+        return trainer(spec, device, crew)
+    return Compiler(spec, solver=training_of(spec), device=device, workers=crew.size)

@@ -46,16 +46,16 @@ class Spread:
     @cached_property
     def total(self) -> Value:
         """What all samples of the step count together: 1, where the batch is as large as it should be."""
-        return AllReduce(late=True)(self.weight)
+        return AllReduce(late=True, holds=("samples",))(self.weight)
 
     def weighed(self, value: Value) -> Value:
         """What the value of this worker counts."""
         return value * cast(self.weight, value.dtype)
 
-    def mean(self, weighed: Value) -> Value:
+    def mean(self, weighed: Value, name: str) -> Value:
         """The mean over all workers of what is weighed already."""
         with in_scope(replace(weighed.node.scope, phase=COMMUNICATION)):
-            return AllReduce(late=True)(weighed) / cast(self.total, weighed.dtype)
+            return AllReduce(late=True, holds=(name,))(weighed) / cast(self.total, weighed.dtype)
 
     def gradients(self, weighed: Mapping[str, Value], scale: Value | None = None) -> dict[str, Value]:
         """The mean of gradients that are weighed already, and times the scale of the loss if there is one.
@@ -74,11 +74,11 @@ class Spread:
                 factor = None if scale is None else cast(scale, value.dtype)
                 value, rest = how.split.many(value + (left if factor is None else left * factor))
                 self.updates[label] = rest if factor is None else rest / factor
-            return AllReduce(late=True, encoding=how.encoding)(value) / cast(self.total, value.dtype)
+            return AllReduce(late=True, encoding=how.encoding, holds=(name,))(value) / cast(self.total, value.dtype)
 
     def means(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """The mean of each value over all workers."""
-        return {name: self.mean(self.weighed(value)) for name, value in values.items()}
+        return {name: self.mean(self.weighed(value), name) for name, value in values.items()}
 
     def statistics(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """New values of states, with the means of those that differ from worker to worker: moving averages."""

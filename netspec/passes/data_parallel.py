@@ -88,6 +88,11 @@ def _encoding(node: Node) -> str:
     return node.op.encoding
 
 
+def _holds(node: Node) -> tuple[str, ...]:
+    assert isinstance(node.op, AllReduce)
+    return node.op.holds
+
+
 def _bucketed(graph: Graph, buckets: Sequence[Sequence[Node]]) -> Graph:
     """The graph with each bucket started, one after another, and joined."""
     new: dict[Value, Value] = {}
@@ -97,7 +102,7 @@ def _bucketed(graph: Graph, buckets: Sequence[Sequence[Node]]) -> Graph:
             _copy(node, new)
         operands = [new[one.inputs[0]] for one in bucket]
         with in_scope(replace(bucket[0].scope, layer="", location=None)):
-            form = len(bucket), _encoding(bucket[0])
+            form = len(bucket), _encoding(bucket[0]), tuple(name for one in bucket for name in _holds(one))
             *sent, last = StartAllReduce(*form).many(*operands, *order)
             new.update(zip((one.outputs[0] for one in bucket), JoinAllReduce(*form).many(*sent), strict=True))
         order = [last]

@@ -10,31 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.backends.openmp import set_threads
-from netspec.compile import Purpose
 from netspec.data.shares import Share
-from netspec.graph.ops.communication import AllReduce, StartAllReduce
 from netspec.parallel import Communicator, Pending
-from netspec.parallel.encodings import sent
+from netspec.parallel.messages import hosts_of
 from netspec.parallel.strategies import all_reduce
 from netspec.parallel.strategies.base import Strategy
 from netspec.train.environment import threads
 from netspec.train.interrupt import Signals
+from netspec.train.sending import messages
 
 if TYPE_CHECKING:
     from netspec.compile import Compiler
     from netspec.data.loader import Loader
     from netspec.errors import Location
     from netspec.train.loop import Progress
-
-
-LASTING = ("parameter", "statistic", "slot", "center")
-"""Roles of the states that strategies send between steps."""
-
-
-def lasting(compiler: Compiler) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Shapes of the states that strategies may send between steps, and bytes of an element, by name."""
-    kinds = compiler.types(*LASTING).items()
-    return {name: (one.shape, one.dtype.itemsize) for name, one in kinds if one.dtype.is_float}
 
 
 @dataclass(frozen=True)
@@ -119,17 +108,11 @@ class Crew:
 
     def expect(self, compiler: Compiler, rows: int, batches: int) -> None:
         """Find out what a step of so many batches sends, from what it is compiled to."""
-        if self.size == 1 or self.shards is not None:  # parts that a tree adds send as much as it leaves apart
+        if self.size == 1 or self.shards is not None:  # the first worker may have other parts than the others
             return
-        self._expected = self.strategy.sent(lasting(compiler), self.size)
-        update = [compiler.plan(Purpose.UPDATE, 1)] if compiler.updates else []
-        for plan in (*[compiler.plan(compiler.of_batch, rows)] * batches, *update):
-            for node in plan.order:
-                if isinstance(node.op, (AllReduce, StartAllReduce)):
-                    count = node.op.count if isinstance(node.op, StartAllReduce) else 1
-                    kinds = [value.type for value in node.inputs[:count]]
-                    shapes, itemsize = [one.shape for one in kinds], kinds[0].dtype.itemsize
-                    self._expected += sent(node.op.encoding, shapes, itemsize, self.size)
+        cluster = hosts_of(self.size, self.workers.host_size)
+        found = messages(compiler, self.strategy, cluster, rows, batches)
+        self._expected = sum(one.sent() for one in found) / self.strategy.roles(self.size)["worker"]
 
     def sent_facts(self) -> dict[str, Any]:
         """Bytes that the first worker is to send in a step, and has sent in the mean; nothing of one alone.

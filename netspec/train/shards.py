@@ -20,6 +20,8 @@ from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.data.shares import Share
 from netspec.parallel import Communicator
+from netspec.parallel.costs.networks import Cluster
+from netspec.parallel.messages import Message, gathered
 from netspec.schema.train import TrainSpec
 from netspec.train.crew import Crew
 from netspec.train.stepper import Part, Stepper
@@ -76,10 +78,7 @@ class ShardStepper(Stepper):
     ) -> None:
         super().__init__(spec, compiler, loader)
         self._group, self._shards, self._share = group, shards, share
-        updates = compiler.built(Purpose.ACCUMULATE, 1).builder.updates
-        info = compiler.info
-        self._sums = compiler.names("gradient")
-        self._moving = [n for n in updates if info[n].role == "statistic" and info[n].value.dtype.is_float]
+        self._sums, self._moving = compiler.names("gradient"), _moving(compiler)
 
     def _add(self, batch: Batch, step: int, part: Part) -> tuple[float, int]:
         """The sums of all parts of a batch, those of other workers too."""
@@ -114,9 +113,8 @@ class ShardStepper(Stepper):
 
     def _pieces(self, batch: Batch) -> Iterator[tuple[int, Batch | None]]:
         """This worker's parts of a batch by their numbers; None for one without samples."""
-        first, last = (self._shards * n // self._share.count for n in (self._share.number, self._share.number + 1))
         size = batch.end - batch.position
-        for number in range(first, last):
+        for number in _numbers(self._shards, self._share):
             start, stop = (size * n // self._shards - batch.offset for n in (number, number + 1))
             rows = slice(start, min(stop, len(batch)))
             if rows.stop <= start:
@@ -139,6 +137,31 @@ class ShardStepper(Stepper):
         total = whole(stack)
         assert total is not None, "a batch has a sample"
         return total
+
+
+def _numbers(shards: int, share: Share) -> range:
+    """Which parts of a batch are a worker's."""
+    return range(*(shards * number // share.count for number in (share.number, share.number + 1)))
+
+
+def _moving(compiler: Compiler) -> list[str]:
+    """Names of the moving averages, of which each part of a batch finds others."""
+    updates, info = compiler.built(Purpose.ACCUMULATE, 1).builder.updates, compiler.info
+    return [name for name in updates if info[name].role == "statistic" and info[name].value.dtype.is_float]
+
+
+def message_of_parts(compiler: Compiler, shards: int, cluster: Cluster, batches: int) -> Message:
+    """What workers tell each other in a step of so many batches: each the sums that the tree lets it make."""
+    names = [*compiler.names("gradient"), *_moving(compiler)]
+    branches = 0
+    for rank in range(cluster.ranks):
+        own: list[Branch] = []
+        for number in _numbers(shards, Share(rank, cluster.ranks, shards)):
+            own = grown(own, Branch(0, number, None))
+        branches += len(own)
+    numbers = 2 * np.dtype(np.float64).itemsize  # the loss, and how many samples
+    nbytes = branches / cluster.ranks * (numbers + sum(compiler.info[name].value.type.nbytes for name in names))
+    return Message("parts", tuple(names), nbytes, gathered(nbytes, cluster), 1.0, batches)
 
 
 def _branches(told: Mapping[str, NDArray[Any]]) -> list[Branch]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from netspec.backends.program import Program
@@ -175,30 +177,48 @@ def test_no_line_ends_in_blanks(netspec, work, words):
 
 
 def test_what_workers_send(netspec, work):
-    found = netspec("plan", "train.yaml", "--workers", "4", "--json").json["sent"]
-    assert (found["strategy"], found["workers"], found["gradient_bytes"], found["messages"]) == (
-        "all_reduce",
-        4,
-        104,
-        1,
-    )
-    assert found["traffic"]["total"] == pytest.approx(4 * found["traffic"]["by_role"]["worker"])
-    averaged = netspec(
-        "plan", "train.yaml", "parallel={strategy: local_sgd, every: 4}", "--workers", "4", "--json"
-    ).json
+    def sent(*words: str) -> Any:
+        return netspec("plan", "train.yaml", "--workers", "4", "--json", *words).json["sent"]
+
+    found = sent()
+    assert (found["strategy"], found["workers"], found["workers_per_host"]) == ("all_reduce", 4, 1)
+    first, second = found["messages"]
+    assert first["holds"] == ["samples", "loss"]
+    parameters = ["hidden/bias", "hidden/kernel", "logits/bias", "logits/kernel"]
+    assert sorted(second["holds"]) == [*parameters, "loss/sparse_categorical_crossentropy"]
+    assert (first["bytes"], second["bytes"], first["starts"], second["starts"]) == (8, 4 + 104, 0, 1)
+    assert found["sent_bytes"] == {"worker": 1.5 * 116}  # 2 (p - 1)/p of what each has
+    assert found["total_bytes"] == found["between_hosts_bytes"] == 4 * 1.5 * 116
+    assert sent("--workers-per-host", "2")["between_hosts_bytes"] == 2 * 1.5 * 116
+    assert sent("--workers-per-host", "4")["between_hosts_bytes"] == 0
     kept = 2  # weights, and the solver's momentum
-    assert averaged["sent"]["traffic"]["total"] == pytest.approx(kept * found["traffic"]["total"] / 4)
-    assert averaged["sent"]["messages"] == 0
-    for way, part in (
-        ("{strategy: all_reduce, reduce_in: float16}", 1 / 2),
-        ("{strategy: elastic_averaging, every: 4}", 1 / 4),
+    for way, nbytes in (
+        ("{strategy: local_sgd, every: 4}", kept * 1.5 * 104 / 4),
+        ("{strategy: elastic_averaging, every: 4}", 1.5 * 104 / 4),
+        ("{strategy: all_reduce, reduce_in: float16}", 1.5 * (12 + 104 / 2)),
+        ("{strategy: all_reduce, deterministic: true, shards: 4}", 3 * (104 + 16)),
     ):
-        other = netspec("plan", "train.yaml", f"parallel={way}", "--workers", "4", "--json").json["sent"]
-        assert other["traffic"]["total"] == pytest.approx(found["traffic"]["total"] * part), way
-    out = netspec("plan", "train.yaml", "--workers", "4").out
-    assert "all_reduce on 4 workers sends in a step, of 104 B of gradients: a worker 156 B, all together 624 B" in out
-    assert "a worker 0 B" in netspec("plan", "train.yaml", "--workers", "1").out
+        assert sent(f"parallel={way}")["sent_bytes"]["worker"] == pytest.approx(nbytes), way
+    assert [one["times"] for one in sent("train.accumulate=3")["messages"]] == [3, 3, 1]
+    net = netspec("plan", "net.yaml", "--workers", "4", "--batch-size", "8", "--json").json["sent"]
+    assert net["sent_bytes"] == found["sent_bytes"]
+
+
+def test_what_workers_send_is_told(netspec, work):
+    out = netspec(
+        "plan", "train.yaml", "--workers", "4", "parallel={strategy: all_reduce, bucket: 1, first_bucket: 1}"
+    ).out
+    assert "all_reduce on 4 workers of 4 hosts: what a step sends" in out
+    rows = [line.split("  ") for line in out.splitlines() if line.startswith("bucket")]
+    starts = [row[-1].strip() for row in rows]
+    assert (starts[0], starts[-1]) == ("before backward", "after backward")
+    assert len(rows) == 3 + 4  # how many samples, the loss, its only term, each parameter
+    assert any("% of backward done" in one for one in starts)
+    alone = netspec("plan", "train.yaml", "--workers", "1").out
+    assert "all together 0 B a step" in alone
     wrong = netspec("plan", "train.yaml", "--workers", "9")
     assert wrong.status == 2
-    assert "a batch of 8 has no sample for each of 9 workers" in wrong.err
+    assert wrong.err.startswith("train.yaml:")
+    assert "a batch has fewer samples than there are workers" in wrong.err
+    assert "--batch-size 9" in netspec("plan", "net.yaml", "--workers", "9").err
     assert "sent" not in netspec("plan", "train.yaml", "--json").json

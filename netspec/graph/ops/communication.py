@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
@@ -31,8 +32,22 @@ class Sending:
     """Splits a value into what the encoding can tell and the rest, which is kept and added to the next one."""
 
 
+class Communication(Op):
+    """Base of the ops by which workers speak."""
+
+    pattern: ClassVar[str] = "all_reduce"
+    """Who sends what to whom: a name in `parallel/messages.py`."""
+    encoding: str
+    holds: tuple[str, ...]
+    """Names of what it sends, for whoever reads a plan."""
+
+    def carried(self, types: Sequence[TensorType]) -> Sequence[TensorType]:
+        """Those of the operands' types of which a worker sends the values; nothing where another op has sent them."""
+        return types
+
+
 @dataclass(frozen=True)
-class AllReduce(Op):
+class AllReduce(Communication):
     """The sum of all workers' x. With `late` nobody needs it before the update: it may share a message with others.
 
     A further operand is a sum that is made before: of those that are waited for at once, all workers make one after
@@ -41,6 +56,7 @@ class AllReduce(Op):
 
     late: bool = False
     encoding: str = ""
+    holds: tuple[str, ...] = ()
     traits = Traits(pure=False)
     onnx = _NO_ONNX
 
@@ -48,6 +64,9 @@ class AllReduce(Op):
         """x[, another sum] → as x."""
         self.check(x.dtype.is_float, "only floats are summed over workers", got=x)
         return x
+
+    def carried(self, types: Sequence[TensorType]) -> Sequence[TensorType]:
+        return types[:1]
 
     def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
         return inputs[:1]
@@ -65,11 +84,12 @@ class AllReduce(Op):
 
 
 @dataclass(frozen=True)
-class _Bucket(Op):
+class _Bucket(Communication):
     """Base of the two halves of an all-reduce of several values, which lie side by side and travel as one."""
 
     count: int
     encoding: str = ""
+    holds: tuple[str, ...] = ()
     onnx = _NO_ONNX
 
     def _checked(self, types: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -103,6 +123,9 @@ class StartAllReduce(_Bucket):
         """x₁ … xₙ[, order] → y₁ … yₙ, order."""
         return *self._checked(types), ORDER
 
+    def carried(self, types: Sequence[TensorType]) -> Sequence[TensorType]:
+        return types[: self.count]
+
     def row(self, inputs: Sequence[Value]) -> Sequence[Value]:
         return inputs[: self.count]
 
@@ -115,6 +138,9 @@ class JoinAllReduce(_Bucket):
     """Wait for `count` values that were sent on their way: the sums of all workers'."""
 
     traits = Traits(pure=False)
+
+    def carried(self, types: Sequence[TensorType]) -> Sequence[TensorType]:
+        return ()
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...] | TensorType:
         """y₁ … yₙ → their sums."""

@@ -64,7 +64,7 @@ Algorithm: TypeAlias = Callable[[float, Cluster], Exchanges]
 """An all-reduce: from the bytes that every rank has and the cluster to what is sent."""
 
 
-def _ring(nbytes: float, cluster: Cluster, *, adds: bool) -> Exchange:
+def around(nbytes: float, cluster: Cluster, *, adds: bool) -> Exchange:
     """One turn around the ring: everybody hands a p-th of the bytes to its neighbour, p - 1 times."""
     p = cluster.ranks
     return Exchange(p - 1, nbytes / p, p, cluster.hosts if cluster.hosts > 1 else 0, adds=adds)
@@ -75,11 +75,11 @@ def reduce_scatter(nbytes: float, cluster: Cluster) -> Exchanges:
 
     Around a ring, p - 1 rounds, or for powers of two by recursive halving, log2 p: whichever takes less.
     """
-    around = (_ring(nbytes, cluster, adds=True),)
+    turn = (around(nbytes, cluster, adds=True),)
     if cluster.ranks & (cluster.ranks - 1):
-        return around
+        return turn
     halves = halving(nbytes, cluster)
-    return min(around, halves[: len(halves) // 2], key=lambda made: seconds(made, cluster))
+    return min(turn, halves[: len(halves) // 2], key=lambda made: seconds(made, cluster))
 
 
 def all_gather(nbytes: float, cluster: Cluster) -> Exchanges:
@@ -87,7 +87,7 @@ def all_gather(nbytes: float, cluster: Cluster) -> Exchanges:
 
     Around a ring, p - 1 rounds, or as Bruck et al. 1997 do, ⌈log2 p⌉, all that is there to a rank at 1, 2, 4, …
     """
-    return min((_ring(nbytes, cluster, adds=False),), tuple(_bruck(nbytes, cluster)),
+    return min((around(nbytes, cluster, adds=False),), tuple(_bruck(nbytes, cluster)),
                key=lambda made: seconds(made, cluster))  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def _bruck(nbytes: float, cluster: Cluster) -> Iterator[Exchange]:
 
 def ring(nbytes: float, cluster: Cluster) -> Exchanges:
     """Reduce-scatter, then all-gather, around a ring: 2 (p - 1) α + 2 (p - 1)/p n β. No algorithm sends fewer bytes."""
-    return (_ring(nbytes, cluster, adds=True), _ring(nbytes, cluster, adds=False))
+    return (around(nbytes, cluster, adds=True), around(nbytes, cluster, adds=False))
 
 
 def to_all(nbytes: float, cluster: Cluster) -> Exchanges:

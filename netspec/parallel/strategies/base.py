@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from netspec.schema.spec import Spec
 
 if TYPE_CHECKING:
     from netspec.parallel.base import Communicator
+    from netspec.parallel.costs.networks import Cluster
+    from netspec.parallel.messages import Message
 
 
 class Replica(Protocol):
@@ -61,6 +64,17 @@ class Strategy(Spec):
     def sent(self, sizes: dict[str, tuple[tuple[int, ...], int]], workers: int) -> float:
         """Bytes that a worker sends between steps, in the mean, for states of these shapes and bytes an element."""
         return 0.0
+
+    def messages(self, sizes: dict[str, tuple[tuple[int, ...], int]], cluster: Cluster) -> Iterator[Message]:
+        """What workers send between steps: what `sent` says, unless a strategy has more to say of it."""
+        from netspec.parallel.messages import between_steps
+
+        if sent := self.sent(sizes, cluster.ranks):
+            yield between_steps("states", sent, cluster)
+
+    def roles(self, workers: int) -> dict[str, int]:
+        """How many of the workers are what, where not all do the same."""
+        return {"worker": workers}
 
     def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
         """What the workers do after each step, the first being 1."""

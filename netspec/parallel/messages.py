@@ -1,0 +1,105 @@
+"""What workers send each other in a step, message by message, as the step is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from netspec.graph.ops.communication import Communication
+from netspec.graph.value import Node
+from netspec.parallel.costs.collectives import Exchange, Exchanges, around, ring, to_all
+from netspec.parallel.costs.networks import NETWORKS, Cluster
+from netspec.parallel.encodings import encoding
+
+
+def gathered(nbytes: float, cluster: Cluster) -> Exchanges:
+    """Every rank gets what each has, so many bytes."""
+    return (around(nbytes * cluster.ranks, cluster, adds=False),)
+
+
+PATTERNS: dict[str, Callable[[float, Cluster], Exchanges]] = {
+    "all_reduce": ring,
+    "reduce_scatter": lambda nbytes, cluster: (around(nbytes, cluster, adds=True),),
+    "all_gather": gathered,
+    "all_to_all": to_all,
+}
+"""What is sent where each worker has so many bytes, by `Communication.pattern`, and algorithms that send least."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one collective call sends in a step; in the mean of steps, where not all are alike."""
+
+    name: str
+    holds: tuple[str, ...]
+    """Names of what it sends: parameters whose gradients they are, losses, states."""
+    nbytes: float
+    """Of that, as it lies on a worker that sends it."""
+    exchanges: Exchanges
+    starts: float | None = None
+    """Share of the arithmetic of backward that is done when it is sent; None: between steps."""
+    times: int = 1
+    """How often in a step."""
+
+    def sent(self, role: str = "worker") -> float:
+        """Bytes that all of a role send together in a step."""
+        return self.times * sum(one.sent for one in self.exchanges if one.role == role)
+
+    def left(self) -> float:
+        """Bytes of all roles that leave a host."""
+        return self.times * sum(one.left for one in self.exchanges)
+
+
+def encoded(nbytes: float, form: str, cluster: Cluster) -> Exchanges:
+    """What summing up in an encoding sends (`sums.py`), where that of each worker has so many bytes."""
+    if encoding(form).gathers:
+        return gathered(nbytes, cluster)
+    return (*to_all(nbytes, cluster), *gathered(nbytes / cluster.ranks, cluster))
+
+
+def between_steps(name: str, sent: float, cluster: Cluster) -> Message:
+    """Of which only is known what a worker sends: as if it went round a ring, where one of each host sends outside."""
+    leave = cluster.hosts if cluster.hosts > 1 else 0
+    return Message(name, (), sent, (Exchange(1, sent, cluster.ranks, leave),))
+
+
+def of_programs(programs: Iterable[tuple[Sequence[Node], int]], cluster: Cluster) -> Iterator[Message]:
+    """Those of the programs that a step runs, each so many times: their nodes in the order of execution."""
+    number = 0
+    for order, times in programs:
+        total = sum(map(_backward, order))
+        done = 0
+        for node in order:
+            done += _backward(node)
+            found = _of_node(node, cluster)
+            if found is not None:
+                number += not found.name
+                name = found.name or f"bucket {number}"
+                yield replace(found, name=name, starts=done / total if total else 1.0, times=times)
+
+
+def _backward(node: Node) -> int:
+    return node.op.flops(*(one.type for one in node.inputs)) if node.scope.phase == "backward" else 0
+
+
+def _of_node(node: Node, cluster: Cluster) -> Message | None:
+    """What a node sends; without a name where it is of no single layer."""
+    op = node.op
+    if not isinstance(op, Communication):
+        return None
+    kinds = op.carried([value.type for value in node.inputs])
+    if not kinds:
+        return None
+    nbytes = sum(one.nbytes for one in kinds)
+    if op.encoding:
+        form = encoding(op.encoding)
+        exchanges = encoded(sum(form.nbytes(one.shape, one.dtype.itemsize) for one in kinds), op.encoding, cluster)
+    else:
+        exchanges = PATTERNS[op.pattern](nbytes, cluster)
+    return Message(node.scope.layer, op.holds, nbytes, exchanges)
+
+
+def hosts_of(workers: int, per_host: int) -> Cluster:
+    """Workers on hosts, where it is bytes that count, and the networks do not."""
+    network = NETWORKS["shared-memory"]
+    return Cluster(workers, network, network, per_host)

@@ -1,0 +1,30 @@
+"""What the workers of a training send each other in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from netspec.compile import Purpose
+from netspec.parallel.costs.networks import Cluster
+from netspec.parallel.messages import Message, of_programs
+from netspec.parallel.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from netspec.compile import Compiler
+
+LASTING = ("parameter", "statistic", "slot", "center")
+"""Roles of the states that strategies send between steps."""
+
+
+def lasting(compiler: Compiler) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Shapes of the states that strategies may send between steps, and bytes of an element, by name."""
+    kinds = compiler.types(*LASTING).items()
+    return {name: (one.shape, one.dtype.itemsize) for name, one in kinds if one.dtype.is_float}
+
+
+def messages(compiler: Compiler, strategy: Strategy, cluster: Cluster, rows: int, batches: int) -> Sequence[Message]:
+    """Those of a step of so many batches, of which a worker has so many rows each, as it is compiled."""
+    update = [compiler.plan(Purpose.UPDATE, 1)] if compiler.updates else []
+    programs = [(compiler.plan(compiler.of_batch, rows).order, batches), *((one.order, 1) for one in update)]
+    return [*of_programs(programs, cluster), *strategy.messages(lasting(compiler), cluster)]
