@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ from netspec.backends.device import open_device
 from netspec.backends.program import Program
 from netspec.backends.states import States
 from netspec.compile.build import Built, build
+from netspec.compile.division import Divide, Division
 from netspec.compile.planning import make_plan, plan_within
 from netspec.compile.spreading import send_plainly
 from netspec.compile.steps import gradients_graph, losses, training_form
@@ -31,6 +32,8 @@ from netspec.solvers.base import SolverSpec
 
 CENTER = "center"
 """Role of the states that workers with weights of their own have in common."""
+GATHERED = "gathered"
+"""Role of the states that are wholes of what each worker has a piece of."""
 KEPT_FORMS = 8
 """How many pairs of purpose and batch size stay compiled: a training and its evaluation need five."""
 
@@ -82,6 +85,7 @@ class Compiler:
         in_parts: bool = False,
         sending: Callable[[tuple[int, ...]], Sending] = send_plainly,
         centers: bool = False,
+        divide: Divide | None = None,
     ) -> None:
         """`loop` says what is recomputed within which memory (without it nothing is), and what a step consists of.
 
@@ -89,6 +93,8 @@ class Compiler:
         in the form that `sending` says for their shapes. With `centers` a state stands for each parameter and statistic
         wherever the net is not trained; programs leave it alone. `in_parts`: a batch is computed in several parts, even
         where a step has one batch.
+
+        With `divide` each worker moves pieces of the parameters; averages of them that are evaluated are gathered.
         """
         self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, dtype.computed, seed, loop
         self.workers, self.buckets, self.sending = workers, buckets or DataParallel(), sending
@@ -100,6 +106,7 @@ class Compiler:
                 f"the device `{self.device.name}` does not compute in {dtype}", expected="float32 or float64",
                 hint="set `train.precision`",
             )  # fmt: skip
+        self._divide = divide
         self.evaluated: dict[str, str] = {}
         """Parameters, and the states that stand for them wherever the net is not trained: averages, for example."""
         whole = solver is not None and solver.whole
@@ -121,6 +128,8 @@ class Compiler:
                 self.graph(Purpose.UPDATE, 1)
         if centers:
             self._add_centers()
+        if self.division is not None:
+            self._gather(self.division.evaluated)
         self.states = States({name: info.value.type for name, info in self.info.items()}, self.device)
         if self.device.runs:
             self.reset()
@@ -134,19 +143,44 @@ class Compiler:
                     self.info[label] = StateInfo(State(label, kind)(), Constant(), CENTER, follows=name)
                 self.evaluated[name] = label
 
+    def _gather(self, evaluated: Mapping[str, str]) -> None:
+        """Have wholes stand for parameters wherever the net is not trained, that are gathered from pieces of states."""
+        for name, label in evaluated.items():
+            info, gathered = self.info[name], f"{GATHERED}/{label}"
+            kind = info.value.type if info.piece is None else info.value.type.with_shape(*info.piece.shape)
+            with in_scope(info.value.node.scope):
+                value = State(gathered, kind)()
+            follows = None if name == label else name
+            self.info[gathered] = StateInfo(value, info.initial, GATHERED, follows=follows, gathers=label)
+            self.evaluated[name] = gathered
+
+    @cached_property
+    def division(self) -> Division | None:
+        """Who moves which piece of the parameters, where each worker moves some."""
+        if self._divide is None:
+            return None
+        return self._form(self.of_batch, 1).divided(self._divide)
+
     def reset(self) -> None:
-        """Give every state its first value."""
+        """Give every state its first value: of a piece, that part of what the whole's would be."""
         for name, info in self.info.items():
-            kind = info.value.type
-            self.states.assign(name, info.initial.sample(self.seed, name, kind.shape, str(kind.dtype)))
+            kind, piece = info.value.type, info.piece
+            shape = kind.shape if piece is None else piece.shape
+            whole = info.initial.sample(self.seed, info.gathers or name, shape, str(kind.dtype))
+            self.states.assign(name, whole if piece is None else piece.of(whole))
         self.follow()
         self.device.settle()
 
-    def follow(self) -> None:
-        """Give slots that start as their parameter its value: needed where parameters got other first values."""
+    def follow(self, names: Container[str] | None = None) -> None:
+        """Give slots that start as their parameter its value: needed where parameters got other first values.
+
+        Those of these names; default: all.
+        """
         for name, info in self.info.items():
-            if info.follows is not None:
-                self.states.assign(name, self.states[info.follows])
+            if info.follows is not None and (names is None or name in names):
+                followed, piece = self.states[info.follows], info.piece
+                apart = piece is not None and self.info[info.follows].piece is None
+                self.states.assign(name, piece.of(followed) if piece is not None and apart else followed)
 
     def weights(self) -> dict[str, Any]:
         """Parameters and statistics as NumPy arrays by name, as the net is evaluated with them."""
@@ -212,11 +246,11 @@ class _Form:
         built, spec = self.built, self._compiler.spec
         match self._purpose:
             case Purpose.TRAIN:
-                return self._known(self._training.step(built))
+                return self._known(self._training(self._compiler.division).step(built))
             case Purpose.ACCUMULATE:
-                return self._known(self._training.sums(built))
+                return self._known(self._training(self._compiler.division).sums(built))
             case Purpose.UPDATE:
-                return self._known(self._training.update(built))
+                return self._known(self._training(self._compiler.division).update(built))
             case Purpose.GRADIENTS:
                 return gradients_graph(spec, built)
             case Purpose.FORWARD:
@@ -236,12 +270,17 @@ class _Form:
                 })  # fmt: skip
         return Graph(built.outputs, named=built.values)
 
-    @property
-    def _training(self) -> Training:
+    def _training(self, division: Division | None) -> Training:
         compiler = self._compiler
         assert compiler.solver is not None, "a compiler without a solver has no training step"
         scaling = compiler.loop.loss_scale if compiler.loop is not None else None
-        return Training(compiler.spec, compiler.solver, compiler.dtype, scaling, compiler.workers, compiler.sending)
+        return Training(
+            compiler.spec, compiler.solver, compiler.dtype, scaling, compiler.workers, compiler.sending, division
+        )
+
+    def divided(self, how: Divide) -> Division:
+        """Who moves which piece of the parameters."""
+        return self._training(None).divide(self.built, how)
 
     def _known(self, made: Made) -> Graph:
         """The graph; its states become known to the compiler."""

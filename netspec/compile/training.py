@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 
 from netspec.compile.build import LOSS, Built
+from netspec.compile.division import Divide, Division, division
 from netspec.compile.spreading import Spread, send_plainly
 from netspec.compile.steps import FIRST, SHARE, STEP, TOTAL, forward_graph, rate_inputs, start_of
 from netspec.errors import Problem, SpecError
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
-from netspec.graph.ops.communication import WEIGHT, Sending
+from netspec.graph.ops.communication import WEIGHT, AllReduce, Sending
 from netspec.graph.ops.elementwise import Equal, Maximum, Minimum, Where, cast, scalar
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.ops.reduce import ReduceSum
@@ -27,10 +28,12 @@ from netspec.graph.value import Scope, Value, in_scope
 from netspec.layers.states import Constant, StateInfo
 from netspec.schema.net import NetSpec
 from netspec.schema.train import LossScale
-from netspec.solvers.base import Param, SolverSpec
+from netspec.solvers.base import Param, Slot, SolverSpec, Together
 
 SCALE, GOOD_STEPS, SKIPPED = "loss_scale/scale", "loss_scale/good_steps", "loss_scale/skipped"
 """States of a loss scale that adapts: its value, the steps since it changed, the steps that were skipped."""
+TOGETHER = "$together"
+"""First part of the names of outputs that are sums which all workers who move pieces of the parameters compute."""
 MOST_SCALE = 2.0**127
 """The scale grows no further: an infinite one would be infinite for ever, and every step be skipped."""
 LEAST_SCALE = 2.0**-14
@@ -59,6 +62,8 @@ class Training:
     """How many train together: what a step finds is the mean over all of them."""
     sending: Callable[[tuple[int, ...]], Sending] = send_plainly
     """How they send each other gradients, by their shapes."""
+    division: Division | None = None
+    """Which pieces of the parameters this worker moves, where each moves some."""
 
     @property
     def _adapts(self) -> bool:
@@ -119,6 +124,38 @@ class Training:
         made.states |= sums
         return made
 
+    def divide(self, built: Built, how: Divide) -> Division:
+        """Who moves which piece of the parameters. Raises `SpecError` where there is nothing to train."""
+        params = [
+            Param(
+                name, info.value, info.value, project=info.constraint.project if info.constraint is not None else None
+            )
+            for name, info in self._trained(built).items()
+        ]
+        one = scalar(1.0, self.dtype)
+        together = Together([param.name for param in params], lambda _: one)
+        return division(how, params, self.solver.build(params, [one] * len(rate_inputs(self.solver)), one, together))
+
+    def update_of_pieces(self, built: Built) -> Made:
+        """The update of a worker whose parameters are pieces, states of their names, by those of their gradients.
+
+        The states `gradient/NAME` hold what the parameters are moved by: means over all samples of the step.
+        """
+        assert self.division is not None
+        starts, gradient = dict[str, Value](), dict[str, Value]()
+        held: dict[str, StateInfo] = {}
+        for name in self.division.own():
+            info, piece = built.builder.states[name], self.division.pieces[name]
+            kind = info.value.type.with_shape(*piece.part)
+            for label, found, role in ((name, starts, info.role), (f"gradient/{name}", gradient, "gradient")):
+                with in_scope(replace(info.value.node.scope, phase="update")):
+                    found[name] = State(label, kind)()
+                initial = info.initial if role == info.role else Constant()
+                held[label] = replace(info, value=found[name], initial=initial, role=role, piece=piece)
+        made = self._update(built, starts, gradient, {}, None, starts)
+        made.states = {**held, **made.states}
+        return made
+
     def _mean_of(self, built: Built, summed: Value) -> Value:
         """The mean over the samples of all batches of a step."""
         return summed * cast(built.builder.input(SHARE, TensorType((), self.dtype)), summed.dtype)
@@ -170,10 +207,15 @@ class Training:
         scaled: Mapping[str, Value],
         others: Mapping[str, Value],
         spread: Spread | None,
+        before: Mapping[str, Value] | None = None,
     ) -> Made:
-        """The solver's update of parameters that move on from `starts`; `others` are further states with new values."""
+        """The solver's update of parameters that move on from `starts`; `others` are further states with new values.
+
+        `before` are their values where nothing moves them, if these are not the states of the net.
+        """
         states = built.builder.states
         self.solver.check([name for name, info in states.items() if info.role == "parameter"])
+        totals: list[Value] = []
         scalar_type = TensorType((), self.dtype)
         rates = [built.builder.input(name, scalar_type) for name in rate_inputs(self.solver)]
         count, scale = built.builder.input(STEP, scalar_type), self._scale()
@@ -188,21 +230,29 @@ class Training:
             project = info.constraint.project if info.constraint is not None else None
             factors = info.learning_rate_multiplier, info.weight_decay_multiplier
             params.append(Param(name, start, gradient, *factors, project))
-        solution = self.solver.build(params, rates, count)
-        kept = {
-            slot.label: StateInfo(
-                slot.value, Constant(slot.initial or 0.0), "slot", follows=slot.param if slot.initial is None else None
-            )
-            for slot in solution.slots
-        }
+        together = None if self.division is None else Together(list(self.division.pieces), partial(_total, totals))
+        solution = self.solver.build(params, rates, count, together)
+        kept = {slot.label: self._slot(slot) for slot in solution.slots}
         updates = {**others, **solution.updates, **solution.slot_updates}
         if spread is not None:
             kept |= spread.states
             updates |= spread.updates
         if self._adapts:
-            old = {name: info.value for name, info in {**states, **kept}.items()}
-            updates = self._unless_skipped(updates, old, list(scaled.values()))
-        return Made(Graph({}, updates), {**kept, **self._scale_states()}, solution.evaluated)
+            old = {**{name: info.value for name, info in {**states, **kept}.items()}, **(before or {})}
+            updates = self._unless_skipped(updates, old, list(scaled.values()), totals)
+        together_found = {f"{TOGETHER}/{number}": value for number, value in enumerate(totals)}
+        # Of pieces no worker has all that is evaluated: `Compiler` has wholes of them gathered.
+        evaluated = solution.evaluated if self.division is None else {}
+        return Made(Graph(together_found, updates), {**kept, **self._scale_states()}, evaluated)
+
+    def _slot(self, slot: Slot) -> StateInfo:
+        """What is known of a slot."""
+        pieces = {} if self.division is None else self.division.pieces
+        piece = pieces.get(slot.param)
+        if piece is not None and piece.part != slot.value.shape:  # rows of a matrix, say: it has all of that
+            piece = None
+        follows = slot.param if slot.initial is None else None
+        return StateInfo(slot.value, Constant(slot.initial or 0.0), "slot", follows=follows, piece=piece)
 
     def _state(self, label: str) -> Value:
         """A state of the loss scale."""
@@ -223,15 +273,19 @@ class Training:
         return {label: StateInfo(self._state(label), Constant(value), "slot") for label, value in first.items()}
 
     def _unless_skipped(
-        self, updates: Mapping[str, Value], old: Mapping[str, Value], scaled: Sequence[Value]
+        self, updates: Mapping[str, Value], old: Mapping[str, Value], scaled: Sequence[Value], totals: list[Value]
     ) -> dict[str, Value]:
-        """The updates where all gradients are finite, the old values else; and how the scale goes on."""
+        """The updates where all gradients are finite, the old values else; and how the scale goes on.
+
+        Where each worker has pieces of the gradients alone, what all found is one more of the `totals`.
+        """
         assert self.scaling is not None
         assert self.scaling.growth_steps is not None
         with in_scope(Scope("", "LossScale", None, "update")):
             zero, one = scalar(0.0, self.dtype), scalar(1.0, self.dtype)
             # What is not finite stays so times 0; a sum of the values themselves could overflow.
-            nothing = reduce(add, [cast(ReduceSum()(value * 0.0), self.dtype) for value in scaled])
+            nothing = reduce(add, [zero, *(cast(ReduceSum()(value * 0.0), self.dtype) for value in scaled)])
+            nothing = nothing if self.division is None else _total(totals, nothing)
             finite = Equal()(nothing, zero)
             made = {name: Where()(finite, value, old[name]) for name, value in updates.items()}
             scale, good, skipped = map(self._state, (SCALE, GOOD_STEPS, SKIPPED))
@@ -241,6 +295,12 @@ class Training:
             made[GOOD_STEPS] = Where()(finite, Where()(grows, zero, good + one), zero)
             made[SKIPPED] = Where()(finite, skipped, skipped + one)
         return made
+
+
+def _total(totals: list[Value], value: Value) -> Value:
+    """The sum over all workers, which is noted: all compute it, one who makes no use of it too."""
+    totals.append(AllReduce()(value))
+    return totals[-1]
 
 
 def check_whole(built: Built, forward: Graph) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Protocol, Self
 
 from netspec.graph.value import Value
@@ -35,6 +36,71 @@ class Constant(Initial):
 
 
 @dataclass(frozen=True)
+class Piece:
+    """The part of a state that one of several workers has."""
+
+    shape: tuple[int, ...]
+    """Of the whole."""
+    axis: int | None
+    """The axis that is cut; None: the array laid flat, row by row."""
+    cuts: tuple[int, ...]
+    """p + 1 places: worker r has what lies from cuts[r] to before cuts[r + 1], which may be nothing."""
+    rank: int
+    """The worker whose part it is."""
+
+    @property
+    def start(self) -> int:
+        """Where it begins along the axis."""
+        return self.cuts[self.rank]
+
+    @property
+    def stop(self) -> int:
+        """Where it ends."""
+        return self.cuts[self.rank + 1]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the worker has nothing of it: then it has no such state."""
+        return self.start == self.stop
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the worker has all of it."""
+        return (self.start, self.stop) == (0, self.length)
+
+    @property
+    def length(self) -> int:
+        """How long the whole is along the axis."""
+        return prod(self.shape) if self.axis is None else self.shape[self.axis]
+
+    @property
+    def part(self) -> tuple[int, ...]:
+        """The shape of the part: of one that is the whole, the whole's; else, where it lies flat, of a vector."""
+        count = self.stop - self.start
+        if self.is_whole:
+            return self.shape
+        return (count,) if self.axis is None else (*self.shape[: self.axis], count, *self.shape[self.axis + 1 :])
+
+    def at(self, rank: int) -> Piece:
+        """The part of another worker."""
+        return replace(self, rank=rank)
+
+    def of(self, whole: Any) -> Any:
+        """The part of a NumPy array that is the whole; a copy where need be."""
+        if self.axis is None:
+            return whole.reshape(-1)[self.start : self.stop].reshape(self.part)
+        return whole[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """The whole, from the parts of all workers in the order of ranks: NumPy arrays."""
+        import numpy as np
+
+        if self.axis is None:
+            return np.concatenate([one.reshape(-1) for one in parts]).reshape(self.shape)
+        return np.concatenate(parts, axis=self.axis)
+
+
+@dataclass(frozen=True)
 class StateInfo:
     """What is known of a state besides its type: how it starts, and whether and how training changes it."""
 
@@ -42,13 +108,18 @@ class StateInfo:
     initial: Initial
     role: str
     """`parameter` (given by the user's layers), `statistic` (a moving average), `slot` (of a solver), `gradient` (a
-    sum), `residual` (what a worker has not sent yet of a gradient), `center` (what workers have in common)."""
+    sum), `residual` (what a worker has not sent yet of a gradient), `center` (what workers have in common), `gathered`
+    (the whole of a state of which each worker has a piece)."""
     trainable: bool = False
     learning_rate_multiplier: float = 1.0
     weight_decay_multiplier: float = 1.0
     constraint: ConstraintSpec | None = None
     follows: str | None = None
     """The state whose first value is its own too."""
+    piece: Piece | None = None
+    """The part of the state that this worker has, which `value` is of the type of; None: it has the whole."""
+    gathers: str | None = None
+    """The state whose whole this one is, as it was when all workers last met to look at it (`Crew.before_looking`)."""
 
 
 class Totals(Protocol):

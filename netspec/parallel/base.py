@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -125,6 +125,15 @@ class Communicator:
 
     def hand_out(self, arrays: Any, like: Any) -> Any:
         """What worker 0 has in row i of `arrays`, on worker i; `like` is an array of the same shape and type."""
+        return arrays[0]
+
+    def collect_parts(self, array: Any, counts: Sequence[int]) -> list[Any] | None:
+        """The flat arrays of all workers, of so many elements each and one type, on worker 0; None on the others."""
+        return [array]
+
+    def hand_out_parts(self, arrays: Sequence[Any] | None, counts: Sequence[int], dtype: str) -> Any:
+        """Array i of those that worker 0 has, on worker i: flat, of so many elements each and one type."""
+        assert arrays is not None
         return arrays[0]
 
     def broadcast(self, array: Any) -> None:

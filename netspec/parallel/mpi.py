@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -101,6 +101,23 @@ class MpiCommunicator(Communicator):
         self.sent += found.nbytes * (self.size - 1) if self.is_first else 0
         parts = np.ascontiguousarray(arrays).reshape(-1).view(np.uint8) if self.is_first else None
         _Request(self._comm.Iscatter(parts, found.reshape(-1).view(np.uint8))).wait()
+        return found
+
+    def collect_parts(self, array: Any, counts: Sequence[int]) -> list[Any] | None:
+        """Put the flat arrays of all one behind the other on worker 0."""
+        mine = np.ascontiguousarray(array)
+        ends = np.cumsum(counts)
+        found = np.empty(int(ends[-1]), mine.dtype) if self.is_first else None
+        self.sent += 0 if self.is_first else mine.nbytes
+        _Request(self._comm.Igatherv(mine, None if found is None else [found, list(counts)])).wait()
+        return None if found is None else np.split(found, ends[:-1])
+
+    def hand_out_parts(self, arrays: Sequence[Any] | None, counts: Sequence[int], dtype: str) -> Any:
+        """Parts of what lies one behind the other on worker 0."""
+        found = np.empty(counts[self.rank], dtype)
+        parts = None if arrays is None else [np.concatenate(arrays), list(counts)]
+        self.sent += found.itemsize * sum(counts[1:]) if self.is_first else 0
+        _Request(self._comm.Iscatterv(parts, found)).wait()
         return found
 
     def broadcast(self, array: Any) -> None:

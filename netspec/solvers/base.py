@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
@@ -21,7 +21,7 @@ from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Constant, Schedule
 from netspec.solvers.transform import Chain, Kept, Param, Step, Transform
 
-__all__ = ["Param", "Slot", "Solution", "SolverSpec"]
+__all__ = ["Param", "Slot", "Solution", "SolverSpec", "Together"]
 
 Limit = Annotated[float, Field(gt=0)]
 CLIPPING = {"clipnorm": ClipByNorm, "clipvalue": ClipByValue, "global_clipnorm": ClipByGlobalNorm}
@@ -60,6 +60,16 @@ class Solution:
     """Label of a slot → its value after the step."""
     evaluated: dict[str, str] = field(default_factory=dict)
     """Name of a parameter → label of the slot that stands for it wherever the net is not trained."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """What workers who move pieces of the parameters have to know of each other."""
+
+    names: Sequence[str]
+    """The parameters that all of them move, in an order that is the same on all."""
+    total: Callable[[Value], Value]
+    """Sums a scalar over all of them."""
 
 
 class SolverSpec(Spec):
@@ -173,24 +183,31 @@ class SolverSpec(Spec):
                 found.append(one)
         return tuple(found)
 
-    def build(self, params: Sequence[Param], rates: Sequence[Value], step: Value) -> Solution:
+    def build(
+        self, params: Sequence[Param], rates: Sequence[Value], step: Value, together: Together | None = None
+    ) -> Solution:
         """The update of all `params`, in the phase `update` of the layers they belong to.
 
         `rates` are the values of the `schedules`, `step` is the number of the update, from 1: float scalars of one
-        type. The new values of the parameters have the parameters' types, those of slots the slots'.
+        type. The new values of the parameters have the parameters' types, those of slots the slots'. With `together`
+        the `params` are those of this worker, pieces of parameters among them.
         """
         scheduled = dict(zip(map(_key, self.schedules()), rates, strict=True))
+        known = {param.name: param for param in params}
         parts: dict[int | None, list[Param]] = {}
-        for param in params:
-            index = group_of(self.groups, param.name)
+        for name in known if together is None else together.names:
+            index = group_of(self.groups, name)
             group = None if index is None else self.groups[index]
             own = index if group is not None and group.solver is not None else None
-            family = "all" if own is None else f"group-{own}"
-            parts.setdefault(own, []).append(self._in_group(param, group, family, scheduled))
+            family, several = "all" if own is None else f"group-{own}", parts.setdefault(own, [])
+            if name in known:
+                several.append(self._in_group(known[name], group, family, scheduled))
         solution = Solution()
         for own, several in parts.items():
             solver = self if own is None else self._of_group(self.groups[own])
-            solver._move(several, Step(tuple(several), scheduled[_key(solver.learning_rate)], step), solution)
+            given = Step(tuple(several), scheduled[_key(solver.learning_rate)], step)
+            given = given if together is None else replace(given, total=together.total)
+            solver._move(several, given, solution)
         if self.ema is not None:
             self._average(self.ema, params, step, solution)
         return solution

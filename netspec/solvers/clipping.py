@@ -49,10 +49,9 @@ class ClipByGlobalNorm(Transform):
     limit: float
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        if not updates:
-            return updates, slots
         dtype = step.learning_rate.dtype
-        factor = shrink(self.limit, reduce(add, [cast(part, dtype) for part in self._squares(updates, step)]))
+        squares = [cast(part, dtype) for part in self._squares(updates, step)]
+        factor = shrink(self.limit, step.total(reduce(add, squares) if squares else scalar(0.0, dtype)))
 
         def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             return update * cast(factor, update.dtype), own

@@ -53,6 +53,9 @@ class Step:
     """A float scalar: the solver's scheduled rate, before any parameter's multiplier."""
     count: Value
     """A float scalar of the same type: 1 at the first update."""
+    total: Callable[[Value], Value] = lambda value: value
+    """Makes of a sum over `params` the sum over those of all workers, where each moves pieces of the parameters. All
+    come here the same number of times, one without any piece too."""
 
     def rate(self, param: Param) -> Value:
         """The learning rate of `param`, in its element type."""

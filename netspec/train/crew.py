@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from netspec.parallel.strategies.base import Strategy
 from netspec.train.environment import threads
 from netspec.train.interrupt import Signals
 from netspec.train.sending import messages
+from netspec.train.wholes import Wholes
 
 if TYPE_CHECKING:
     from netspec.compile import Compiler
@@ -53,6 +55,13 @@ class Crew:
         self._steps = 0
         self._before: float | None = None
         """What it had sent before the step that is under way."""
+        self._wholes: Wholes | None = None
+
+    def wholes(self, compiler: Compiler) -> Wholes:
+        """What the workers know of each other's states. They find it out the first time, when all come here."""
+        if self._wholes is None:
+            self._wholes = Wholes(self.workers, compiler)
+        return self._wholes
 
     def use_own_cores(self) -> None:
         """Where nobody said how many threads to compute with: as many as each worker of the host gets cores.
@@ -65,12 +74,18 @@ class Crew:
             set_threads(count)  # for a library that has read it already
 
     def align(
-        self, compiler: Compiler, loader: Loader, progress: Progress, own: Sequence[Mapping[str, Any]] = ()
+        self,
+        compiler: Compiler,
+        loader: Loader,
+        progress: Progress,
+        own: Sequence[Mapping[str, Any]] = (),
+        wholes: Mapping[str, Any] = MappingProxyType({}),
     ) -> Progress:
         """Have all workers go on from where the first one is: states, place in the data, progress.
 
         `own` is what each further worker had of its own: it has it again, or where they are others than they were,
-        each has its part of what is kept for later, and the mean of all else.
+        each has its part of what is kept for later, and the mean of all else. `wholes` are states that the first worker
+        has not all of itself: each worker gets its pieces of them.
         """
         before = 1 + int(self.workers.shared(len(own)))
         if before != self.size and self.is_first:
@@ -80,10 +95,14 @@ class Crew:
         if self.size == 1:
             return progress
         loader.go_on_from(*self.workers.shared(loader.place))
-        for name, info in compiler.info.items():
-            host = compiler.states[name]
+        known = self.wholes(compiler)
+        for name in known.common:
+            host, role = compiler.states[name], compiler.info[name].role
             self.workers.broadcast(np.ascontiguousarray(host).reshape(-1).view(np.uint8))
-            compiler.states.assign(name, host if self.is_first or info.role != "gradient" else np.zeros_like(host))
+            compiler.states.assign(name, host if self.is_first or role != "gradient" else np.zeros_like(host))
+        compiler.follow(known.divided)
+        gathered = {one.gathers: name for name, one in compiler.info.items() if one.gathers in known}
+        known.hand_out(dict(wholes) or {whole: compiler.states[name] for whole, name in gathered.items() if whole})
         if before == self.size:
             for name in self.workers.shared(list(own[0]) if own else None):
                 stacked = np.stack([compiler.states[name], *(one[name] for one in own)]) if own else None
@@ -129,6 +148,7 @@ class Crew:
         """What it has them do before an evaluation or a checkpoint."""
         if self.size > 1:
             self.strategy.before_looking(self.workers, _States(compiler))
+            self.wholes(compiler).gather()
 
     def own_states(self, compiler: Compiler) -> list[dict[str, Any]]:
         """What each further worker has of its own, on the first one; nothing on the others. All come here."""

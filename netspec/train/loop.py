@@ -260,35 +260,46 @@ class Loop:
     def _save_together(self) -> None:
         """Write a checkpoint of what all workers have. All come here."""
         self.crew.before_looking(self.compiler)
-        self._save(self.crew.own_states(self.compiler))
+        self._save(self.crew.own_states(self.compiler), self.crew.wholes(self.compiler).assembled())
 
-    def _save(self, own: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Write a checkpoint: the first worker does. Of a step that is half done no worker has all that it needs."""
-        if self.crew.size == 1 or not self.progress.part.batches:
-            self._saved = replace(self.progress, part=replace(self.progress.part))
-            if self.crew.is_first:
-                self._write_checkpoint(own)
+    def _save(self, own: Sequence[Mapping[str, Any]] = (), wholes: Mapping[str, Any] | None = None) -> None:
+        """Write a checkpoint: the first worker does. Of a step that is half done no worker has all that it needs.
 
-    def _write_checkpoint(self, own: Sequence[Mapping[str, Any]]) -> None:
+        `wholes` are those of the states of which each worker has a part; without them there is none where it does.
+        """
+        known = self.crew.wholes(self.compiler)
+        if (wholes is None and known.kept) or (self.crew.size > 1 and self.progress.part.batches):
+            return
+        self._saved = replace(self.progress, part=replace(self.progress.part))
+        if self.crew.is_first:
+            self._write_checkpoint(own, wholes or {})
+
+    def _write_checkpoint(self, own: Sequence[Mapping[str, Any]], wholes: Mapping[str, Any]) -> None:
         at_work(self.progress.step, "writing a checkpoint")
-        path = self.folder.checkpoint(self.progress.step)
-        between = "gradient" if not self.progress.part.batches else None  # sums that no step has begun are of no use
-        roles = {name: info.role for name, info in self.compiler.info.items() if info.role != between}
-        states = {name: self.compiler.states[name] for name in roles}
+        path, known = self.folder.checkpoint(self.progress.step), self.crew.wholes(self.compiler)
+        # Sums that no step has begun are of no use.
+        left_out = ("gathered", "gradient") if not self.progress.part.batches else ("gathered",)
+        info = {name: one for name in known.common if (one := self.compiler.info[name]).role not in left_out}
+        states = {**{name: self.compiler.states[name] for name in info}, **wholes}
+        roles = {**{name: one.role for name, one in info.items()}, **{one.name: one.role for one in known.kept}}
         progress = {
             **asdict(self.progress),
             **self.preparation.as_meta(),
             "loader": self.loader.state(),
             "threads": threads(),
         }
-        spec, evaluated = canonical_yaml(self.spec), self.compiler.evaluated
+        # What was gathered from pieces stands in the file under its own name.
+        standing = {name: self.compiler.info[one].gathers or one for name, one in self.compiler.evaluated.items()}
+        spec, evaluated = canonical_yaml(self.spec), {name: one for name, one in standing.items() if one != name}
         write_checkpoint(path, states, roles=roles, progress=progress, spec=spec, evaluated=evaluated, own=own)
         self.folder.prune(self.spec.train.keep_checkpoints)
         tell(self.listeners, "checkpoint", step=self.progress.step, path=str(path))
 
     def _not_finite(self, error: NonFiniteLoss, step: int) -> RunError:
         """Where the first value that is not finite came from; the weights before the step are saved."""
-        self._save()
+        self._save(
+            wholes=self.crew.wholes(self.compiler).assembled() if self.crew.sums else None
+        )  # else one is here alone
         if error.state is not None:
             what = f"`{error.state}` is not finite since the step before"
         elif error.node is not None and error.node.scope.layer:
@@ -297,11 +308,12 @@ class Loop:
             what = "in the sum of the losses"
         place = error.node.scope.location if error.node is not None else None
         found = self.crew.origin(Origin(what, place, error.state is not None or error.node is not None))
+        path = self.folder.checkpoint(step)
         return RunError(
             Problem(
                 f"the loss is not finite at step {step + 1}: {found.what}", found.location,
                 got=f"learning rate {self._rates()[LEARNING_RATE]:.6g}",
                 hint="lower the learning rate, add `global_clipnorm`, or look at the data of this step",
-                notes=(f"the weights before this step are in {self.folder.checkpoint(step)}",),
+                notes=(f"the weights before this step are in {path}",) if path.is_file() else (),
             )
         )  # fmt: skip

@@ -20,6 +20,7 @@ from netspec.schema.train import TrainSpec
 from netspec.train.environment import threads
 from netspec.train.loop import Progress
 from netspec.train.rundir import SPEC, RunDir
+from netspec.train.wholes import Wholes
 
 MAY_CHANGE = (
     "description",
@@ -43,7 +44,7 @@ MAY_CHANGE = (
 )
 """Values that do not alter what a step computes (the length may move a schedule, which is what is asked for then)."""
 
-OF_SEVERAL = ("residual", "center")
+OF_SEVERAL = ("residual", "center", "gathered")
 """Roles of states that only several workers have."""
 
 OF_THE_TEST = ("data.test", "net.metrics")
@@ -58,11 +59,13 @@ class Begun:
     warnings: list[str] = field(default_factory=list)
     own: Sequence[Mapping[str, Any]] = ()
     """What each further worker has of its own, the first one's being the compiler's: values of states by name."""
+    wholes: Mapping[str, Any] = field(default_factory=dict)
+    """States of which each worker is to have a piece, by name."""
     other_test: bool = False
     """Whether the last evaluation was of something else than is asked for now."""
 
 
-def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Begun:
+def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader, known: Wholes) -> Begun:
     """States, cursor and progress from the newest sound checkpoint; from the start where there is none yet.
 
     Raises `InputError` where the spec, the data or the arrays are not those of the run.
@@ -81,8 +84,8 @@ def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader)
             raise _all_damaged(folder, found.notes)
         begun.warnings.append("there is no checkpoint yet: starting from the beginning")
         return begun
-    begun.warnings += _assign(checkpoint, f"{found.path}", compiler)
-    begun.own = checkpoint.own
+    begun.warnings += _assign(checkpoint, f"{found.path}", compiler, known)
+    begun.own, begun.wholes = checkpoint.own, _wholes(checkpoint, known)
     loader.restore(checkpoint.progress["loader"])
     then, now = checkpoint.progress.get("threads"), threads()
     if then is not None and then != now:
@@ -96,32 +99,38 @@ def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader)
     return begun
 
 
-def take_over(path: Path, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Begun:
+def take_over(path: Path, spec: TrainSpec, compiler: Compiler, loader: Loader, known: Wholes) -> Begun:
     """States and step of a checkpoint file for a new run: of another run, or of another program by `netspec import`.
 
     The place in the data is that of the checkpoint, or, where it knows none, the one after as many steps. Raises
     `InputError` where the arrays are not those of the net and the solver, or the data is not that of the checkpoint.
     """
     checkpoint = read_checkpoint(path)
-    warnings = _assign(checkpoint, f"{path}", compiler)
+    warnings = _assign(checkpoint, f"{path}", compiler, known)
     progress = Progress.from_json(checkpoint.progress)
     if "loader" in checkpoint.progress:
         loader.restore(checkpoint.progress["loader"])
     else:
         loader.go_to(progress.step * spec.train.accumulate)
-    return Begun(progress, warnings, checkpoint.own)
+    return Begun(progress, warnings, checkpoint.own, _wholes(checkpoint, known))
 
 
-def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler) -> list[str]:
-    """Give all states the values of a checkpoint; warnings. Raises `InputError` where it has others.
+def _wholes(checkpoint: CheckpointFile, known: Wholes) -> dict[str, Any]:
+    """What a checkpoint has of the states that are divided among the workers."""
+    return {one.name: checkpoint.states[one.name] for one in known.kept}
 
-    What only several workers have may be missing, or too much: their number may change.
+
+def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler, known: Wholes) -> list[str]:
+    """Give the states of which all workers have the whole the values of a checkpoint; warnings.
+
+    What only several workers have may be missing, or too much: their number may change. Raises `InputError` where it
+    has other states than there are.
     """
     wanted = {
-        state: info.value.type
-        for state, info in compiler.info.items()
-        if info.role not in ("gradient", *OF_SEVERAL) or state in checkpoint.states
-    }
+        state: compiler.info[state].value.type
+        for state in known.common
+        if compiler.info[state].role not in ("gradient", *OF_SEVERAL) or state in checkpoint.states
+    } | {one.name: one.kind for one in known.kept}
     past = [one for one in checkpoint.states if one not in wanted and checkpoint.roles[one] in OF_SEVERAL]
     unfit = [one for one, kind in wanted.items() if getattr(checkpoint.states.get(one), "shape", None) != kind.shape]
     unfit += [one for one in checkpoint.states if one not in wanted and one not in past]
@@ -129,7 +138,8 @@ def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler) -> list[s
         told = listing(unfit, 10)
         raise InputError(f"{name} is of another net or solver", expected=f"{len(wanted)} arrays", got=f"others: {told}")
     for state in wanted:
-        compiler.states.assign(state, checkpoint.states[state])
+        if state not in known:
+            compiler.states.assign(state, checkpoint.states[state])
     for state, info in compiler.info.items():
         if state not in wanted and info.follows is not None:
             compiler.states.assign(state, compiler.states[info.follows])

@@ -108,7 +108,7 @@ def run(
         given = Path(run_dir) if run_dir else _own_run(source) if again else None
         folder = _folder(stack, spec, crew, given, resume=again)
         begun, taken, adapted = _begin(spec, crew, compiler, loader, folder, resume=resume, weights=weights)
-        progress = crew.align(compiler, loader, begun.progress, begun.own)
+        progress = crew.align(compiler, loader, begun.progress, begun.own, begun.wholes)
         everyone: list[Listener] = []
         if crew.is_first:
             folder.write_spec(resolved_yaml(spec))
@@ -159,12 +159,13 @@ def _begin(
 
     Where the training begins, what `init_from` took, and the layers that found something in the data.
     """
+    wholes = crew.wholes(compiler)
     if not crew.is_first:
         return Begun(Progress()), None, []
     if not isinstance(resume, bool):
-        begun = take_over(Path(resume), spec, compiler, loader)
+        begun = take_over(Path(resume), spec, compiler, loader, wholes)
     else:
-        begun = restore(folder, spec, compiler, loader) if resume else Begun(Progress())
+        begun = restore(folder, spec, compiler, loader, wholes) if resume else Begun(Progress())
     fresh = begun.progress.step == 0
     taken = init_from(spec, compiler) if fresh else None
     loaded = load_weights(compiler, weights, partial=True).loaded if weights is not None else []

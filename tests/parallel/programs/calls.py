@@ -60,6 +60,16 @@ for count in (1, 1_000_003):
 part = workers.split(rank % 2)
 assert (part.rank, part.size) == (rank // 2, len(range(rank % 2, size, 2)))
 assert part.gather(rank) == list(range(rank % 2, size, 2))
+
+for counts in (range(size), range(size, 0, -1), [0] * (size - 1) + [1000]):  # parts of each length, none included
+    whole = [np.arange(count, dtype=np.float32) + 100 * number for number, count in enumerate(counts)]
+    for dtype in ("float32", "int64"):
+        parts = workers.collect_parts(whole[rank].astype(dtype), list(counts))
+        assert (parts is None) == (rank > 0)
+        for part, expected in zip(parts or (), whole[: len(parts or ())], strict=True):
+            np.testing.assert_array_equal(part, expected.astype(dtype), strict=True)
+        handed = workers.hand_out_parts(parts, list(counts), dtype)
+        np.testing.assert_array_equal(handed, whole[rank].astype(dtype), strict=True)
 workers.barrier()
 if workers.is_first:
     print(f"{size} workers agree", flush=True)

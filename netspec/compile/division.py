@@ -1,0 +1,146 @@
+"""Who of several workers moves which piece of the parameters.
+
+The gradients travel in buckets, in the order in which they come to be: the last layer's first. A bucket is one stretch
+of memory, and each worker has one stretch of it, so that what it is sent and what it sends lies in one piece. Where
+the update of a parameter looks at each number by itself, a stretch may end within the parameter; where it looks at
+the whole (a norm, rows and columns, a matrix), one worker has all of it. Rajbhandari et al. 2020, "ZeRO",
+arXiv:1910.02054, section 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from netspec.graph.graph import topological
+from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.ops.shape import Slice
+from netspec.graph.types import TensorType
+from netspec.graph.value import Value
+from netspec.layers.states import Piece
+from netspec.solvers.base import Param, Solution
+
+GRAIN = 16
+"""Cuts are at multiples of so many numbers, as memory is cut into lines: pieces that lie in a row in a bucket lie so
+by themselves too."""
+
+
+@dataclass(frozen=True)
+class Divide:
+    """How the update is to be divided."""
+
+    rank: int
+    """Of this worker."""
+    shares: Sequence[float]
+    """What part each worker is to have, beside the others'."""
+    first_bytes: int
+    """Of gradients in the first bucket, and in the others."""
+    bucket_bytes: int
+
+
+@dataclass(frozen=True)
+class Division:
+    """The trained parameters, in buckets and pieces."""
+
+    buckets: tuple[tuple[str, ...], ...]
+    """Their names, in the order in which their gradients come to be."""
+    pieces: Mapping[str, Piece]
+    """What this worker moves of each."""
+    evaluated: Mapping[str, str]
+    """Name of a parameter → label of the slot that stands for it wherever the net is not trained."""
+
+    def cut(self, name: str, whole: Value) -> Value:
+        """The piece of a parameter, or of what is of its type. The piece is not empty."""
+        piece = self.pieces[name]
+        if piece.is_whole:
+            return whole
+        return Slice(0, piece.start, piece.stop)(reshape_to(whole, (whole.type.size,)))
+
+    def own(self) -> Iterator[str]:
+        """The parameters of which this worker has a piece, in the order of the net."""
+        return (name for name, piece in self.pieces.items() if not piece.is_empty)
+
+
+def division(how: Divide, params: Sequence[Param], solution: Solution) -> Division:
+    """The division of parameters, in the order of the net, that a solver moves so."""
+    kinds = {param.name: param.value.type for param in params}
+    undivided = {param.name for param in params if looks_at_whole(param, solution)}
+    return Division(*pieces(how, kinds, undivided), solution.evaluated)
+
+
+def pieces(
+    how: Divide, kinds: Mapping[str, TensorType], undivided: Collection[str] = ()
+) -> tuple[tuple[tuple[str, ...], ...], dict[str, Piece]]:
+    """Buckets and pieces of states of these types; those `undivided` have one worker each.
+
+    Each worker gets its share of all numbers: what one bucket gives it too much is taken off in the next.
+    """
+    buckets = tuple(_buckets(how, kinds))
+    total, parts = sum(how.shares), range(1, len(how.shares))
+    goals = [sum(how.shares[:place]) / total for place in parts]
+    given, before = [0] * len(goals), 0  # of the buckets so far: what those before each cut have; all numbers
+    found: dict[str, Piece] = {}
+    for bucket in buckets:
+        size = sum(_room(kinds[name]) for name in bucket)
+        before += size
+        borders = [
+            _border(round(goal * before) - has, bucket, kinds, undivided)
+            for goal, has in zip(goals, given, strict=True)
+        ]
+        borders = [max(borders[: index + 1]) for index in range(len(borders))]
+        given = [has + border for has, border in zip(given, borders, strict=True)]
+        start = 0
+        for name in bucket:
+            count = kinds[name].size
+            cuts = (0, *(min(max(border - start, 0), count) for border in borders), count)
+            found[name] = Piece(kinds[name].shape, None, cuts, how.rank)
+            start += _room(kinds[name])
+    return buckets, {name: found[name] for name in kinds}
+
+
+def _buckets(how: Divide, kinds: Mapping[str, TensorType]) -> Iterator[tuple[str, ...]]:
+    """Names of one element type each, from the last parameter on."""
+    open_: dict[object, list[str]] = {}
+    limit = how.first_bytes
+    for name in reversed(list(kinds)):
+        bucket = open_.setdefault(kinds[name].dtype, [])
+        bucket.append(name)
+        if sum(kinds[one].nbytes for one in bucket) >= limit:
+            yield tuple(open_.pop(kinds[name].dtype))
+            limit = how.bucket_bytes
+    yield from map(tuple, open_.values())
+
+
+def _room(kind: TensorType) -> int:
+    return -(-kind.size // GRAIN) * GRAIN
+
+
+def _border(wanted: int, bucket: Sequence[str], kinds: Mapping[str, TensorType], undivided: Collection[str]) -> int:
+    """Where a bucket may be cut that is nearest to where it should be."""
+    start = 0
+    for name in bucket:
+        end = start + _room(kinds[name])
+        if wanted <= start:
+            return start
+        if wanted < end:
+            if name in undivided:
+                return start if wanted - start <= end - wanted else end
+            return start + (wanted - start) // GRAIN * GRAIN
+        start = end
+    return start
+
+
+def looks_at_whole(param: Param, solution: Solution) -> bool:
+    """Whether the update of a parameter looks at more than each of its numbers by itself.
+
+    It does where anything but elementwise ops lies between its results and the parameter, its gradient and its slots,
+    or an operand that is neither of the parameter's shape nor one number.
+    """
+    roots = [solution.updates[param.name]]
+    roots += [solution.slot_updates[slot.label] for slot in solution.slots if slot.param == param.name]
+    shapes = {(), param.value.shape}
+    for node in topological(roots):
+        operands = {value.shape for value in node.inputs}
+        if operands - {()} and not (node.op.traits.elementwise and operands <= shapes):
+            return True
+    return False
