@@ -38,12 +38,10 @@ def start(workers: int, training: str, overrides: Sequence[str], words: Sequence
     where a worker dies.
     """
     from netspec.parallel.launch import launch
-    from netspec.parallel.watch import patience
     from netspec.schema.load import load_train
     from netspec.train.run import check_workers
 
     check_workers(load_train(training, overrides), workers)
-    patience()
     return launch(what_starts_workers(), workers, [*_program(), "train", *words], dict(os.environ))
 
 

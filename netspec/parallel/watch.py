@@ -9,7 +9,6 @@ which tells the user: once, what all have found alike. Without all this a job wa
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import sys
 import threading
@@ -18,7 +17,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn, Protocol, TextIO, TypeAlias
 
-from netspec.errors import InputError
 from netspec.parallel import tether
 from netspec.parallel.activity import ACTIVITY
 from netspec.parallel.words import LastWords, Words, how_to_go_on
@@ -27,8 +25,8 @@ Told: TypeAlias = dict[str, Any]
 """A letter: plain data that JSON holds. Its `kind` is beat, bye, words, ask or answer."""
 
 HEARTBEAT, STALL = 20.0, 600.0
-"""Seconds of silence after which a worker is given up, and of waiting in vain for those that answer; NETSPEC_HEARTBEAT
-and NETSPEC_STALL change them."""
+"""Seconds of silence after which a worker is given up, and of waiting in vain for those that answer, until a training
+says otherwise."""
 TICK, BEAT_EVERY = 0.1, 1.0
 """Seconds between two looks at the post, and between two beats."""
 ANSWERS_WITHIN = 3.0
@@ -59,8 +57,7 @@ class Watchdog:
         """`everyone`: `host` and `pid` of each worker."""
         self._post, self._abort, self._everyone = post, abort, everyone
         self._rank, self._size = post.rank, post.size
-        self._silence, self._stall = patience()
-        self._beat_every = min(BEAT_EVERY, self._silence / 4)
+        self._silence, self._stall = HEARTBEAT, STALL
         self._heard_at = self._ticked_at = time.monotonic()
         self._beat_at = 0.0
         self._previous: Told = {"rank": (self._rank - 1) % self._size}
@@ -79,6 +76,10 @@ class Watchdog:
         self._thread.start()
         threading.Thread(target=self._guard, name="guard", daemon=True).start()
         atexit.register(self._finish)  # ahead of MPI's own end, which comes when Python has gone
+
+    def be_patient(self, silence: float, stall: float) -> None:
+        """Give up a worker after other times: seconds of silence, and of waiting for it."""
+        self._silence, self._stall = silence, stall
 
     def fail(self, status: int, *, error: str, output: str) -> NoReturn:
         """End the job with an exit status, since this worker fails or was stopped, and see that it is told.
@@ -102,7 +103,7 @@ class Watchdog:
         """End this process where MPI hangs, and the watchdog in it, as it may in a send to a host that is gone."""
         looked = time.monotonic()
         while self._thread.is_alive():
-            time.sleep(self._beat_every)
+            time.sleep(BEAT_EVERY)
             now = time.monotonic()
             if now - looked > self._silence / 2:  # this process itself was stopped
                 self._ticked_at = now
@@ -127,7 +128,7 @@ class Watchdog:
         self._ticked_at = now
         while (letter := self._post.receive()) is not None:
             self._take(*letter, now)
-        if now - self._beat_at >= self._beat_every and not self._said_bye:
+        if now - self._beat_at >= BEAT_EVERY and not self._said_bye:
             self._beat_at, self._said_bye = now, self._leaving.is_set()
             kind = "bye" if self._said_bye else "beat"
             self._post.send((self._rank + 1) % self._size, {"kind": kind, **self._facts()})
@@ -217,20 +218,3 @@ def _write(stream: TextIO | None, text: str) -> None:
         with suppress(OSError):  # nobody takes it
             stream.write(text.rstrip("\n") + "\n")
             stream.flush()
-
-
-def patience() -> tuple[float, float]:
-    """Seconds of silence, and of waiting, that end a job. Raises `InputError`."""
-    return _seconds("NETSPEC_HEARTBEAT", HEARTBEAT), _seconds("NETSPEC_STALL", STALL)
-
-
-def _seconds(name: str, default: float) -> float:
-    """Of an environment variable. Raises `InputError`."""
-    given = os.environ.get(name, "")
-    try:
-        found = float(given or default)
-    except ValueError:
-        found = math.nan
-    if not 0 < found < math.inf:
-        raise InputError(f"{name} is no time", expected="seconds, more than 0", got=repr(given))
-    return found

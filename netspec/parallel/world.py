@@ -32,13 +32,12 @@ def join() -> Communicator:
     if not _joined and launched():
         try:
             from netspec.parallel.mpi import MpiCommunicator, MpiPost
-            from netspec.parallel.watch import Watchdog, patience
+            from netspec.parallel.watch import Watchdog
         except ImportError as error:
             raise InputError(
                 "a launcher of MPI started this process, and mpi4py cannot be loaded", got=str(error),
                 hint="`pip install 'netspec[mpi]'`, or on a cluster with an MPI of its own `pip install mpi4py`",
             ) from None  # fmt: skip
-        patience()  # a setting that is wrong is told before anything is joined
         group, expected = MpiCommunicator(), told_size()
         if expected is not None and group.size != expected:
             raise InputError(
@@ -57,6 +56,12 @@ def join() -> Communicator:
 def watchdog() -> Watchdog | None:
     """That of this worker; None where it is alone."""
     return _watchdogs[-1] if _watchdogs else None
+
+
+def be_patient(silence: float, stall: float) -> None:
+    """How many seconds a worker may stay silent, and the others wait for it in vain, before the job ends."""
+    for one in _watchdogs:
+        one.be_patient(silence, stall)
 
 
 @contextmanager

@@ -37,6 +37,8 @@ MAY_CHANGE = (
     "data.train.prefetch",
     "data.train.workers",
     "data.test",
+    "parallel.heartbeat",
+    "parallel.stall",
     "net.description",
     "net.metrics",
     "net.vars",

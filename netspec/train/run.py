@@ -20,6 +20,7 @@ from netspec.parallel.activity import writes_to
 from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.parallel.strategies.base import Strategy
 from netspec.parallel.strategies.synchronous import Synchronous
+from netspec.parallel.world import be_patient
 from netspec.passes.data_parallel import DataParallel
 from netspec.schema.load import Overrides, Source, load_train
 from netspec.schema.provenance import resolved_yaml
@@ -97,6 +98,7 @@ def run(
     strategy = spec.parallel
     assert strategy is None or isinstance(strategy, Strategy)
     crew = Crew(join(), strategy)
+    be_patient(crew.strategy.heartbeat, crew.strategy.stall)
     crew.use_own_cores()
     check_workers(spec, crew.size)
     compiler = trainer(spec, device, crew)

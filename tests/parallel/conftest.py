@@ -19,7 +19,7 @@ from netspec.parallel.mpiexec import find_mpiexec, inner_environment
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 MPIEXEC = find_mpiexec() if find_spec("mpi4py") else None
-QUICK = {"NETSPEC_HEARTBEAT": "3", "NETSPEC_STALL": "2"}
+QUICK = {"PATIENCE": "3 2"}
 """For workers that are to be given up soon; others are waited for, since a test machine may have other work."""
 NONE: Mapping[str, str] = {}
 LIMIT = 240

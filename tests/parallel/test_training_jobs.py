@@ -56,6 +56,14 @@ def descendants(pid: int) -> list[int]:
     return [*below, *(one for child in below for one in descendants(child))]
 
 
+def workers_of(job: Job) -> list[int]:
+    """The two that a command has started."""
+    found = [pid for pid in descendants(job.process.pid) if b"netspec" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    found = [pid for pid in found if "PMI_RANK=" in Path(f"/proc/{pid}/environ").read_text()]
+    assert len(found) == 2
+    return found
+
+
 def weights(folder: Path) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in read_weights(folder / "weights.h5").arrays.items()}
 
@@ -67,9 +75,7 @@ def test_a_training_whose_worker_is_killed_goes_on_to_the_same_weights(jobs, spe
     job = jobs.train(spec, "--workers", 2, "--run-dir", killed, "--json")
     saved = until(job, "checkpoint")["step"]
     assert saved < 500
-    workers = [pid for pid in descendants(job.process.pid) if b"netspec" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    job.pids = [pid for pid in workers if "PMI_RANK=" in Path(f"/proc/{pid}/environ").read_text()]
-    assert len(job.pids) == 2
+    job.pids = workers_of(job)
     chosen = random.choice(job.pids)
     os.kill(chosen, signal.SIGKILL)
     assert job.end() == 1
@@ -118,8 +124,15 @@ def test_mpi_that_is_not_there_is_told_with_what_brings_it(spec: Path, monkeypat
     assert "pip install 'netspec[mpi]'" in told
 
 
-@pytest.mark.parametrize("given", ["soon", "0", "inf"])
-def test_a_heartbeat_that_is_no_time_is_told_of(spec: Path, monkeypatch, capfd, given: str) -> None:
-    monkeypatch.setenv("NETSPEC_HEARTBEAT", given)
-    assert main(["train", str(spec), "--workers", "2"]) == 2
-    assert capfd.readouterr().err.startswith("error: NETSPEC_HEARTBEAT is no time\n")
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
+def test_a_worker_that_is_stopped_is_given_up_when_the_training_says(jobs, spec: Path, tmp_path: Path) -> None:
+    job = jobs.train(
+        spec, "train.max_steps=1000000", "parallel={strategy: all_reduce, heartbeat: 3}", "--workers", 2,
+        "--run-dir", tmp_path / "run", "--json",
+    )  # fmt: skip
+    until(job, "log")
+    job.pids = workers_of(job)
+    os.kill(random.choice(job.pids), signal.SIGSTOP)
+    assert job.end() == 1
+    assert "has not answered for 3 s" in job.err
+    assert f"netspec train {tmp_path / 'run' / 'spec.yaml'} --resume" in job.err

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+
+from pydantic import Field
 
 from netspec.schema.spec import Spec
 
@@ -11,6 +13,10 @@ if TYPE_CHECKING:
     from netspec.parallel.base import Communicator
     from netspec.parallel.costs.networks import Cluster
     from netspec.parallel.messages import Message
+
+
+LONGEST = 86400.0
+"""Seconds of the longest wait for another worker."""
 
 
 class Replica(Protocol):
@@ -45,6 +51,11 @@ class Strategy(Spec):
 
     strategy: str
     """how the workers train together"""
+    heartbeat: Annotated[float, Field(ge=3, le=LONGEST)] = 20.0
+    """seconds after which a worker that no longer answers (it was stopped, or its host is gone) is given up, and the
+    training ends"""
+    stall: Annotated[float, Field(ge=1, le=LONGEST)] = 600.0
+    """seconds that workers wait for one that answers, and does nothing that they wait for, before the training ends"""
 
     own: ClassVar[tuple[str, ...]] = ("residual",)
     """Roles of the states of which each worker has values of its own, where all find a common state otherwise."""

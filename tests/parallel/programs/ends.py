@@ -12,6 +12,7 @@ from netspec.cli.ranks import enter, leave
 from netspec.errors import InputError, RunError
 from netspec.parallel import world
 from netspec.parallel.activity import at_work, writes_to
+from netspec.parallel.world import be_patient
 from netspec.train.interrupt import Signals
 
 PAUSE = 0.05
@@ -63,6 +64,8 @@ def steps() -> int:
 
 if __name__ == "__main__":
     enter()
+    if given := os.environ.get("PATIENCE"):
+        be_patient(*map(float, given.split()))
     pids = world().gather(os.getpid())
     if world().is_first:
         print(*pids, "terminal" * sys.stdout.isatty(), flush=True)
