@@ -27,6 +27,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "all_reduce, float16": {"strategy": "all_reduce", "reduce_in": "float16"},
     "one_bit": {"strategy": "one_bit"},
     "top_k": {"strategy": "top_k"},
+    "sufficient_factors": {"strategy": "sufficient_factors"},
     "local_sgd": {"strategy": "local_sgd"},
     "elastic_averaging": {"strategy": "elastic_averaging"},
 }

@@ -13,6 +13,7 @@ from netspec.backends.program import Program
 from netspec.backends.states import States
 from netspec.compile.build import Built, build
 from netspec.compile.division import Divide, Division
+from netspec.compile.factors import factoring
 from netspec.compile.planning import make_plan, plan_within
 from netspec.compile.spreading import send_plainly
 from netspec.compile.steps import gradients_graph, losses, training_form
@@ -20,10 +21,11 @@ from netspec.compile.training import Made, Training
 from netspec.errors import InputError
 from netspec.graph.graph import Graph
 from netspec.graph.ops.communication import Sending
+from netspec.graph.ops.gathering import Choice, Factoring
 from netspec.graph.ops.source import State
 from netspec.graph.plan import Plan
 from netspec.graph.types import DType, TensorType
-from netspec.graph.value import in_scope
+from netspec.graph.value import Value, in_scope
 from netspec.layers.states import Constant, Domain, StateInfo
 from netspec.passes.data_parallel import DataParallel
 from netspec.schema.net import NetSpec
@@ -84,15 +86,17 @@ class Compiler:
         buckets: DataParallel | None = None,
         in_parts: bool = False,
         sending: Callable[[tuple[int, ...]], Sending] = send_plainly,
+        factors: tuple[Choice, int] | None = None,
         centers: bool = False,
         divide: Divide | None = None,
     ) -> None:
         """`loop` says what is recomputed within which memory (without it nothing is), and what a step consists of.
 
         With several `workers` a step finds the mean over what all of them have, which travels in `buckets`, gradients
-        in the form that `sending` says for their shapes. With `centers` a state stands for each parameter and statistic
-        wherever the net is not trained; programs leave it alone. `in_parts`: a batch is computed in several parts, even
-        where a step has one batch.
+        in the form that `sending` says for their shapes. With `factors`, a choice and the samples of the worker that
+        has most of a batch, factors are sent instead of those gradients that are chosen. With `centers` a state stands
+        for each parameter and statistic wherever the net is not trained; programs leave it alone. `in_parts`: a batch
+        is computed in several parts, even where a step has one batch.
 
         With `divide` each worker moves pieces of the parameters; averages of them that are evaluated are gathered.
         """
@@ -116,12 +120,17 @@ class Compiler:
         self.of_batch = Purpose.ACCUMULATE if several else Purpose.TRAIN
         """What a training runs for each batch: the whole step, or a part of one."""
         self._forms: dict[tuple[Purpose, int], _Form] = {}
+        self.factoring: Factoring | None = None
+        self.factored_layers: frozenset[str] = frozenset()
+        """Those of which factors could be sent."""
         form = self.built(Purpose.TEST if solver is None else self.of_batch, 1)
         self.info: dict[str, StateInfo] = dict(form.builder.states)
         self.metrics = {name: metric for name, (metric, _) in form.metrics.items()}
         self.domains: dict[str, Domain] = form.builder.domains
         self.adapts = bool(form.builder.adapted)
         """Whether layers want states adapted to the training data."""
+        if factors is not None:
+            self._choose_factors(*factors)
         if solver is not None:
             self.graph(self.of_batch, 1)
             if self.updates:
@@ -133,6 +142,12 @@ class Compiler:
         self.states = States({name: info.value.type for name, info in self.info.items()}, self.device)
         if self.device.runs:
             self.reset()
+
+    def _choose_factors(self, choice: Choice, most: int) -> None:
+        def weighed(samples: int) -> dict[str, Value]:
+            return self._form(self.of_batch, samples).weighed()
+
+        self.factoring, self.factored_layers = factoring(choice, self.workers, most, weighed)
 
     def _add_centers(self) -> None:
         for name, info in list(self.info.items()):
@@ -275,8 +290,13 @@ class _Form:
         assert compiler.solver is not None, "a compiler without a solver has no training step"
         scaling = compiler.loop.loss_scale if compiler.loop is not None else None
         return Training(
-            compiler.spec, compiler.solver, compiler.dtype, scaling, compiler.workers, compiler.sending, division
-        )
+            compiler.spec, compiler.solver, compiler.dtype, scaling, compiler.workers, compiler.sending, division,
+            compiler.factoring,
+        )  # fmt: skip
+
+    def weighed(self) -> dict[str, Value]:
+        """The gradients of a worker's part of a batch, as they are added to those of the others."""
+        return self._training(None).weighed(self.built)
 
     def divided(self, how: Divide) -> Division:
         """Who moves which piece of the parameters."""

@@ -11,11 +11,13 @@ from dataclasses import replace
 from functools import cached_property
 
 from netspec.compile.build import Built
+from netspec.compile.factors import key, summed
 from netspec.graph.ops.communication import WEIGHT, AllReduce, Sending
 from netspec.graph.ops.elementwise import cast
+from netspec.graph.ops.gathering import Factoring, Factors, GatherRows
 from netspec.graph.ops.source import State
 from netspec.graph.types import DType, TensorType
-from netspec.graph.value import Value, in_scope
+from netspec.graph.value import Node, Value, in_scope
 from netspec.layers.states import Constant, StateInfo
 
 COMMUNICATION = "communication"
@@ -33,10 +35,15 @@ class Spread:
     """Means over workers, in a graph with the input `WEIGHT`."""
 
     def __init__(
-        self, built: Built, dtype: DType, sending: Callable[[tuple[int, ...]], Sending] = send_plainly
+        self,
+        built: Built,
+        dtype: DType,
+        sending: Callable[[tuple[int, ...]], Sending] = send_plainly,
+        factoring: Factoring | None = None,
     ) -> None:
-        """`sending` says how gradients are sent, by their shapes."""
-        self.built, self.sending = built, sending
+        """`sending` says how gradients are sent, by their shapes; `factoring`, of which factors are sent instead."""
+        self.built, self.sending, self.factoring = built, sending, factoring
+        self._gathered: dict[object, Value] = {}
         self.weight = built.builder.input(WEIGHT, TensorType((), dtype))
         self.states: dict[str, StateInfo] = {}
         """What each worker keeps of its gradients for the next step."""
@@ -65,6 +72,10 @@ class Spread:
         return {name: self._gradient(name, value, scale) for name, value in weighed.items()}
 
     def _gradient(self, name: str, value: Value, scale: Value | None) -> Value:
+        if self.factoring is not None and (terms := self.factoring.products.get(name)):
+            found = iter(terms)
+            total = cast(self.total, value.dtype)
+            return summed(value, lambda node: self._product(name, node, next(found)), self.total) / total
         how = self.sending(value.shape)
         with in_scope(replace(value.node.scope, phase=COMMUNICATION)):
             if how.split is not None:
@@ -75,6 +86,17 @@ class Spread:
                 value, rest = how.split.many(value + (left if factor is None else left * factor))
                 self.updates[label] = rest if factor is None else rest / factor
             return AllReduce(late=True, encoding=how.encoding, holds=(name,))(value) / cast(self.total, value.dtype)
+
+    def _product(self, name: str, node: Node, factors: Factors) -> Value:
+        """A product over the rows of all workers: every one makes the same, of the same rows in the same order."""
+        assert self.factoring is not None
+        gather = GatherRows(self.factoring.workers, factors.positions * self.factoring.most, (name,))
+        with in_scope(replace(node.scope, phase=COMMUNICATION)):
+            for factor in node.inputs:
+                if key(factor) not in self._gathered:  # sent once, however many products read it
+                    self._gathered[key(factor)] = gather(factor)
+        with in_scope(node.scope):
+            return node.op(*(self._gathered[key(factor)] for factor in node.inputs))
 
     def means(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """The mean of each value over all workers."""

@@ -20,6 +20,7 @@ from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
 from netspec.graph.ops.communication import WEIGHT, AllReduce, Sending
 from netspec.graph.ops.elementwise import Equal, Maximum, Minimum, Where, cast, scalar
+from netspec.graph.ops.gathering import Factoring
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.source import Input, State
@@ -64,6 +65,8 @@ class Training:
     """How they send each other gradients, by their shapes."""
     division: Division | None = None
     """Which pieces of the parameters this worker moves, where each moves some."""
+    factoring: Factoring | None = None
+    """Of which gradients they send each other the factors instead."""
 
     @property
     def _adapts(self) -> bool:
@@ -83,6 +86,10 @@ class Training:
         made = self._update(built, starts, gradient, forward.updates, spread)
         made.graph = Graph(forward.outputs, made.graph.updates, guard=forward.outputs[LOSS])
         return made
+
+    def weighed(self, built: Built) -> dict[str, Value]:
+        """The gradients of a worker's part of a batch, as they are added to those of the others."""
+        return self._gradients(built, self._spread(built))[1]
 
     def sums(self, built: Built) -> Made:
         """Losses of one of several batches, and its gradients added to the sums of those before.
@@ -162,7 +169,7 @@ class Training:
 
     def _spread(self, built: Built) -> Spread | None:
         """Means over the workers, where there are several."""
-        return Spread(built, self.dtype, self.sending) if self.workers > 1 else None
+        return Spread(built, self.dtype, self.sending, self.factoring) if self.workers > 1 else None
 
     def _kept(self, built: Built) -> dict[str, StateInfo]:
         """What a solver of the whole training set remembers of the steps before."""

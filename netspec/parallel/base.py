@@ -98,9 +98,13 @@ class Communicator:
         theirs[...] = mine
         return Done()
 
-    def start_all_gather(self, mine: Any, all_: Any, *, follows: bool = False) -> Pending:
-        """Receive what worker i has in row i of `all_`. Those that follow other calls are in an order of their own."""
-        all_[0] = mine
+    def start_all_gather(self, mine: Any | None, all_: Any, *, follows: bool = False) -> Pending:
+        """Receive what worker i has in row i of `all_`. Those that follow other calls are in an order of their own.
+
+        `mine` is what this worker has; None: it is in its row already.
+        """
+        if mine is not None:
+            all_[0] = mine
         return Done()
 
     def start_send(self, array: Any, to: int, tag: int) -> Pending:

@@ -65,10 +65,11 @@ class MpiCommunicator(Communicator):
         self.sent += volumes.exchanged(mine.nbytes, self.size)
         return _Request(self._comm.Ialltoall(mine, theirs))
 
-    def start_all_gather(self, mine: Any, all_: Any, *, follows: bool = False) -> _Request:
-        """Bytes of all, a row each."""
-        self.sent += volumes.gathered(mine.nbytes, self.size)
-        return _Request((self._following if follows else self._comm).Iallgather(mine, all_))
+    def start_all_gather(self, mine: Any | None, all_: Any, *, follows: bool = False) -> _Request:
+        """A row of all each."""
+        self.sent += volumes.gathered(all_.nbytes / self.size, self.size)
+        told = MPI.IN_PLACE if mine is None else mine
+        return _Request((self._following if follows else self._comm).Iallgather(told, all_))
 
     def start_send(self, array: Any, to: int, tag: int) -> _Request:
         """MPI reads the array where it lies, until the call is complete."""

@@ -5,7 +5,8 @@ are gathered, in the order in which their operands come to be (the last layer's 
 started as soon as the last of their values is there, and joined before the first is needed. What the guard is computed
 from goes first, alone: it is there when the backward half begins. Sums that are waited for at once keep the order in
 which they were built. The first bucket of gradients is small, so that something is on its way early; the others are as
-large as pays (Li et al. 2020, arXiv:2006.15704, section 3.2).
+large as pays (Li et al. 2020, arXiv:2006.15704, section 3.2). Rows that are gathered (`GatherRows`) travel by
+themselves, each value as soon as it is there: a layer's inputs while forward goes on.
 
 The buckets depend on names and sizes of the values alone, which are those of the parameters: workers with batches of
 other sizes make the same ones.
@@ -18,10 +19,13 @@ from dataclasses import replace
 from typing import ClassVar
 
 from netspec.graph.graph import Graph, rebuild, topological
+from netspec.graph.op import Op
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
+from netspec.graph.ops.gathering import GatherRows, JoinGatherRows, StartGatherRows
 from netspec.graph.value import Node, Value, apply, in_scope
 from netspec.passes.base import Pass
 
+LATE = (AllReduce, GatherRows)
 FIRST_BYTES, BUCKET_BYTES = 1 << 18, 1 << 22
 """Of the first bucket of gradients, and of the others."""
 
@@ -37,21 +41,32 @@ class DataParallel(Pass):
 
     def run(self, graph: Graph) -> Graph:
         """The graph with a start and a join for each bucket."""
-        if not any(isinstance(node.op, AllReduce) for node in graph.nodes()):
+        if not any(isinstance(node.op, LATE) for node in graph.nodes()):
             return graph
         graph = _in_sequence(graph)
         nodes = graph.nodes()
         late = [node for node in nodes if isinstance(node.op, AllReduce) and node.op.late]
-        if not late:
+        rows = sorted((node for node in nodes if isinstance(node.op, GatherRows)), key=_ready)
+        if not late and not rows:
             return graph
         guarded = set(topological([graph.guard])) if graph.guard is not None else set()
         urgent = [node for node in late if node in guarded]
         rest = [node for node in late if node not in guarded]
-        buckets = [
-            *_cut(urgent, self.bucket_bytes, self.bucket_bytes),
-            *_cut(rest, self.first_bytes, self.bucket_bytes),
-        ]
-        return _bucketed(graph, buckets)
+        buckets = [*_cut(rest, self.first_bytes, self.bucket_bytes), *([node] for node in rows)]
+        buckets.sort(key=lambda bucket: max(map(_ready, bucket)))
+        early = [bucket for bucket in buckets if _is_of_forward(bucket, guarded)]
+        later = [bucket for bucket in buckets if not _is_of_forward(bucket, guarded)]
+        return _bucketed(graph, [*early, *_cut(urgent, self.bucket_bytes, self.bucket_bytes), *later])
+
+
+def _ready(node: Node) -> int:
+    """Rises with when what is sent comes to be."""
+    return node.inputs[0].node.serial
+
+
+def _is_of_forward(bucket: Sequence[Node], guarded: set[Node]) -> bool:
+    """Whether it is rows that the guard is computed from too: they are there before it."""
+    return isinstance(bucket[0].op, GatherRows) and bucket[0].inputs[0].base.node in guarded
 
 
 def _in_sequence(graph: Graph) -> Graph:
@@ -73,7 +88,7 @@ def _cut(nodes: Sequence[Node], first: int, most: int) -> Iterator[list[Node]]:
     """Nodes in buckets of one element type and encoding each, in the order of their operands."""
     open_: dict[object, list[Node]] = {}
     limit = first
-    for node in sorted(nodes, key=lambda one: one.inputs[0].node.serial):
+    for node in sorted(nodes, key=_ready):
         kind = node.types[0].dtype, _encoding(node)
         bucket = open_.setdefault(kind, [])
         bucket.append(node)
@@ -101,14 +116,24 @@ def _bucketed(graph: Graph, buckets: Sequence[Sequence[Node]]) -> Graph:
         for node in topological([value for one in bucket for value in one.inputs]):
             _copy(node, new)
         operands = [new[one.inputs[0]] for one in bucket]
-        with in_scope(replace(bucket[0].scope, layer="", location=None)):
-            form = len(bucket), _encoding(bucket[0]), tuple(name for one in bucket for name in _holds(one))
-            *sent, last = StartAllReduce(*form).many(*operands, *order)
-            new.update(zip((one.outputs[0] for one in bucket), JoinAllReduce(*form).many(*sent), strict=True))
+        start, join = _halves(bucket)
+        scope = bucket[0].scope
+        with in_scope(scope if isinstance(start, StartGatherRows) else replace(scope, layer="", location=None)):
+            *sent, last = start.many(*operands, *order)
+            new.update(zip((one.outputs[0] for one in bucket), join.many(*sent), strict=True))
         order = [last]
     for node in graph.nodes():
         _copy(node, new)
     return graph.mapped(new)
+
+
+def _halves(bucket: Sequence[Node]) -> tuple[Op, Op]:
+    """What sends a bucket on its way, and what waits for it."""
+    op = bucket[0].op
+    if isinstance(op, GatherRows):
+        return StartGatherRows(op.workers, op.most, op.holds), JoinGatherRows()
+    form = len(bucket), _encoding(bucket[0]), tuple(name for one in bucket for name in _holds(one))
+    return StartAllReduce(*form), JoinAllReduce(*form)
 
 
 def _copy(node: Node, new: dict[Value, Value]) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from netspec.parallel import join
 from netspec.parallel.activity import writes_to
 from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.parallel.strategies.base import Strategy
+from netspec.parallel.strategies.sufficient_factors import SufficientFactors
 from netspec.parallel.strategies.synchronous import Synchronous
 from netspec.parallel.world import be_patient
 from netspec.passes.data_parallel import DataParallel
@@ -237,12 +239,19 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
     precision = DType(loop.precision)
     strategy = crew.strategy
     summing = strategy if isinstance(strategy, Synchronous) else AllReduce()  # which the others make no use of
-    return Compiler(
+    factors = None
+    if crew.size > 1 and isinstance(strategy, SufficientFactors):
+        most = -(-spec.data.train.batch_size // crew.size)
+        factors = partial(strategy.chooses, samples=most, workers=crew.size), most
+    compiler = Compiler(
         spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop,
         workers=crew.size if crew.sums and crew.shards is None else 1, sending=summing.sending,
         buckets=DataParallel(summing.first_bucket, summing.bucket), in_parts=crew.shards is not None,
-        centers=crew.size > 1 and strategy.has_center,
+        centers=crew.size > 1 and strategy.has_center, factors=factors,
     )  # fmt: skip
+    if factors is not None and isinstance(strategy, SufficientFactors):
+        strategy.check_layers(compiler.factored_layers)
+    return compiler
 
 
 def open_training_loader(spec: TrainSpec, compiler: Compiler, crew: Crew = ALONE) -> Loader:

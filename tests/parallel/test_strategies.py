@@ -31,6 +31,7 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"strategy": "elastic_averaging"},
     {"strategy": "local_sgd", "every": 20},
     {"strategy": "all_reduce"},
+    {"strategy": "sufficient_factors", "layers": "all"},
     {"strategy": "top_k", "density": 0.2, "smallest": 1},
 )
 

@@ -69,7 +69,11 @@ def weights(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
-def test_a_training_whose_worker_is_killed_goes_on_to_the_same_weights(jobs, spec: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("parallel", ["", "parallel: {strategy: sufficient_factors, layers: all}\n"])
+def test_a_training_whose_worker_is_killed_goes_on_to_the_same_weights(
+    jobs, spec: Path, tmp_path: Path, parallel: str
+) -> None:
+    spec.write_text(spec.read_text() + parallel)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert jobs.train(spec, "--run-dir", whole, by=2).end() == 0
     job = jobs.train(spec, "--workers", 2, "--run-dir", killed, "--json")

@@ -8,6 +8,7 @@ from typing import Any
 
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
+from netspec.graph.ops.gathering import JoinGatherRows, StartGatherRows
 from netspec.graph.plan import ALIGNMENT
 from netspec.graph.value import Node
 from netspec.parallel import Pending, world
@@ -49,21 +50,40 @@ class Start(Kernel):
 
         def run() -> None:
             fill()
-            if workers.silent:
-                return
-            for others in _sent.values():
-                for one in others:
-                    one.advance()
-            for one in _sent.pop(key, ()):  # of a step that was broken off
-                one.wait()
-            _sent[key] = start()
+            if not workers.silent:
+                _send(key, start)
 
         return run
 
 
-@kernel(JoinAllReduce, backend="workers", rank=10)
+@kernel(StartGatherRows, backend="workers", rank=10)
+class StartGather(Kernel):
+    """Send rows on their way, and look after what was sent before."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        """A thunk that puts rows where those of all are to lie, zeros below them, and asks for the others'."""
+        op, mine, workers = node.op, buffers.inputs[0], world()
+        assert isinstance(op, StartGatherRows)
+        whole = buffers.outputs[0]
+        assert whole is not None
+        parts, key = whole.reshape(op.workers, op.most, -1), _address(whole)
+        own, alone = parts[workers.rank], workers.size == 1
+
+        def run() -> None:
+            _finish(key)  # of a step that was broken off
+            if alone or workers.silent:
+                whole[...] = 0
+            own[: len(mine)] = mine
+            own[len(mine) :] = 0
+            if not workers.silent:
+                _send(key, lambda: [workers.start_all_gather(None, parts)])
+
+        return run
+
+
+@kernel(JoinAllReduce, JoinGatherRows, backend="workers", rank=10)
 class Join(Kernel):
-    """Wait for a bucket."""
+    """Wait for what was sent on its way."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that waits."""
@@ -71,11 +91,25 @@ class Join(Kernel):
         fill = _fill(buffers.inputs, buffers.outputs)
 
         def run() -> None:
-            for one in _sent.pop(key, ()):
-                one.wait()
+            _finish(key)
             fill()
 
         return run
+
+
+def _send(key: int, start: Callable[[], list[Pending]]) -> None:
+    """Set something going, and let MPI go on with what is under way."""
+    for others in _sent.values():
+        for one in others:
+            one.advance()
+    _finish(key)  # of a step that was broken off
+    _sent[key] = start()
+
+
+def _finish(key: int) -> None:
+    """Wait for what was sent from that address, if anything was."""
+    for one in _sent.pop(key, ()):
+        one.wait()
 
 
 def _sender(encoding: str, arrays: Sequence[Any]) -> Callable[[], list[Pending]]:

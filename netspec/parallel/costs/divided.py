@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from netspec.parallel.costs.collectives import Exchange, Exchanges, all_gather, reduce_scatter, seconds, to_all
+from netspec.parallel.costs.collectives import (
+    ADDING,
+    Algorithm,
+    Exchange,
+    Exchanges,
+    all_gather,
+    reduce_scatter,
+    seconds,
+    to_all,
+)
 from netspec.parallel.costs.networks import Cluster
 from netspec.parallel.costs.plans import Job, Message, Plan, gradients, messages, update_share
 from netspec.parallel.costs.workload import Dense, Layer, Work, cut
@@ -15,6 +24,17 @@ from netspec.parallel.costs.workload import Dense, Layer, Work, cut
 def factor_bytes(dense: Dense, batch: float) -> float:
     """Of a dense layer's factors for a worker's samples: its inputs, and the gradients of its outputs."""
     return 4.0 * batch * dense.positions * (dense.inputs + dense.units)
+
+
+def factors_pay(
+    parts: Sequence[Dense], batch: float, again: float, cluster: Cluster, matrix: Algorithm, adding: float = ADDING
+) -> bool:
+    """Whether factors take less time than the matrix that is the sum of their products, or of their product.
+
+    `again` is the seconds in which a worker multiplies those of all others, `matrix` how the matrix would be summed up.
+    """
+    sent = sum(seconds(all_gather(cluster.ranks * factor_bytes(one, batch), cluster), cluster) for one in parts)
+    return sent + again < seconds(matrix(parts[0].nbytes, cluster), cluster, adding)
 
 
 def sufficient_factors(job: Job, cluster: Cluster) -> Plan:
@@ -29,12 +49,11 @@ def sufficient_factors(job: Job, cluster: Cluster) -> Plan:
         if layer.dense is None:
             whole.append((layer, ready))
             continue
-        factors = all_gather(p * factor_bytes(layer.dense, work.batch), cluster)
         again = (p - 1) * layer.backward / 2
-        matrix = job.algorithm(layer.dense.nbytes, cluster)
-        if seconds(factors, cluster) + again >= seconds(matrix, cluster, job.adding):
+        if not factors_pay([layer.dense], work.batch, again, cluster, job.algorithm, job.adding):
             whole.append((layer, ready))
             continue
+        factors = all_gather(p * factor_bytes(layer.dense, work.batch), cluster)
         extra += again
         rest = layer.nbytes - layer.dense.nbytes  # the bias
         sent.append(Message(ready, (*factors, *(job.algorithm(rest, cluster) if rest else ()))))
