@@ -112,7 +112,7 @@ def test_names_are_those_that_keras_takes_and_changed_ones_are_told() -> None:
 def test_all_that_keras_has_no_words_for_is_told_at_once(tmp_path: Path) -> None:
     layers: list[dict[str, Any]] = [
         {"type": "ArgMaxPooling2D", "name": "places", "pool_size": [1, 200], "from": "image"},
-        {"type": "Parameter", "name": "table", "shape": [1000, 1001], "from": "image"},
+        {"type": "Parameter", "name": "table", "shape": [1000, 1001], "dtype": "int32", "from": "image"},
         {"type": "Masking", "name": "kept", "from": "steps"},
         {"type": "Clip", "name": "cut", "max": 1.0},
         {"type": "LSTM", "name": "last", "units": 2},
@@ -125,9 +125,9 @@ def test_all_that_keras_has_no_words_for_is_told_at_once(tmp_path: Path) -> None
     told = [(problem.path, problem.got) for problem in error.value.problems]
     assert told == [
         ("layers.places", "its window has more than 128 places, and Keras wants to be told of each"),
-        ("layers.table", "Keras has it as constants alone, and they are more than 1,000,000 numbers"),
+        ("layers.table", "Keras has whole numbers as constants alone, of at most 1,000,000"),
         ("layers.volume", "Keras adds up windows of two axes"),
-        ("layers.last", "it computes with a mask, which `cut`, an operation there, does not hand on"),
+        ("layers.last", "it computes with a mask, which `cut` does not hand on there"),
     ]
     assert preflight_keras(one.net.spec, one.net.graph, ExportOptions()) == list(error.value.problems)
     assert not list(tmp_path.iterdir())

@@ -20,10 +20,7 @@ from tests.registry.cases import cases
 THROUGH_THE_BATCH = "Keras counts the places that it puts numbers at through all samples; a net computes each by itself"
 NOT_READ = {
     "layer-Softmax-3": "a mask that no layer makes",
-    "layer-SpectralNormalization-2": "words as floats, which Keras wants there",
     "layer-GridSample-4": "samples and channels are one axis",
-    "layer-BitCast-2": "inputs of 16 bits are read as such of 32",
-    "layer-BatchReindex-0": "which samples are taken is told by a tensor",
     **{f"layer-ScatterElements-{number}": THROUGH_THE_BATCH for number in range(5)},
     **{f"layer-{name}-{number}": THROUGH_THE_BATCH for name in ("ScatterND", "MaxUnpool") for number in range(2)},
     **{f"layer-TensorScatter-{number}": THROUGH_THE_BATCH for number in range(3)},
@@ -38,7 +35,7 @@ def test_the_catalogue_goes_out_and_all_but_what_is_listed_comes_back() -> None:
     assert written == names
     listed = {name for name in NOT_READ if name.startswith("layer-")}
     assert listed <= names
-    assert len(names - listed) / len(names) > 0.95
+    assert len(names - listed) / len(names) > 0.97
 
 
 def again(one: Written, folder: Path) -> Net:

@@ -65,6 +65,20 @@ SEQUENCES = net_data(
     ],
     metrics=[{"type": "MeanAbsoluteError", "from": ["last", "b"]}],
 )
+LEARNED = net_data(
+    {"type": "Permute", "name": "turned", "dims": [2, 1], "from": "x"},
+    {"type": "PositionEmbedding", "name": "places", "sequence_length": 5},
+    {"type": "Add", "name": "placed", "from": ["turned", "places"]},
+    {"type": "Scale", "use_bias": True, "axis": 1, "num_axes": 2},
+    {"type": "Scale", "name": "gain", "axis": 2},
+    {"type": "Bias"},
+    {"type": "Parameter", "name": "own", "shape": [3, 4], "from": "x"},
+    {"type": "Multiply", "name": "y", "from": ["bias", "own"]},
+    inputs={"x": {"shape": [4, 3]}, "a": {"shape": [3, 4]}},
+    outputs=["y"],
+    losses=[{"type": "MeanSquaredError", "from": ["y", "a"]}],
+)
+"""Layers of a few numbers, which are other layers in Keras."""
 SOLVERS: dict[str, dict[str, Any]] = {
     "sgd": {"type": "SGD", "learning_rate": 0.1},
     "sgd with momentum": {"type": "SGD", "learning_rate": {"type": "CosineDecay", "initial": 0.1}, "momentum": 0.9,
@@ -146,7 +160,8 @@ class Training:
 def trainings() -> list[Training]:
     """All that are gone on with: each solver, and a net in which the order of many layers' variables matters."""
     of_images = [Training(name, IMAGES, solver) for name, solver in SOLVERS.items()]
-    return [*of_images, Training("two outputs", SEQUENCES, {"type": "Adam", "learning_rate": 0.01})]
+    adam = {"type": "Adam", "learning_rate": 0.01}
+    return [*of_images, Training("two outputs", SEQUENCES, adam), Training("learned numbers", LEARNED, adam)]
 
 
 def arrays_in(model: KerasModel) -> Arrays:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import netspec.exchange.keras_export.elementwise
+import netspec.exchange.keras_export.learned
 import netspec.exchange.keras_export.moving
 import netspec.exchange.keras_export.operators
 import netspec.exchange.keras_export.spatial

@@ -72,6 +72,7 @@ class Writer:
         self._turned: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
         self._owners: dict[str, KerasLayer] = {}
         self._operations: set[str] = set()  # layers that are operations, whose weights are constants
+        self.maskless: set[str] = set()  # others that hand no mask on
         self.links = self._needed()
         self._wanted = self._channels()
         self._states = self._by_layer()
@@ -85,8 +86,8 @@ class Writer:
                 self._tensors[name] = Tensor("", 0, 0, tuple(one.shape), str(one.dtype), in_order(len(one.shape) + 1))
         for link in self.links:
             self._layer(link)
-        for link, name in lost_masks(self.graph, self.links, self._operations):
-            self._problem(link, f"it computes with a mask, which `{name}`, an operation there, does not hand on")
+        for link, name in lost_masks(self.graph, self.links, self._operations | self.maskless):
+            self._problem(link, f"it computes with a mask, which `{name}` does not hand on there")
         if self.problems:
             raise InputError(self.problems)
         self.model.outputs = [self._output(name) for name in resolve_names(self.net).outputs]

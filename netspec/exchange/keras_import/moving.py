@@ -270,7 +270,12 @@ def take(net: Translator, call: Call, given: dict[str, Any]) -> None:
         _looked_up(net, call, given, matrix(source), net.plain(index))
         return
     if isinstance(index, Tensor):
-        raise Unsupported("its places are told by a second tensor for all samples")
+        numbers = net.get(index)
+        if argument(given, "axis", 2) != 0 or len(numbers.order) != 1:
+            raise Unsupported("its places are told by a second tensor for all samples")
+        held = net.get(source)
+        net.put(call, *net.add(call, "BatchReindex", {}, [held, numbers], held.order))
+        return
     held, name = net.get(source), net.name_of(call)
     axis = of_sample(argument(given, "axis", 2), held)
     places = matrix(index) if isinstance(index, list) else matrix([plain(index)])[0]

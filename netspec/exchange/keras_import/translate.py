@@ -41,10 +41,7 @@ LONGEST = 180
 """Letters of a name, before a number is added where it is taken."""
 BATCH = 7
 """Stands for the open batch size."""
-_DTYPES = {
-    "float16": "float32", "bfloat16": "float32", "float64": "float32", "int8": "int32", "int16": "int32",
-    "uint16": "int32", "uint32": "int64", "uint64": "int64",
-}  # fmt: skip
+_DTYPES = {"float16": "float32", "bfloat16": "float32", "float64": "float32"}
 
 Convert: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
 
@@ -115,7 +112,7 @@ class Translator:
         dtype = dtype if isinstance(dtype, str) else "float32"
         dtype = _DTYPES.get(dtype, dtype)
         looked_up = [one for one in self.readers.get((call, 0), []) if not one.kwargs.get("reverse")]
-        if dtype == "float32" and any(layer_type(one.layer.class_name).endswith("Embedding") for one in looked_up):
+        if dtype == "float32" and any(_innermost(one.layer).endswith("Embedding") for one in looked_up):
             dtype = "int32"
         if sizes is None or any(type(size) is not int or size < 1 for size in sizes):
             known = [size if type(size) is int and size > 0 else None for size in sizes or ()]
@@ -376,6 +373,14 @@ class Translator:
             if type_ != "Dense" and not (type_ in PASSES_ROWS and _of_elements(layer) and self.absorbs_rows(reader)):
                 return False
         return True
+
+
+def _innermost(layer: KerasLayer) -> str:
+    """The type of a layer, or of the one that it is around."""
+    name, config = layer.class_name, layer.config
+    while isinstance(inner := config.get("layer"), dict) and isinstance(inner.get("config"), dict):
+        name, config = str(inner.get("class_name")), inner["config"]
+    return layer_type(name)
 
 
 def _of_elements(layer: KerasLayer) -> bool:
