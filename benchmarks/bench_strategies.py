@@ -30,6 +30,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "sufficient_factors": {"strategy": "sufficient_factors"},
     "local_sgd": {"strategy": "local_sgd"},
     "elastic_averaging": {"strategy": "elastic_averaging"},
+    "hogwild": {"strategy": "hogwild"},
 }
 """What is put under `parallel`, by what a table calls it."""
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from netspec.errors import InputError
 from netspec.graph.kernel import Candidates, Offer, candidates, kernels_for
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Op, Xp
@@ -70,6 +71,13 @@ class Device:
     def allocate(self, nbytes: int) -> Any:
         """Memory for so many bytes, all zero."""
         raise NotImplementedError
+
+    def share(self, nbytes: int) -> Any:
+        """Memory that all workers of this host have in common. Raises `InputError` on a device that has none."""
+        raise InputError(
+            f"workers can't share the memory of the device `{self.name}`",
+            expected="`--device cpu`, or a strategy that shares none",
+        )  # fmt: skip
 
     def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> Any:
         """An array of the given type at `offset` bytes in the arena; in an opaque layout, a row of elements."""

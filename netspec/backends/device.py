@@ -17,6 +17,7 @@ from netspec.errors import InputError, Problem, RunError, did_you_mean, listing
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.plan import ALIGNMENT
 from netspec.graph.types import DType, TensorType
+from netspec.parallel import world
 
 CPU_BACKENDS = ("reference", "workers", "numba", "onednn", "winograd")
 """Backends with kernels for the processor; a package `backends/NAME` whose module `kernels` registers them."""
@@ -47,8 +48,11 @@ class CpuDevice(ArrayDevice):
                 got=None if free is None else f"{free / 1e9:,.1f} GB are free",
                 hint="`netspec plan` says what the net's states and a batch need",
             ) from error
-        start = -raw.ctypes.data % ALIGNMENT
-        return raw[start : start + nbytes]
+        return _from_aligned(raw, nbytes)
+
+    def share(self, nbytes: int) -> Any:
+        """Bytes that lie where pages begin in each process, and so are aligned alike."""
+        return _from_aligned(world().share_memory(nbytes + ALIGNMENT), nbytes)
 
     def free_bytes(self) -> int | None:
         """What is left of the machine's memory, or of what this process may have of it."""
@@ -102,6 +106,9 @@ class NullDevice(Device):
     def allocate(self, nbytes: int) -> None:
         """Nothing."""
 
+    def share(self, nbytes: int) -> None:
+        """Nothing."""
+
     def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> None:
         """Nothing."""
 
@@ -132,6 +139,12 @@ DEVICES: dict[str, type[Device]] = {
     "reference": ReferenceDevice,
     "null": NullDevice,
 }
+
+
+def _from_aligned(raw: Any, nbytes: int) -> Any:
+    """So many bytes of an array, from the first one that vector instructions like."""
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes]
 
 
 def open_device(name: str = "auto", autotune: str = "off", rounding: str = "fast") -> Device:

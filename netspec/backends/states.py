@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from netspec.backends.base import Device
@@ -13,19 +13,20 @@ from netspec.graph.types import TensorType
 class States(Mapping[str, Any]):
     """Named arrays in one piece of device memory. Read as NumPy copies; written with `assign`, and by programs."""
 
-    def __init__(self, types: Mapping[str, TensorType], device: Device) -> None:
+    def __init__(self, types: Mapping[str, TensorType], device: Device, shared: Collection[str] = ()) -> None:
+        """Those that are `shared` are in a piece that all workers of the host have in common, in the same order."""
         self.device = device
         self.version = 0
         """Counts the occasions on which states were written: what was computed from them before may be out of date."""
         self.types = dict(types)
         offsets: dict[str, int] = {}
-        size = 0
+        sizes = {False: 0, True: 0}
         for name, kind in types.items():
-            offsets[name] = size
-            size += aligned(kind.nbytes)
-        self.nbytes = size
-        memory = device.allocate(size)
-        self._arrays = {name: device.view(memory, offsets[name], kind) for name, kind in types.items()}
+            offsets[name] = sizes[name in shared]
+            sizes[name in shared] += aligned(kind.nbytes)
+        self.nbytes = sum(sizes.values())
+        memory = {False: device.allocate(sizes[False]), True: device.share(sizes[True]) if shared else None}
+        self._arrays = {name: device.view(memory[name in shared], offsets[name], kind) for name, kind in types.items()}
 
     def array(self, name: str) -> Any:
         """The device array itself."""

@@ -40,6 +40,10 @@ class Sending:
     """How many of the workers are what."""
     messages: Sequence[Message]
     """In the order in which they are sent."""
+    shared: int = 0
+    """Bytes of the states that lie in memory which all workers share: each reads and writes them."""
+    remark: str | None = None
+    """What else is to be known of such a training."""
 
     def each(self, one: Message | None = None) -> dict[str, float]:
         """Bytes that each worker of a role sends in a step, by role: the mean, where they differ."""
@@ -66,6 +70,8 @@ class Sending:
             "sent_bytes": self.each(),
             "total_bytes": self.total,
             "between_hosts_bytes": self.between_hosts,
+            "shared_bytes": self.shared,
+            "remark": self.remark,
             "messages": [
                 {
                     "name": one.name, "holds": list(one.holds), "bytes": one.nbytes, "times": one.times,
@@ -77,6 +83,13 @@ class Sending:
 
     def show(self) -> None:
         """Print it."""
+        self._show_messages()
+        if self.shared:
+            print(f"each worker reads and writes {size(self.shared)} of memory that all share")
+        if self.remark is not None:
+            print(self.remark)
+
+    def _show_messages(self) -> None:
         ranks, hosts = self.cluster.ranks, self.cluster.hosts
         where = "one host" if hosts == 1 else f"{count(hosts)} hosts"
         print(f"{self.strategy} on {count(ranks)} workers of {where}: what a step sends\n")
@@ -126,7 +139,8 @@ def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int, batch_size: 
     strategy = spec.parallel if isinstance(spec, TrainSpec) else None
     assert strategy is None or isinstance(strategy, Strategy)
     crew = Crew(Imagined(workers), strategy)
-    cluster, name = hosts_of(workers, per_host), crew.strategy.strategy
+    cluster = hosts_of(workers, workers if crew.strategy.one_host else per_host)
+    name, remark = crew.strategy.strategy, crew.strategy.remark(workers)
     if workers == 1:
         return Sending(name, cluster, {"worker": 1}, ())
     batches = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
@@ -135,7 +149,8 @@ def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int, batch_size: 
         found = messages(compiler, crew.strategy, cluster, rows, batches)
     else:
         found = [message_of_parts(compiler, crew.shards, cluster, batches)]
-    return Sending(name, cluster, crew.strategy.roles(workers), found)
+    shared = sum(kind.nbytes for kind in compiler.types(*crew.strategy.shared).values())
+    return Sending(name, cluster, crew.strategy.roles(workers), found, shared, remark)
 
 
 def compiler_of(spec: NetSpec | TrainSpec, device: str, crew: Crew) -> Compiler:

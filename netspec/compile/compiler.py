@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -89,6 +89,7 @@ class Compiler:
         factors: tuple[Choice, int] | None = None,
         centers: bool = False,
         divide: Divide | None = None,
+        shared: Sequence[str] = (),
     ) -> None:
         """`loop` says what is recomputed within which memory (without it nothing is), and what a step consists of.
 
@@ -96,7 +97,8 @@ class Compiler:
         in the form that `sending` says for their shapes. With `factors`, a choice and the samples of the worker that
         has most of a batch, factors are sent instead of those gradients that are chosen. With `centers` a state stands
         for each parameter and statistic wherever the net is not trained; programs leave it alone. `in_parts`: a batch
-        is computed in several parts, even where a step has one batch.
+        is computed in several parts, even where a step has one batch. States with one of the roles
+        `shared` are those of all workers of the host.
 
         With `divide` each worker moves pieces of the parameters; averages of them that are evaluated are gathered.
         """
@@ -139,7 +141,8 @@ class Compiler:
             self._add_centers()
         if self.division is not None:
             self._gather(self.division.evaluated)
-        self.states = States({name: info.value.type for name, info in self.info.items()}, self.device)
+        kinds = {name: info.value.type for name, info in self.info.items()}
+        self.states = States(kinds, self.device, self.names(*shared))
         if self.device.runs:
             self.reset()
 

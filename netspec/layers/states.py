@@ -119,7 +119,7 @@ class StateInfo:
     piece: Piece | None = None
     """The part of the state that this worker has, which `value` is of the type of; None: it has the whole."""
     gathers: str | None = None
-    """The state whose whole this one is, as it was when all workers last met to look at it (`Crew.before_looking`)."""
+    """The state whose whole this one is, as it was when all workers last met to look at it (`Crew.looking`)."""
 
 
 class Totals(Protocol):

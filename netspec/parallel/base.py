@@ -79,8 +79,22 @@ class Communicator:
         """What `netspec devices` and the log of a run say of it: plain data."""
         return {"workers": self.size}
 
+    @property
+    def on_one_host(self) -> bool:
+        """Whether all workers are on one host."""
+        return self.host_size == self.size
+
     def barrier(self) -> None:
-        """Wait until all workers have come here."""
+        """Wait until all workers have come here. What each wrote to memory that they share is there for all then."""
+
+    def share_memory(self, nbytes: int) -> Any:
+        """Memory of so many bytes that all workers of this host have in common, until the job ends: a NumPy array.
+
+        What it holds at first is not said. Raises `RunError` where the host has not as much.
+        """
+        import numpy as np
+
+        return np.zeros(nbytes, np.uint8)
 
     def all_reduce(self, array: Any) -> None:
         """Replace an array by the sum of all workers'."""

@@ -22,6 +22,7 @@ from netspec.parallel import tether, volumes
 from netspec.parallel.activity import ACTIVITY
 from netspec.parallel.base import Communicator
 from netspec.parallel.found import library_name
+from netspec.parallel.shared_memory import check_room
 from netspec.parallel.watch import Post, Told
 
 AWAKE, NAP = 0.1, 5e-5
@@ -41,9 +42,9 @@ class MpiCommunicator(Communicator):
         # Each call meets that of the others that has the same place in the order of its communicator.
         self._following, self._apart = members.Dup(), members.Dup()
         self.rank, self.size = self._comm.rank, self._comm.size
-        host = self._comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
-        self.host_rank, self.host_size = host.rank, host.size
-        host.Free()
+        self._on_host = MPI.Intracomm(self._comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
+        self.host_rank, self.host_size = self._on_host.rank, self._on_host.size
+        self._windows: list[MPI.Win] = []
         self.host = MPI.Get_processor_name()
         self._hosts = [one.decode() for one in self.all_gather(self.host.encode())]
 
@@ -53,7 +54,21 @@ class MpiCommunicator(Communicator):
 
     def barrier(self) -> None:
         """Wait until all workers have come here."""
+        for one in self._windows:
+            one.Sync()
         _Request(self._comm.Ibarrier()).wait()
+        for one in self._windows:
+            one.Sync()
+
+    def share_memory(self, nbytes: int) -> Any:
+        """A window of MPI, which the first worker of the host has and all others see."""
+        check_room(nbytes)
+        _Request(self._comm.Ibarrier()).wait()  # what comes next waits where the watchdog does not see it
+        window = MPI.Win.Allocate_shared(nbytes if self.host_rank == 0 else 0, 1, comm=self._on_host)
+        window.Lock_all(MPI.MODE_NOCHECK)
+        self._windows.append(window)
+        memory: Any = window.Shared_query(0)[0]
+        return np.frombuffer(memory, np.uint8)
 
     def start_all_reduce(self, array: Any, *, apart: bool = False) -> _Request:
         """Sum in place; MPI chooses the way by the size and where the workers are."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from math import nan
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -144,11 +146,22 @@ class Crew:
         expected = {"expected": round(self._expected)} if self.shards is None else {}
         return {"bytes_per_step": {**expected, **measured}}
 
-    def before_looking(self, compiler: Compiler) -> None:
-        """What it has them do before an evaluation or a checkpoint."""
-        if self.size > 1:
-            self.strategy.before_looking(self.workers, _States(compiler))
-            self.wholes(compiler).gather()
+    def rates(self, rates: Mapping[str, float]) -> Mapping[str, float]:
+        """The learning rates of this worker's update: its share, where those of all add up."""
+        return {name: one / self.size for name, one in rates.items()} if self.strategy.adds_up else rates
+
+    @contextmanager
+    def looking(self, compiler: Compiler) -> Iterator[None]:
+        """What an evaluation or a checkpoint is made in: all come here, and find one state on all of them."""
+        if self.size == 1:
+            yield
+            return
+        self.strategy.before_looking(self.workers, _States(compiler))
+        if self.strategy.shared:
+            compiler.states.version += 1  # others have written to them
+        self.wholes(compiler).gather()
+        yield
+        self.strategy.after_looking(self.workers)
 
     def own_states(self, compiler: Compiler) -> list[dict[str, Any]]:
         """What each further worker has of its own, on the first one; nothing on the others. All come here."""
@@ -159,9 +172,11 @@ class Crew:
             return []
         return [{name: stacked[rank] for name, stacked in found.items()} for rank in range(1, self.size)]
 
-    def mean(self, value: float) -> float:
-        """The mean of what all workers found, where each found something else."""
-        return value if self.size == 1 or self.sums else sum(self.workers.gather(value)) / self.size
+    def mean(self, total: float, count: int) -> float:
+        """The mean of so many numbers with this sum, and of those of all workers where each found others."""
+        if self.size > 1 and not self.sums:
+            total, count = map(sum, zip(*self.workers.gather([total, count]), strict=True))
+        return total / count if count else nan
 
     def each(self, results: Iterator[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], ...]]:
         """What every worker finds, round by round in the order of ranks, until nobody finds anything more."""

@@ -81,11 +81,11 @@ def _losses(spec: TrainSpec, steps: int, device: str) -> list[float]:
         for batch in loader:
             rates = {name: one.value(len(losses), steps) for name, one in schedules.items()}
             try:
-                loss = stepper.take(batch, len(losses), rates, part)
+                done = stepper.take(batch, len(losses), rates, part)
             except NonFiniteLoss:
                 return [*losses, *[float("inf")] * (steps - len(losses))]
-            if loss is not None:
-                losses.append(loss)
+            if done is not None:
+                losses.append(done[0])
             if len(losses) == steps:
                 break
     return losses

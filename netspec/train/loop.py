@@ -156,16 +156,17 @@ class Loop:
         at_work(step)
         self._asked = self.crew.ask(self.signals, step + 1)
         try:
-            loss = self.stepper.take(batch, step, rates, self.progress.part)
+            taken = self.stepper.take(batch, step, self.crew.rates(rates), self.progress.part)
         except NonFiniteLoss as error:
             raise self._not_finite(error, step) from None
         self._samples += batch.end - batch.position
-        if loss is None:
+        if taken is None:
             self._note_skipped(batch)
             return
+        loss, losses = taken
         self.progress.step = step + 1
         self.progress.loss_sum += loss
-        self.progress.loss_count += 1
+        self.progress.loss_count += losses
         self.crew.after_step(self.progress.step, self.compiler)
         self._note_skipped(batch)
         self._after(batch, rates[LEARNING_RATE])
@@ -182,8 +183,8 @@ class Loop:
         due = step == 1 or step % timing.log_every == 0 or self.finished  # a short run shows its loss too
         if due or now - self._shown > PROGRESS_EVERY:
             self._shown = now
-            mean = self.progress.loss_sum / self.progress.loss_count
-            mean = self.crew.mean(mean) if due else mean
+            found = self.progress.loss_sum, self.progress.loss_count
+            mean = self.crew.mean(*found) if due else found[0] / max(found[1], 1)
             speed = self._samples / max(now - self._since, 1e-9)
             epoch = batch.epoch + batch.end / self.loader.samples
             facts = {"step": step, "epoch": round(epoch, 4), "loss": mean, "learning_rate": rate, **self._scaling()}
@@ -232,9 +233,13 @@ class Loop:
         if self.test_loader is None or progress.tested_step == progress.step:
             return
         at_work(progress.step, "evaluating")
-        began = time.perf_counter()
-        self.crew.before_looking(self.compiler)
-        found = evaluate(self.compiler, self.test_loader, self.crew)
+        with self.crew.looking(self.compiler):
+            self._look(self.test_loader)
+
+    def _look(self, samples: Loader) -> None:
+        """Evaluate on these samples, and keep what is best."""
+        progress, began = self.progress, time.perf_counter()
+        found = evaluate(self.compiler, samples, self.crew)
         progress.last_test, progress.tested_step = found.scalars(), progress.step
         seconds = round(time.perf_counter() - began, 3)
         tell(self.listeners, "test", step=progress.step, **found.scalars(), seconds=seconds)
@@ -259,8 +264,8 @@ class Loop:
 
     def _save_together(self) -> None:
         """Write a checkpoint of what all workers have. All come here."""
-        self.crew.before_looking(self.compiler)
-        self._save(self.crew.own_states(self.compiler), self.crew.wholes(self.compiler).assembled())
+        with self.crew.looking(self.compiler):
+            self._save(self.crew.own_states(self.compiler), self.crew.wholes(self.compiler).assembled())
 
     def _save(self, own: Sequence[Mapping[str, Any]] = (), wholes: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint: the first worker does. Of a step that is half done no worker has all that it needs.

@@ -102,7 +102,7 @@ def run(
     crew = Crew(join(), strategy)
     be_patient(crew.strategy.heartbeat, crew.strategy.stall)
     crew.use_own_cores()
-    check_workers(spec, crew.size)
+    check_workers(spec, crew.size, one_host=crew.workers.on_one_host)
     compiler = trainer(spec, device, crew)
     with ExitStack() as stack:
         loader = stack.enter_context(open_training_loader(spec, compiler, crew))
@@ -122,6 +122,9 @@ def run(
         loop = Loop(spec, compiler, loader, test, folder, everyone, signals, progress, crew)
         for message in (*begun.warnings, *_beyond(loop)):
             tell(everyone, "warning", message=message)
+        remark = crew.strategy.remark(crew.size) if crew.size > 1 else None
+        if remark is not None:
+            tell(everyone, "note", message=remark)
         if taken is not None:
             tell(everyone, "init_from", **taken.as_json())
         if adapted:
@@ -191,8 +194,8 @@ def _folder(stack: ExitStack, spec: TrainSpec, crew: Crew, given: Path | None, *
     return found
 
 
-def check_workers(spec: TrainSpec, workers: int) -> None:
-    """Raise `InputError` where a training can't be spread over so many workers."""
+def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> None:
+    """Raise `InputError` where a training can't be spread over so many workers, which are on one host or not."""
     problems: list[Problem] = []
     if spec.data.train.batch_size < workers:
         problems.append(
@@ -208,6 +211,13 @@ def check_workers(spec: TrainSpec, workers: int) -> None:
             Problem(
                 "there are more workers than parts of a batch", strategy.where("shards"), "parallel.shards",
                 expected=f"{workers} or more", got=str(strategy.shards),
+            )
+        )  # fmt: skip
+    if isinstance(strategy, Strategy) and strategy.one_host and not one_host:
+        problems.append(
+            Problem(
+                f"the workers of {strategy.strategy} share memory, and these are on several hosts", strategy.where(),
+                "parallel", expected="all workers on one host, or another strategy",
             )
         )  # fmt: skip
     together = strategy is None or (isinstance(strategy, Strategy) and strategy.sums_gradients)
@@ -248,6 +258,7 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
         workers=crew.size if crew.sums and crew.shards is None else 1, sending=summing.sending,
         buckets=DataParallel(summing.first_bucket, summing.bucket), in_parts=crew.shards is not None,
         centers=crew.size > 1 and strategy.has_center, factors=factors,
+        shared=strategy.shared if crew.size > 1 else (),
     )  # fmt: skip
     if factors is not None and isinstance(strategy, SufficientFactors):
         strategy.check_layers(compiler.factored_layers)

@@ -51,20 +51,24 @@ class Stepper:
         self.steps_per_epoch = -(-loader.steps_per_epoch // loop.accumulate)
         """How many steps an epoch has, the smaller last one included."""
 
-    def take(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> float | None:
-        """Run what a batch is for. The loss of the step where this is its last batch, else None.
+    def take(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> tuple[float, int] | None:
+        """Run what a batch is for. The loss of the step and 1 where this is its last batch, else None.
 
+        A worker that trains by itself, and has none of the step's samples, does nothing, and finds 0 losses.
         `part` is what of step `step` was done before, and is brought up to date. `rates` are the learning rates by the
         inputs of the programs. Raises `NonFiniteLoss` before anything is changed.
         """
         if self._minimizer is not None:
             return self._minimize(self._minimizer, batch, rates[LEARNING_RATE])
         update = {**{name: np.array(rate) for name, rate in rates.items()}, STEP: np.array(step + 1.0)}
+        alone = self._compiler.workers == 1
         if not self._compiler.updates:
+            if alone and not len(batch):
+                return 0.0, 0
             program = self._compiler.program(self._compiler.of_batch, batch.rows)
             program.write({**self._inputs(batch, step, part), **update})
             program.run()
-            return program.guard
+            return program.guard, 1
         loss, samples = self._add(batch, step, part)
         part.batches += 1
         part.samples += samples
@@ -72,13 +76,16 @@ class Stepper:
         part.weight += len(batch) / self._loader.batch_size
         if part.batches < self._accumulate and not self._loader.between_epochs:
             return None
+        if not part.samples:
+            part.batches, part.weight = 0, 0.0
+            return 0.0, 0
         last = self._compiler.program(Purpose.UPDATE, 1)
         mean = {SHARE: np.array(self._loader.batch_size / part.samples), WEIGHT: np.array(part.weight)}
         last.write({**update, **mean})
         last.run()
         loss = part.loss / part.samples
         part.batches, part.samples, part.loss, part.weight = 0, 0, 0.0, 0.0
-        return loss
+        return loss, 1
 
     def _add(self, batch: Batch, step: int, part: Part) -> tuple[float, int]:
         """Add the gradients of a batch to those of the step so far: its loss, and how many samples it has."""
@@ -102,7 +109,7 @@ class Stepper:
         """Whether a step goes on with the next batch."""
         return part.batches > 0 or bool(self._held)
 
-    def _minimize(self, minimizer: Minimizer, batch: Batch, rate: float) -> float | None:
+    def _minimize(self, minimizer: Minimizer, batch: Batch, rate: float) -> tuple[float, int] | None:
         """Keep a batch; at the end of an epoch run a step on all of them. The rest of a broken epoch is passed over."""
         if not self._held and batch.position:
             return None
@@ -122,4 +129,4 @@ class Stepper:
                 total += program.guard * len(one)
             return total / samples
 
-        return minimizer.step(evaluate, self._loader.batch_size / samples, rate)
+        return minimizer.step(evaluate, self._loader.batch_size / samples, rate), 1

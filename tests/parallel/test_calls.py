@@ -26,3 +26,7 @@ def test_a_worker_alone_agrees_with_itself() -> None:
     alone.start_send(array, 0, 1).wait()
     alone.start_receive(array, 0, 1).wait()
     assert not array.any()
+    memory = alone.share_memory(24)
+    assert (memory.nbytes, alone.on_one_host) == (24, True)
+    memory[:] = 1
+    assert not alone.share_memory(24).any()

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import yaml
 
+from netspec.compile import LEARNING_RATE
+from netspec.data.batches import Batch
 from netspec.graph.ops.quantize import Largest, OneBit
 from netspec.parallel import Communicator
 from netspec.parallel.encodings import TopK, encoding
@@ -20,6 +22,7 @@ from netspec.schema.load import load_train
 from netspec.train.crew import Crew
 from netspec.train.loop import Progress
 from netspec.train.run import open_training_loader, trainer
+from netspec.train.stepper import Part, Stepper
 from tests.train.conftest import points, spec
 
 __all__ = ["points", "spec"]
@@ -149,6 +152,26 @@ def test_all_train_and_go_on_exactly(
         elastic = way["strategy"] == "elastic_averaging"
         assert centers == ([f"center/{name}" for name in moving.split()] if elastic else []), way
         assert len(set(whole["own"])) == (workers - 1 if kept or elastic else 0), way  # others on each worker
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_worker_without_samples_rests_where_each_trains_by_itself(
+    spec: Callable[..., dict[str, Any]], accumulate: int
+) -> None:
+    given = load_train(spec(accumulate=accumulate) | {"parallel": {"strategy": "local_sgd"}})
+    assert isinstance(given.parallel, Strategy)
+    crew = Crew(Two(), given.parallel)
+    compiler = trainer(given, "reference", crew)
+    before = {name: compiler.states[name] for name in compiler.names("parameter", "slot")}
+    nothing = Batch(
+        {"x": np.ones((1, 6), np.float32), "label": np.zeros(1, np.int32)}, np.zeros(0, np.int64), 0, 0, 0, 1
+    )
+    with open_training_loader(given, compiler, crew) as loader:
+        part = Part()
+        found = Stepper(given, compiler, loader).take(nothing, 0, {LEARNING_RATE: 1.0}, part)  # an epoch's last batch
+    assert (found, part) == ((0.0, 0), Part())
+    for name, array in before.items():
+        np.testing.assert_array_equal(compiler.states[name], array)
 
 
 class Two(Communicator):

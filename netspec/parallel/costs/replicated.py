@@ -48,6 +48,15 @@ def elastic_averaging(job: Job, cluster: Cluster) -> Plan:
     return Plan(work, after=(*to_all(work.nbytes, cluster), *all_gather(work.nbytes, cluster)), every=job.every)
 
 
+def hogwild(job: Job, cluster: Cluster) -> Plan:
+    """Steps by each worker alone, on weights that all of the host share (Niu et al. 2011): nothing is sent.
+
+    What others have written to the weights comes from their caches: in each step a worker reads all of them anew.
+    """
+    work = job.work(cluster.ranks)
+    return Plan(work, extra=work.nbytes * job.adding)
+
+
 def local_sgd(job: Job, cluster: Cluster) -> Plan:
     """Steps by each worker alone, and the weights averaged every so many (Moritz et al. 2016, "SparkNet")."""
     work = job.work(cluster.ranks)

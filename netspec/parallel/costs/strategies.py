@@ -14,6 +14,7 @@ from netspec.parallel.costs.replicated import (
     all_reduce_bfloat16,
     elastic_averaging,
     hierarchical_all_reduce,
+    hogwild,
     local_sgd,
     sharded_optimizer,
 )
@@ -41,6 +42,10 @@ def _several_a_host(job: Job, cluster: Cluster) -> str | None:
     return _samples_for_all(job, cluster) or (
         None if 1 < cluster.on_host < cluster.ranks else "it needs several hosts with several ranks each"
     )
+
+
+def _one_host(job: Job, cluster: Cluster) -> str | None:
+    return _samples_for_all(job, cluster) or ("its workers are on one host" if cluster.hosts > 1 else None)
 
 
 def _factors(job: Job, cluster: Cluster) -> str | None:
@@ -77,6 +82,7 @@ STRATEGIES = {
     "sharded_optimizer": Strategy(sharded_optimizer, _samples_for_all),
     "local_sgd": Strategy(local_sgd, _samples_for_all),
     "elastic_averaging": Strategy(elastic_averaging, _samples_for_all),
+    "hogwild": Strategy(hogwild, _one_host),
     "one_bit": Strategy(one_bit, _samples_for_all),
     "top_k": Strategy(top_k, _samples_for_all),
     "parameter_server": Strategy(parameter_server, _ranks_of_both_kinds, split_ranks),

@@ -63,6 +63,18 @@ class Strategy(Spec):
     has_center: ClassVar[bool] = False
     """Whether there is a `center/NAME` for each parameter and moving statistic, which is evaluated in its place."""
 
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Roles of the states that lie in memory which all workers of a host have in common."""
+
+    one_host: ClassVar[bool] = False
+    """Whether all workers must be on one host."""
+
+    adds_up: ClassVar[bool] = False
+    """Whether the updates of all workers add up, so that each makes its own at a p-th of the learning rate."""
+
+    repeatable: ClassVar[bool] = True
+    """Whether the same training finds the same weights again."""
+
     @property
     def sums_gradients(self) -> bool:
         """Whether every step follows the mean of all workers' gradients."""
@@ -92,3 +104,12 @@ class Strategy(Spec):
 
     def before_looking(self, group: Communicator, replica: Replica) -> None:
         """What they do before an evaluation or a checkpoint, which are those of all: both find one state on all."""
+
+    def after_looking(self, group: Communicator) -> None:
+        """What they do after it, before anybody goes on."""
+
+    def remark(self, workers: int) -> str | None:
+        """What is to be known of a training on so many workers that its figures do not show."""
+        told = [f"each of {workers} workers moves the weights at 1/{workers} of the learning rate"] * self.adds_up
+        told += ["the same training finds other weights each time"] * (not self.repeatable)
+        return f"{self.strategy}: {'; '.join(told)}" if told else None

@@ -8,6 +8,7 @@ from pydantic import PositiveInt
 
 from netspec.parallel.base import Communicator
 from netspec.parallel.encodings import sent
+from netspec.parallel.strategies.averaging import average
 from netspec.parallel.strategies.base import Replica, Strategy
 from netspec.schema.kinds import STRATEGIES
 
@@ -49,9 +50,4 @@ class LocalSGD(Strategy):
 
     def before_looking(self, group: Communicator, replica: Replica) -> None:
         """Average."""
-        for name in replica.names(*AVERAGED):
-            array = replica.read(name)
-            if array.dtype.kind == "f":
-                group.all_reduce(array)
-                array /= array.dtype.type(group.size)
-                replica.write(name, array)
+        average(group, replica, *AVERAGED)

@@ -71,6 +71,19 @@ for counts in (range(size), range(size, 0, -1), [0] * (size - 1) + [1000]):  # p
         handed = workers.hand_out_parts(parts, list(counts), dtype)
         np.testing.assert_array_equal(handed, whole[rank].astype(dtype), strict=True)
 workers.barrier()
+
+# Memory that all share; nobody may write to the second piece what others look for in the first.
+pieces = [workers.share_memory(8 * size).view(np.int64) for _ in range(2)]
+for piece in pieces:
+    piece[rank] = 10 + rank
+workers.barrier()
+for piece in pieces:
+    np.testing.assert_array_equal(piece, 10 + np.arange(size))
+workers.barrier()
+pieces[0][0 if rank else 1] = -1
+workers.barrier()
+np.testing.assert_array_equal(pieces[0], [-1, -1, *range(12, 10 + size)])
+np.testing.assert_array_equal(pieces[1], 10 + np.arange(size))
 if workers.is_first:
     print(f"{size} workers agree", flush=True)
 leave(0)
