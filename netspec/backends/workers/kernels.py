@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
+from netspec.backends.workers.spans import address, spans
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
 from netspec.graph.ops.gathering import JoinGatherRows, StartGatherRows
-from netspec.graph.plan import ALIGNMENT
 from netspec.graph.value import Node
 from netspec.parallel import Pending, world
 from netspec.parallel.sums import encoded_sum
@@ -25,7 +24,7 @@ class Sum(Kernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that sums up in the result's memory."""
         (out,), workers = buffers.outputs, world()
-        fill, (whole,) = _fill(buffers.inputs[:1], [out]), _pieces([out])
+        fill, (whole,) = _fill(buffers.inputs[:1], [out]), spans([out])
 
         def run() -> None:
             fill()
@@ -46,12 +45,12 @@ class Start(Kernel):
         workers, outputs = world(), buffers.outputs[: op.count]
         read = [one for one in outputs if one is not None]
         fill, start = _fill(buffers.inputs[: op.count], outputs), _sender(op.encoding, read)
-        key = _address(read[0]) if read else 0
+        key = address(read[0]) if read else 0
 
         def run() -> None:
             fill()
             if not workers.silent:
-                _send(key, start)
+                send(key, start)
 
         return run
 
@@ -66,17 +65,17 @@ class StartGather(Kernel):
         assert isinstance(op, StartGatherRows)
         whole = buffers.outputs[0]
         assert whole is not None
-        parts, key = whole.reshape(op.workers, op.most, -1), _address(whole)
+        parts, key = whole.reshape(op.workers, op.most, -1), address(whole)
         own, alone = parts[workers.rank], workers.size == 1
 
         def run() -> None:
-            _finish(key)  # of a step that was broken off
+            finish(key)  # of a step that was broken off
             if alone or workers.silent:
                 whole[...] = 0
             own[: len(mine)] = mine
             own[len(mine) :] = 0
             if not workers.silent:
-                _send(key, lambda: [workers.start_all_gather(None, parts)])
+                send(key, lambda: [workers.start_all_gather(None, parts)])
 
         return run
 
@@ -87,26 +86,26 @@ class Join(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that waits."""
-        key = _address(buffers.inputs[0])
+        key = address(buffers.inputs[0])
         fill = _fill(buffers.inputs, buffers.outputs)
 
         def run() -> None:
-            _finish(key)
+            finish(key)
             fill()
 
         return run
 
 
-def _send(key: int, start: Callable[[], list[Pending]]) -> None:
+def send(key: int, start: Callable[[], list[Pending]]) -> None:
     """Set something going, and let MPI go on with what is under way."""
     for others in _sent.values():
         for one in others:
             one.advance()
-    _finish(key)  # of a step that was broken off
+    finish(key)  # of a step that was broken off
     _sent[key] = start()
 
 
-def _finish(key: int) -> None:
+def finish(key: int) -> None:
     """Wait for what was sent from that address, if anything was."""
     for one in _sent.pop(key, ()):
         one.wait()
@@ -118,12 +117,8 @@ def _sender(encoding: str, arrays: Sequence[Any]) -> Callable[[], list[Pending]]
     if encoding:
         whole = encoded_sum(workers, encoding, arrays)
         return lambda: [whole.start()]
-    pieces = _pieces(arrays)
+    pieces = spans(arrays)
     return lambda: [workers.start_all_reduce(piece) for piece in pieces]
-
-
-def _address(array: Any) -> int:
-    return int(array.ctypes.data)
 
 
 def _fill(inputs: Sequence[Any], outputs: Sequence[Any]) -> Thunk:
@@ -131,7 +126,7 @@ def _fill(inputs: Sequence[Any], outputs: Sequence[Any]) -> Thunk:
     apart = [
         (target, source)
         for source, target in zip(inputs, outputs, strict=True)
-        if target is not None and _address(target) != _address(source)
+        if target is not None and address(target) != address(source)
     ]
 
     def run() -> None:
@@ -139,32 +134,3 @@ def _fill(inputs: Sequence[Any], outputs: Sequence[Any]) -> Thunk:
             target[...] = source
 
     return run
-
-
-def _pieces(arrays: Sequence[Any]) -> list[Any]:
-    """Flat arrays that span those which lie side by side, gaps of the alignment included."""
-    import numpy as np
-
-    runs = [[one] for one in arrays[:1]]
-    for before, after in pairwise(arrays):
-        gap = _address(after) - _address(before) - before.nbytes
-        if 0 <= gap < ALIGNMENT and _memory(after) is _memory(before):
-            runs[-1].append(after)
-        else:
-            runs.append([after])
-    found = []
-    for run in runs:
-        memory, begin = _memory(run[0]), _address(run[0])
-        end = _address(run[-1]) + run[-1].nbytes
-        start = begin - _address(memory)
-        found.append(memory.view(np.uint8)[start : start + end - begin].view(run[0].dtype))
-    return found
-
-
-def _memory(array: Any) -> Any:
-    """The array that the memory of a view belongs to, flat."""
-    import numpy as np
-
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array.reshape(-1)
