@@ -8,6 +8,7 @@ from time import perf_counter
 from netspec.backends.failures import kernel_failure
 from netspec.graph.kernel import Thunk
 from netspec.graph.value import Node
+from netspec.parallel.base import Broken
 
 
 class Calls:
@@ -38,6 +39,8 @@ class Calls:
         try:
             for thunk in self._calls:
                 thunk()
+        except Broken:  # no failure of this worker's
+            raise
         except Exception as error:
             failed = next(node for node, one in zip(self._nodes, self._thunks, strict=True) if one is thunk)
             raise kernel_failure(failed, error) from error

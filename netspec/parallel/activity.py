@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from math import inf
 
 from netspec.parallel import tether
 
@@ -18,6 +19,8 @@ class Activity:
     run_dir: str | None = None
     waiting_since: float | None = None
     """By `time.monotonic`."""
+    gives_up_at: float = inf
+    """When this worker stops waiting for others, since one of them has failed; by the same clock."""
 
     def waited(self) -> float:
         """Seconds that this worker has waited for the others in one call."""

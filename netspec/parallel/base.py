@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+class Broken(Exception):
+    """Another worker has failed: what this one waits for will never be there."""
+
+
 class Pending(Protocol):
     """A collective call under way."""
 
@@ -160,6 +164,12 @@ class Communicator:
     def all_gather(self, told: bytes) -> list[bytes]:
         """What every worker tells, in the order of ranks."""
         return [told]
+
+    def meet_again(self, within: float) -> None:
+        """Have all come here that the failure of one has torn apart: calls from now on are those after this one.
+
+        Raises `Broken` where they do not come, or do not go on to do what the others do, within so many seconds.
+        """
 
     def abort(self, status: int) -> NoReturn:
         """End the processes of all workers at once, with an exit status."""

@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from netspec.parallel import tether, volumes
 from netspec.parallel.activity import ACTIVITY
-from netspec.parallel.base import Communicator
+from netspec.parallel.base import Broken, Communicator
 from netspec.parallel.found import library_name
 from netspec.parallel.shared_memory import check_room
 from netspec.parallel.watch import Post, Told
@@ -28,6 +28,8 @@ from netspec.parallel.watch import Post, Told
 AWAKE, NAP = 0.1, 5e-5
 """Seconds for which a waiting worker looks again and again, leaving its core to whoever wants it, and how long it
 sleeps between two looks after that. MPI moves a message in pieces, each when both sides look: naps make it crawl."""
+UNDERWAY = 1.0
+"""Seconds that a call is given in which the worker that failed may have taken part."""
 LAST_WORDS = 0.3
 """Seconds before a job is ended: a launcher may drop what a worker wrote and it has not passed on yet."""
 
@@ -152,6 +154,13 @@ class MpiCommunicator(Communicator):
         _Request(self._comm.Iallgatherv(np.frombuffer(told, np.uint8), [data, counts])).wait()
         return [data[start:end].tobytes() for start, end in pairwise(starts)]
 
+    def meet_again(self, within: float) -> None:
+        """Go on with other communicators than those on which some calls of some workers wait for ever."""
+        ACTIVITY.gives_up_at = time.monotonic() + within
+        _Request(MPI.COMM_WORLD.Ibarrier()).wait()
+        self._comm, self._following, self._apart = (MPI.COMM_WORLD.Dup() for _ in range(3))
+        self.halfway.clear()
+
     def abort(self, status: int) -> NoReturn:
         """End the processes of all workers at once, those that are stopped or hang too."""
         for stream in (sys.stdout, sys.stderr):
@@ -182,10 +191,14 @@ class _Request:
             return
         ACTIVITY.waiting_since = began = time.monotonic()
         while not test():
-            if time.monotonic() - began < AWAKE:
+            now = time.monotonic()
+            if now - began < AWAKE:
                 leave()
-            else:
+            elif now < ACTIVITY.gives_up_at or now - began < UNDERWAY:
                 time.sleep(NAP)
+            else:
+                ACTIVITY.waiting_since = None
+                raise Broken
         ACTIVITY.waiting_since = None
 
 

@@ -22,7 +22,7 @@ from netspec.parallel.activity import ACTIVITY
 from netspec.parallel.words import LastWords, Words, how_to_go_on
 
 Told: TypeAlias = dict[str, Any]
-"""A letter: plain data that JSON holds. Its `kind` is beat, bye, words, ask or answer."""
+"""A letter: plain data that JSON holds. Its `kind` is beat, bye, broken, words, ask or answer."""
 
 HEARTBEAT, STALL = 20.0, 600.0
 """Seconds of silence after which a worker is given up, and of waiting in vain for those that answer, until a training
@@ -68,6 +68,7 @@ class Watchdog:
         self._leaving = threading.Event()
         self._said_bye = self._heard_bye = self._ended = False
         self._own: Words | None = None
+        self._breaks_off = False
         self._words = LastWords(self._size)
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
@@ -80,6 +81,10 @@ class Watchdog:
     def be_patient(self, silence: float, stall: float) -> None:
         """Give up a worker after other times: seconds of silence, and of waiting for it."""
         self._silence, self._stall = silence, stall
+
+    def break_off(self) -> None:
+        """Tell all others that one has failed: they stop waiting for it, and save what they have."""
+        self._breaks_off = True  # the thread says it
 
     def fail(self, status: int, *, error: str, output: str) -> NoReturn:
         """End the job with an exit status, since this worker fails or was stopped, and see that it is told.
@@ -139,6 +144,8 @@ class Watchdog:
 
     def _take(self, sender: int, told: Told, now: float) -> None:
         match told.pop("kind"):
+            case "broken":
+                ACTIVITY.gives_up_at = min(ACTIVITY.gives_up_at, now)
             case "words":
                 self._words.take(Words(**told))
             case "ask":
@@ -167,6 +174,11 @@ class Watchdog:
             self._end(f"{self._named(self._facts())} has waited for {ACTIVITY.waited():.0f} s, for {who}")
 
     def _pass_words_on(self) -> None:
+        if self._breaks_off:
+            self._breaks_off = False
+            for other in range(self._size):
+                if other != self._rank:
+                    self._post.send(other, {"kind": "broken"})
         if self._own is not None:
             if self._rank:
                 self._post.send(0, {"kind": "words", **self._own.as_told()})
@@ -206,7 +218,7 @@ class Watchdog:
             _write(sys.stderr, f"error: {message}" + (f"\n  hint: {again}" if again else ""))
 
     def _tell(self, words: LastWords) -> NoReturn:
-        output, error, status = words.tell()
+        output, error, status = words.tell(how_to_go_on(ACTIVITY.run_dir))
         _write(sys.stdout, output)
         _write(sys.stderr, error)
         self._ended = True

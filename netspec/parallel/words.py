@@ -56,10 +56,11 @@ class LastWords:
         stopped = all(one.status == INTERRUPTED for one in self._said.values())
         return late and (not stopped or 0 in self._said or waited > GATHERED_WITHIN)
 
-    def tell(self) -> tuple[str, str, int]:
+    def tell(self, again: str | None = None) -> tuple[str, str, int]:
         """What goes to the standard output and to the error stream, and the exit status of all.
 
-        Worker 0 speaks for all where the others say the same, and of what its user did wrong or stopped.
+        Worker 0 speaks for all where the others say the same, and of what its user did wrong or stopped. `again` is how
+        to go on, told where they do not.
         """
         said = [self._said[rank] for rank in sorted(self._said)]
         failed = [one for one in said if one.status != INTERRUPTED] or said
@@ -68,6 +69,8 @@ class LastWords:
             lines = [first.error, *(_marked(one) for one in failed if one.error not in ("", first.error))]
         else:
             lines = [_marked(one) for one in failed]
+            if again is not None and first.status != INTERRUPTED:
+                lines.append(f"  hint: {again}")
         return first.output, "\n".join(lines), first.status
 
 

@@ -64,6 +64,12 @@ def be_patient(silence: float, stall: float) -> None:
         one.be_patient(silence, stall)
 
 
+def break_off() -> None:
+    """Tell the other workers that one has failed."""
+    for one in _watchdogs:
+        one.break_off()
+
+
 @contextmanager
 def acting_as(group: Communicator) -> Iterator[Communicator]:
     """Make `group` the world inside the block: for tests, and for what is to be done by this process alone."""

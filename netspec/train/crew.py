@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,10 +15,12 @@ import numpy as np
 
 from netspec.backends.openmp import set_threads
 from netspec.data.shares import Share
+from netspec.errors import RunError
 from netspec.parallel import Communicator, Pending
 from netspec.parallel.messages import hosts_of
 from netspec.parallel.strategies import all_reduce
 from netspec.parallel.strategies.base import Strategy
+from netspec.parallel.world import break_off
 from netspec.train.environment import threads
 from netspec.train.interrupt import Signals
 from netspec.train.sending import messages
@@ -28,6 +31,14 @@ if TYPE_CHECKING:
     from netspec.data.loader import Loader
     from netspec.errors import Location
     from netspec.train.loop import Progress
+
+
+MEET_WITHIN = 60.0
+"""Seconds in which all workers must have saved what they have, after one has failed."""
+
+
+ENDS_WITHIN = 20.0
+"""Seconds in which it must have said why."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +182,25 @@ class Crew:
         if not found or not self.is_first:
             return []
         return [{name: stacked[rank] for name, stacked in found.items()} for rank in range(1, self.size)]
+
+    def fits_together(self, step: int, saved: int, *, whole: bool) -> bool:
+        """After the failure of a worker: whether what all have makes a checkpoint, and one that is not written yet.
+
+        `step` is the last that this worker has done, `saved` that of its last checkpoint. `whole`: no step that was
+        broken off has changed anything. All that can still come here. Raises `Broken` where not all do.
+        """
+        if self.size == 1:
+            return whole and saved != step
+        break_off()
+        self.workers.meet_again(MEET_WITHIN)
+        told = self.workers.gather([step, saved, whole])
+        alike = not self.sums or len({one[0] for one in told}) == 1
+        return alike and all(one[2] for one in told) and told[0][0] != told[0][1]
+
+    def end(self) -> RunError:
+        """Wait for the end of all, which the worker brings that has failed; where it does not, what is wrong."""
+        time.sleep(ENDS_WITHIN)
+        return RunError("another worker has failed, and has not said why")
 
     def mean(self, total: float, count: int) -> float:
         """The mean of so many numbers with this sum, and of those of all workers where each found others."""

@@ -16,6 +16,7 @@ from netspec.data.loader import Loader
 from netspec.errors import InputError, NetspecError, Problem, RunError
 from netspec.exchange.hdf5 import read_weights, write_checkpoint
 from netspec.parallel.activity import at_work
+from netspec.parallel.base import Broken
 from netspec.schema.provenance import canonical_yaml
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
@@ -95,6 +96,8 @@ class Loop:
         self.preparation = Preparation.of(test or loader)
         """What is done to the samples that the net is evaluated on."""
         self._saved: Progress | None = None
+        self._place = loader.place
+        """Of the batch after the last one that was of use."""
         self._damaged: list[str] = []
         self._asked: Asked
         self.skips = loader.skips
@@ -104,14 +107,15 @@ class Loop:
         """Train to the end, or to the step during which a stop was asked for; then evaluate and save.
 
         A sample that can't be used, in training or in an evaluation, or a listener that can't go on (the output that it
-        prints to is closed) loses nothing of what was learned before.
+        prints to is closed) loses nothing of what was learned before; nor does it where another worker finds it.
         """
         try:
             self._train()
-        except (NetspecError, OSError):
-            if self._saved is None or self._saved.step != self.progress.step:
-                with suppress(NetspecError, OSError):  # what went wrong first is what is told
-                    self._save()
+        except (NetspecError, OSError, Broken) as error:
+            with suppress(NetspecError, OSError, Broken):  # what went wrong first is what is told
+                self._save_after_failure()
+            if isinstance(error, Broken):
+                raise self.crew.end() from None
             raise
 
     def _train(self) -> None:
@@ -159,6 +163,7 @@ class Loop:
             taken = self.stepper.take(batch, step, self.crew.rates(rates), self.progress.part)
         except NonFiniteLoss as error:
             raise self._not_finite(error, step) from None
+        self._place = self.loader.place
         self._samples += batch.end - batch.position
         if taken is None:
             self._note_skipped(batch)
@@ -261,6 +266,14 @@ class Loop:
         """Whether a test loss is the lowest so far; one that is not finite never is."""
         best = self.progress.best_loss
         return loss is not None and isfinite(loss) and (best is None or loss < best)
+
+    def _save_after_failure(self) -> None:
+        """Write a checkpoint of the last step that was done, if it is not written yet. All come here."""
+        saved = -1 if self._saved is None else self._saved.step
+        if self.crew.fits_together(self.progress.step, saved, whole=not self.stepper.changed):
+            self.loader.go_on_from(*self._place)
+            self._save_together()
+            self.crew.workers.barrier()  # it is written before the job ends
 
     def _save_together(self) -> None:
         """Write a checkpoint of what all workers have. All come here."""

@@ -20,6 +20,7 @@ from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.data.shares import Share
 from netspec.parallel import Communicator
+from netspec.parallel.base import Broken
 from netspec.parallel.costs.networks import Cluster
 from netspec.parallel.messages import Message, gathered
 from netspec.schema.train import TrainSpec
@@ -79,6 +80,18 @@ class ShardStepper(Stepper):
         super().__init__(spec, compiler, loader)
         self._group, self._shards, self._share = group, shards, share
         self._sums, self._moving = compiler.names("gradient"), _moving(compiler)
+
+    def take(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> tuple[float, int] | None:
+        """As any stepper; where another worker fails, states are as they were before the step."""
+        states = self._compiler.states
+        start = {name: states[name] for name in self._moving}
+        try:
+            return super().take(batch, step, rates, part)
+        except Broken:  # while the parts of all were added: sums of gradients begin anew with each step
+            for name, array in start.items():
+                states.assign(name, array)
+            self.changed = False
+            raise
 
     def _add(self, batch: Batch, step: int, part: Part) -> tuple[float, int]:
         """The sums of all parts of a batch, those of other workers too."""

@@ -42,6 +42,8 @@ class Stepper:
         """Raises `InputError` where a step is to read the whole training set, and `accumulate` has it read less."""
         loop = spec.train
         self._compiler, self._accumulate, self._seed = compiler, loop.accumulate, loop.seed
+        self.changed = False
+        """Whether a step that failed had begun to change states."""
         self._held: list[Batch] = []
         """The batches of an epoch so far, for a solver of the whole."""
         self._minimizer = Minimizer(spec.solver, compiler) if isinstance(spec.solver, LBFGS) else None
@@ -58,6 +60,14 @@ class Stepper:
         `part` is what of step `step` was done before, and is brought up to date. `rates` are the learning rates by the
         inputs of the programs. Raises `NonFiniteLoss` before anything is changed.
         """
+        before = self._compiler.states.version
+        try:
+            return self._taken(batch, step, rates, part)
+        except BaseException:
+            self.changed = self._compiler.states.version != before
+            raise
+
+    def _taken(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> tuple[float, int] | None:
         if self._minimizer is not None:
             return self._minimize(self._minimizer, batch, rates[LEARNING_RATE])
         update = {**{name: np.array(rate) for name, rate in rates.items()}, STEP: np.array(step + 1.0)}

@@ -35,7 +35,7 @@ def test_what_all_workers_find_is_told_once(jobs, by: str) -> None:
 def test_what_one_worker_finds_is_told_with_its_rank(jobs, by: str) -> None:
     job = jobs(3, "ends.py", "fail", by=by).begun()
     assert job.end() == 1
-    assert re.fullmatch(r"rank 1 \(\S+\): error: the disk is full\n", job.err)
+    assert re.fullmatch(rf"rank 1 \(\S+\): error: the disk is full\n  hint: {AGAIN}\n", job.err)
     assert job.out == ""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from netspec.cli import main
-from netspec.exchange.hdf5 import read_weights
+from netspec.exchange.hdf5 import read_checkpoint, read_weights
 from tests.parallel.conftest import Job
 
 NET = """\
@@ -140,3 +140,31 @@ def test_a_worker_that_is_stopped_is_given_up_when_the_training_says(jobs, spec:
     assert job.end() == 1
     assert "has not answered for 3 s" in job.err
     assert f"netspec train {tmp_path / 'run' / 'spec.yaml'} --resume" in job.err
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_what_one_worker_finds_in_the_data_loses_nothing_of_what_all_did(
+    jobs, spec: Path, tmp_path: Path, split: str
+) -> None:
+    found = dict(np.load(tmp_path / "blobs.npz"))
+    found["features"][46] = np.nan  # of the 8th batch of 6, and of its second half: worker 1's, to train and to test
+    np.savez(tmp_path / "damaged.npz", **found)
+    whole, failed = tmp_path / "whole", tmp_path / "failed"
+    changes = ["data.train.shuffle=false", "train.checkpoint_every=4", "train.max_steps=7"]
+    assert jobs.train(spec, *changes, "--run-dir", whole, by=2).end() == 0
+    if split == "train":
+        changes += [f"data.train.path={tmp_path / 'damaged.npz'}", "train.max_steps=500"]
+    else:
+        changes += [f"data.test={{source: npz, path: {tmp_path / 'damaged.npz'}, batch_size: 6}}"]
+    job = jobs.train(spec, *changes, "--run-dir", failed, by=2)
+    assert job.end() == 2, job.err
+    assert job.err.startswith("rank 1 (")
+    assert "a value for `features` is not a finite float32" in job.err
+    assert job.err.endswith(f"  hint: to go on: netspec train {failed / 'spec.yaml'} --resume\n")
+    assert job.err.count("error:") == 1
+    kept, expected = (read_checkpoint(one / "checkpoints" / "step-00000007.h5") for one in (failed, whole))
+    assert {name: one.tobytes() for name, one in kept.states.items()} == {
+        name: one.tobytes() for name, one in expected.states.items()
+    }
+    place = ("epoch", "position", "step")
+    assert [kept.progress["loader"][one] for one in place] == [expected.progress["loader"][one] for one in place]
