@@ -121,6 +121,7 @@ WIDE: dict[str, Any] = {
     "joint": ints(T, 2 * HEADS, SIZE), "apart": ints(2, HEADS, T, SIZE), "rows": ints(T * 2, WIDTH),
     "back": ints(T, 2, 6), "third": ints(3), "five": ints(0, T, 3, HEADS, SIZE), "flat": ints(0, T, WIDTH),
     "heads": ints(0, T, HEADS, SIZE), "eq": ints(WIDTH, WIDTH, WIDTH), **{f"at{k}": np.int64(k) for k in range(3)},
+    **{f"from{k}": ints(k) for k in range(4)}, "ones": ints(1, 1, 1),
 }  # fmt: skip
 LOOK = [
     *chain("kt = Transpose kh", "s = MatMul qh kt", Transpose={"perm": [0, 1, 3, 2]}),
@@ -143,10 +144,16 @@ def of_one_product(how: str) -> onnx.ModelProto:
         nodes += chain("g = Gemm of wo bo", "b = Reshape g back", "y = Transpose b", Transpose={"perm": [1, 0, 2]})
         return model(nodes, (2, T, 6), **WIDE)
     nodes += chain("m = MatMul x wi", "d = Add bi m")
-    if how == "timm":
+    if how in ("timm", "Paddle", "unbound"):
         nodes += chain("r = Reshape d five", "t = Transpose r", Transpose={"perm": [2, 0, 3, 1, 4]})
+        if how == "unbound":
+            nodes.append(onnx.helper.make_node("Split", ["t", "ones"], ["q", "k", "v"], axis=0))
         for k, name in enumerate("qkv"):
-            nodes += chain(f"{name}h = Gather t at{k}", Gather={"axis": 0})
+            if how == "timm":
+                nodes += chain(f"{name}h = Gather t at{k}", Gather={"axis": 0})
+                continue
+            nodes += chain(f"{name} = Slice t from{k} from{k + 1} zero") if how == "Paddle" else []
+            nodes += chain(f"{name}h = Squeeze {name} zero")
     else:
         nodes.append(onnx.helper.make_node("Split", ["d", "eq"], ["q", "k", "v"], axis=2))
         for name in "qkv":
@@ -183,7 +190,7 @@ MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
         f"one product as {how} has it": (
             of_one_product(how), ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"]
         )
-        for how in ("PyTorch", "timm", "GPT-2")
+        for how in ("PyTorch", "timm", "Paddle", "unbound", "GPT-2")
     },
     "one node": (as_one_node(), [ONE_NODE]),
     "one node, heads apart": (as_one_node(apart=True), [ONE_NODE]),
@@ -280,6 +287,24 @@ def test_layers_that_are_one(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", OTHER)
 def test_layers_that_are_not(name: str, tmp_path: Path) -> None:
     assert not any("Attention" in line for line in compare(OTHER[name], tmp_path))
+
+
+@pytest.mark.parametrize("cut", ["Slice", "Split"])
+def test_steps_in_front_of_samples_are_cut(cut: str, tmp_path: Path) -> None:
+    """Of (T, N, 3): parts of several steps, which stay where they are."""
+    turn = {"perm": [1, 0, 2]}
+    nodes = chain("t = Transpose x", Transpose=turn)
+    if cut == "Slice":
+        nodes += chain(
+            "a = Slice t two five zero", "b = Slice t zero two zero", "c = Add b b", "y = Transpose d", Transpose=turn
+        )
+        nodes.insert(-1, onnx.helper.make_node("Concat", ["a", "c"], ["d"], axis=0))
+    else:
+        nodes.append(onnx.helper.make_node("Split", ["t", "sizes"], ["a", "b"], axis=0))
+        nodes.append(onnx.helper.make_node("Concat", ["b", "a"], ["d"], axis=0))
+        nodes += chain("y = Transpose d", Transpose=turn)
+    made = model(nodes, ("N", 5, 3), zero=ints(0), two=ints(2), five=ints(5), sizes=ints(2, 3))
+    assert [line.split("type: ")[1].partition(",")[0] for line in compare(made, tmp_path)][-1] == "Concatenate"
 
 
 def test_a_softmax_of_turned_axes_is_over_the_right_one(tmp_path: Path) -> None:

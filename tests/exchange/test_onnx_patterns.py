@@ -222,3 +222,16 @@ def test_nodes_without_operands(tmp_path: Path) -> None:
     assert layers_of(imported(made, tmp_path)[1]) == ["{name: y, type: Power, scale: 2.0}"]
     with pytest.raises(InputError, match="Div"):
         imported(model(chain("y = Div x")), tmp_path)
+
+
+def test_a_layer_norm_behind_many_sums_is_found(tmp_path: Path) -> None:
+    """Where what is normalized is itself sums of sums, of which a term might be one of the formula's."""
+    nodes, last = [], "x"
+    for k in range(8):
+        nodes += chain(f"s{k} = Sigmoid {last}", f"m{k} = Mul s{k} {last}", f"a{k} = Add {last} m{k}")
+        last = f"a{k}"
+    behind = layer_norm("Pow d two", *chain("n = Div d r", "o = Mul n g", "y = Add o b"))
+    for one in behind:
+        one.input[:] = [last if name == "x" else name for name in one.input]
+    _, text = imported(model([*nodes, *behind], ("N", 3, 5), **LN, g=G, b=B), tmp_path)
+    assert "type: LayerNormalization" in text

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import product
 from math import inf, isclose
 from typing import TYPE_CHECKING, Any
@@ -150,7 +151,7 @@ class Search:
         match node.op_type:
             case "Add" | "Sub":
                 second = -scale if node.op_type == "Sub" else scale
-                for chosen in product((True, False), repeat=len(terms)):
+                for chosen in _splits(len(terms)):
                     left = [term for term, here in zip(terms, chosen, strict=True) if here]
                     right = [term for term, here in zip(terms, chosen, strict=True) if not here]
                     for one, first in self._sum(left, scale, node.inputs[0], within):
@@ -299,6 +300,12 @@ def _times(factor: float, term: Term) -> Term:
     return term if isclose(factor, 1.0) and not isinstance(term, Product) else factor * term
 
 
+@cache
+def _splits(count: int) -> list[tuple[bool, ...]]:
+    """Which of so many terms are in the first of two operands: even splits first, which are the likeliest."""
+    return sorted(product((True, False), repeat=count), key=lambda chosen: abs(2 * sum(chosen) - count))
+
+
 def _dealt(
     powers: Sequence[tuple[Term, float]], first: float, second: float
 ) -> Iterator[tuple[list[tuple[Term, float]], list[tuple[Term, float]]]]:
@@ -312,7 +319,10 @@ def _dealt(
         rests = {(first, exponent - first), (exponent - second, second)}
         ways += [((term, left), (term, right)) for left, right in rests if left * right * first * second > 0]
         choices.append(ways)
-    for chosen in product(*choices):
+    every = list(product(*choices))
+    for chosen in sorted(
+        every, key=lambda ways: abs(sum((left is not None) - (right is not None) for left, right in ways))
+    ):
         yield [left for left, _ in chosen if left], [right for _, right in chosen if right]
 
 

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
-from netspec.exchange.onnx_import.rules.beside import picked_beside
+from netspec.exchange.onnx_import.rules.beside import cut_beside, picked_beside, split_beside
 from netspec.exchange.onnx_import.rules.windows import padding_field, short
 from netspec.exchange.onnx_import.translate import Translator, rule
 
@@ -42,6 +42,8 @@ def cut(net: Translator, node: Node) -> None:
     left = {axis: len(range(*part)) for axis, part in parts.items()}
     if 0 in left.values():
         net.constants[node.outputs[0]] = _nothing(net, node, left)
+        return
+    if not turned and cut_beside(net, node, parts):
         return
     flips = [net.axis(node.inputs[0], axis, "samples in the opposite order") for axis in turned]
     held = {axis: net.axis(node.inputs[0], axis, "a part of the batch") for axis in parts}
@@ -84,7 +86,6 @@ def split(net: Translator, node: Node) -> None:
     else:  # equal ones, of which the last may be smaller
         size = -(-shape[axis] // count)
         sizes = [size] * (count - 1) + [shape[axis] - size * (count - 1)]
-    held = net.axis(node.inputs[0], axis, "parts of the batch")
     for name, size in zip(node.outputs, sizes, strict=True):
         if size == 0 and name:
             net.constants[name] = _nothing(net, node, {axis: 0})
@@ -94,6 +95,9 @@ def split(net: Translator, node: Node) -> None:
     if len(parts) == 1:
         net.same(replace(node, outputs=(parts[0][0],)), node.inputs[0])
         return
+    if split_beside(net, node, axis, parts):
+        return
+    held = net.axis(node.inputs[0], axis, "parts of the batch")
     sizes = [size for _, size in parts]
     fields = {"sections": len(sizes) if len(set(sizes)) == 1 else sizes}
     names = [name for name, _ in parts]
