@@ -25,9 +25,13 @@ from netspec.train.shards import message_of_parts
 class Imagined(Communicator):
     """The first of workers that there are not."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, per_host: int) -> None:
         super().__init__()
-        self.size = size
+        self.size, self._per_host = size, per_host
+
+    def hosts(self) -> list[int]:
+        """Filled one after the other."""
+        return [min(self._per_host, self.size - first) for first in range(0, self.size, self._per_host)]
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int, batch_size: 
                          got=f"{batch_size}")  # fmt: skip
     strategy = spec.parallel if isinstance(spec, TrainSpec) else None
     assert strategy is None or isinstance(strategy, Strategy)
-    crew = Crew(Imagined(workers), strategy)
+    crew = Crew(Imagined(workers, per_host), strategy)
     cluster = hosts_of(workers, workers if crew.strategy.one_host else per_host)
     name, remark = crew.strategy.strategy, crew.strategy.remark(workers)
     if workers == 1:

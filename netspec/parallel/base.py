@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 if TYPE_CHECKING:
     import numpy as np
 
+    from netspec.parallel.by_host import HostGroups
+
 
 class Broken(Exception):
     """Another worker has failed: what this one waits for will never be there."""
@@ -58,6 +60,8 @@ class Communicator:
     """How many workers its host has."""
     sent: float = 0.0
     """Bytes that this worker has sent in collective calls so far, as `volumes.py` counts them."""
+    by_host: HostGroups | None = None
+    """The groups by which sums are made host by host, where they are to be (`by_host.py`)."""
     silent: bool = False
     """Whether programs keep their sums to themselves, so that a worker can run a part of a step by itself."""
 
@@ -136,6 +140,23 @@ class Communicator:
         """Fill an array with what a worker sends with this tag, under way; zeros where nobody sends anything."""
         array[...] = 0
         return Done()
+
+    def start_reduce_scatter(self, whole: Any, part: Any, counts: Sequence[int]) -> Pending:
+        """Sum up a flat array, of which `part` gets this worker's part; parts are of so many numbers each."""
+        part[...] = whole
+        return Done()
+
+    def start_gather_parts(self, whole: Any, counts: Sequence[int]) -> Pending:
+        """Have the parts of all in a flat array, in which this worker's is in its place; of so many numbers each."""
+        return Done()
+
+    def hosts(self) -> list[int]:
+        """How many workers each host has, in the order of their first ones."""
+        return [self.size]
+
+    def on_host(self) -> Communicator:
+        """A group of the workers of this host, in the order of ranks."""
+        return Communicator()
 
     def split(self, color: int) -> Communicator:
         """A group of those who say the same, in the order of ranks."""

@@ -185,6 +185,20 @@ _PLAIN: dict[str, Encoding] = {
 TOP_K = "top_k:"
 
 
+_BY_HOST = "by_host"
+
+
+def by_host(form: str) -> str:
+    """The name for what is summed up within hosts, then in this encoding among them; "" is in full (`by_host.py`)."""
+    return f"{_BY_HOST}:{form}" if form else _BY_HOST
+
+
+def between_hosts(name: str) -> str | None:
+    """The encoding between hosts of what is summed up by host; None of what is not."""
+    head, _, form = name.partition(":")
+    return form if head == _BY_HOST else None
+
+
 def encoding(name: str) -> Encoding:
     """The encoding of this name; `top_k:SHARE` is of a share of the numbers."""
     return TopK(float(name.removeprefix(TOP_K))) if name.startswith(TOP_K) else _PLAIN[name]

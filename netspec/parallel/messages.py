@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from netspec.graph.ops.communication import Communication
 from netspec.graph.value import Node
-from netspec.parallel.costs.collectives import Exchange, Exchanges, around, ring, to_all
+from netspec.parallel.costs.collectives import Exchange, Exchanges, around, hierarchical, ring, to_all
 from netspec.parallel.costs.networks import NETWORKS, Cluster
-from netspec.parallel.encodings import encoding
+from netspec.parallel.encodings import between_hosts, encoding
 
 
 def gathered(nbytes: float, cluster: Cluster) -> Exchanges:
@@ -91,11 +91,17 @@ def _of_node(node: Node, cluster: Cluster) -> Message | None:
     if not kinds:
         return None
     nbytes = sum(one.nbytes for one in kinds)
-    if op.encoding:
-        form = encoding(op.encoding)
-        exchanges = encoded(sum(form.nbytes(one.shape, one.dtype.itemsize) for one in kinds), op.encoding, cluster)
-    else:
-        exchanges = PATTERNS[op.pattern](nbytes, cluster)
+    crossing = between_hosts(op.encoding)
+    form = op.encoding if crossing is None else crossing
+
+    def at_once(share: float, cluster: Cluster) -> Exchanges:
+        """All ranks of a cluster, each with a share of the bytes, which may be encoded."""
+        if not form:
+            return PATTERNS[op.pattern](share, cluster)
+        packed = sum(encoding(form).nbytes(one.shape, one.dtype.itemsize) for one in kinds)
+        return encoded(packed * share / nbytes, form, cluster)
+
+    exchanges = at_once(nbytes, cluster) if crossing is None else hierarchical(nbytes, cluster, (at_once,))
     return Message(node.scope.layer, op.holds, nbytes, exchanges)
 
 

@@ -97,6 +97,27 @@ class MpiCommunicator(Communicator):
         """Of the sender's bytes as many as the array has; MPI ends the job where there are more."""
         return _Request(self._comm.Irecv(_bytes(array), source, tag))
 
+    def start_reduce_scatter(self, whole: Any, part: Any, counts: Sequence[int]) -> _Request:
+        """MPI chooses the way, as for sums."""
+        self.sent += volumes.exchanged(whole.nbytes, self.size)
+        return _Request(self._comm.Ireduce_scatter(whole, part, list(counts), MPI.SUM))
+
+    def start_gather_parts(self, whole: Any, counts: Sequence[int]) -> _Request:
+        """They follow other calls, so that they are in an order of their own."""
+        self.sent += volumes.exchanged(whole.nbytes, self.size)
+        return _Request(self._following.Iallgatherv(MPI.IN_PLACE, [whole, list(counts)]))
+
+    def hosts(self) -> list[int]:
+        """As those tell who are the first of a host."""
+        return [size for rank, size in self.gather([self.host_rank, self.host_size]) if rank == 0]
+
+    def on_host(self) -> MpiCommunicator:
+        """Those who can share memory."""
+        part = MPI.Intracomm(self._comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
+        found = MpiCommunicator(part)
+        part.Free()
+        return found
+
     def split(self, color: int) -> MpiCommunicator:
         """A communicator of MPI's own."""
         part = MPI.Intracomm(self._comm.Split(color, self.rank))

@@ -17,6 +17,7 @@ from netspec.backends.openmp import set_threads
 from netspec.data.shares import Share
 from netspec.errors import RunError
 from netspec.parallel import Communicator, Pending
+from netspec.parallel.by_host import groups_by_host
 from netspec.parallel.messages import hosts_of
 from netspec.parallel.strategies import all_reduce
 from netspec.parallel.strategies.base import Strategy
@@ -62,6 +63,10 @@ class Crew:
         one = self.strategy
         self.shards = one.shards if isinstance(one, all_reduce.AllReduce) and one.deterministic else None
         """Parts of a batch that are computed and added in a fixed order, if that is asked for."""
+        self.by_host = self.sums and isinstance(one, all_reduce.AllReduce) and one.goes_by_host(workers.hosts())
+        """Whether gradients are summed up host by host."""
+        if self.by_host and workers.by_host is None:
+            workers.by_host = groups_by_host(workers)
         self.share = Share(workers.rank, workers.size, self.shards)
         self._expected = self._sent = 0.0
         """Bytes that this worker is to send in a step, and has sent in all steps."""
@@ -247,6 +252,7 @@ class Crew:
         return {
             **self.workers.describe(),
             "parallel": self.strategy.model_dump(),
+            "by_host": self.by_host,
             "split": [end - start for start, end in parts],
         }
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -15,9 +15,11 @@ from netspec.backends.device import open_device
 from netspec.compile import Compiler, Purpose
 from netspec.data.loader import Loader, open_loader
 from netspec.errors import InputError, Problem
+from netspec.graph.ops.communication import Sending
 from netspec.graph.types import DType
 from netspec.parallel import join
 from netspec.parallel.activity import writes_to
+from netspec.parallel.encodings import by_host
 from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.parallel.strategies.base import Strategy
 from netspec.parallel.strategies.sufficient_factors import SufficientFactors
@@ -255,7 +257,8 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
         factors = partial(strategy.chooses, samples=most, workers=crew.size), most
     compiler = Compiler(
         spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop,
-        workers=crew.size if crew.sums and crew.shards is None else 1, sending=summing.sending,
+        workers=crew.size if crew.sums and crew.shards is None else 1,
+        sending=partial(_by_host, summing.sending) if crew.by_host else summing.sending,
         buckets=DataParallel(summing.first_bucket, summing.bucket), in_parts=crew.shards is not None,
         centers=crew.size > 1 and strategy.has_center, factors=factors,
         shared=strategy.shared if crew.size > 1 else (),
@@ -263,6 +266,12 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
     if factors is not None and isinstance(strategy, SufficientFactors):
         strategy.check_layers(compiler.factored_layers)
     return compiler
+
+
+def _by_host(sending: Callable[[tuple[int, ...]], Sending], shape: tuple[int, ...]) -> Sending:
+    """How a gradient is sent that is summed up host by host."""
+    how = sending(shape)
+    return replace(how, encoding=by_host(how.encoding))
 
 
 def open_training_loader(spec: TrainSpec, compiler: Compiler, crew: Crew = ALONE) -> Loader:

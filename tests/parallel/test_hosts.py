@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from netspec.exchange.hdf5 import read_weights
 from tests.parallel.conftest import MPIEXEC, PROGRAMS, QUICK
+from tests.train.conftest import points, spec
+
+__all__ = ["points", "spec"]
 
 ENTER = """\
 #!/bin/sh
@@ -42,11 +49,12 @@ class Hosts:
     addresses: list[str]
     script: Path
 
-    def command(self, program: str, *words: str) -> list[str]:
-        """What runs a program as two workers of each host, started from the first one."""
+    def command(self, program: str, *words: str, workers: Sequence[int] = (2, 2)) -> list[str]:
+        """What runs a program as so many workers of each host, started from the first one."""
         assert MPIEXEC is not None
-        enter = ["-launcher", "ssh", "-launcher-exec", str(self.script), "-hosts", ",".join(self.addresses)]
-        start = [MPIEXEC.path, *enter, "-localhost", self.addresses[0], "-ppn", "2", "-n", "4"]
+        listed = ",".join(f"{address}:{count}" for address, count in zip(self.addresses, workers, strict=True))
+        enter = ["-launcher", "ssh", "-launcher-exec", str(self.script), "-hosts", listed]
+        start = [MPIEXEC.path, *enter, "-localhost", self.addresses[0], "-n", str(sum(workers))]
         return ["ip", "netns", "exec", self.names[0], *start, sys.executable, str(PROGRAMS / program), *words]
 
 
@@ -102,6 +110,45 @@ def test_workers_of_two_hosts_agree(jobs, hosts: Hosts) -> None:
     different, received = job.out.split()
     assert int(different) == 2
     assert int(received) > 4_000_000  # at least one sum came to each host
+
+
+def test_sums_by_host_are_those_of_all_at_once(jobs, hosts: Hosts) -> None:
+    """Where one host has more workers than the other."""
+    job = jobs.start(hosts.command("by_host.py", workers=(3, 2)), OVER_THE_NETWORK["ucx"])
+    assert job.end() == 0, job.err
+    assert job.out == "all agree\n"
+
+
+def test_a_training_that_sums_by_host_goes_as_one_that_does_not(
+    jobs, hosts: Hosts, spec: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    ways: list[dict[str, Any]] = [{"hierarchical": False}, {"hierarchical": True}]
+    given = spec(max_steps=6, precision="float64")
+    listed = [
+        {
+            "spec": {**given, "parallel": {"strategy": "all_reduce", **way}},
+            "run_dir": str(tmp_path / str(number)),
+            "device": "reference",
+        }
+        for number, way in enumerate(ways)
+    ]
+    (tmp_path / "list.json").write_text(json.dumps(listed))
+    job = jobs.start(hosts.command("trainings.py", str(tmp_path / "list.json")), OVER_THE_NETWORK["ucx"])
+    assert (job.end(), job.out) == (0, ""), job.err
+    flat, by_host = (read_weights(tmp_path / run / "weights.h5").arrays for run in "01")
+    for name, array in flat.items():
+        np.testing.assert_allclose(by_host[name], array, rtol=0, atol=1e-12 * np.abs(array).max(), err_msg=name)
+    starts, ends = zip(*(_ends((tmp_path / run / "log.jsonl").read_text()) for run in "01"), strict=True)
+    assert [one["by_host"] for one in starts] == [False, True]
+    sent = ends[1]["bytes_per_step"]
+    # Beside: the wish to stop, gaps between arrays, parts that are not alike; each less than a line of memory.
+    assert sent["expected"] <= sent["measured"] <= sent["expected"] + 2 * 64 * len(flat)
+
+
+def _ends(log: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The first event of a log, and the last."""
+    lines = log.splitlines()
+    return json.loads(lines[0]), json.loads(lines[-1])
 
 
 @pytest.mark.parametrize("way", OVER_THE_NETWORK)

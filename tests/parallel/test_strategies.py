@@ -16,6 +16,7 @@ from netspec.data.batches import Batch
 from netspec.graph.ops.quantize import Largest, OneBit
 from netspec.parallel import Communicator
 from netspec.parallel.encodings import TopK, encoding
+from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.parallel.strategies.base import Strategy
 from netspec.schema.kinds import STRATEGIES
 from netspec.schema.load import load_train
@@ -112,6 +113,30 @@ def test_a_density_is_a_share() -> None:
     for density in (0, 1.5):
         with pytest.raises(ValueError, match="density"):
             STRATEGIES.parse({"strategy": "top_k", "density": density})
+
+
+@pytest.mark.parametrize(
+    ("hosts", "auto", "forced"),
+    [
+        ([1, 1, 1], False, False),
+        ([6], False, False),
+        ([2, 2], False, True),  # a power of two
+        ([3, 3], True, True),
+        ([2, 2, 2], True, True),
+        ([3, 2], False, True),
+        ([3, 1], False, False),  # one worker of a host has nobody to add to
+    ],
+)
+def test_sums_are_made_by_host_where_hosts_have_several_workers(hosts: list[int], auto: bool, forced: bool) -> None:
+    made = [STRATEGIES.parse({"strategy": "all_reduce", "hierarchical": one}) for one in ("auto", True, False)]
+    assert [one.goes_by_host(hosts) for one in made if isinstance(one, AllReduce)] == [auto, forced, False]
+
+
+def test_sums_by_host_are_not_deterministic() -> None:
+    made = STRATEGIES.parse({"strategy": "all_reduce", "hierarchical": True, "deterministic": True})
+    (problem,) = made.conflicts(None)
+    assert problem.path == "hierarchical"
+    assert not list(STRATEGIES.parse({"strategy": "all_reduce", "deterministic": True}).conflicts(None))
 
 
 def test_16_bits_are_not_deterministic() -> None:

@@ -11,6 +11,8 @@ from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllRe
 from netspec.graph.ops.gathering import JoinGatherRows, StartGatherRows
 from netspec.graph.value import Node
 from netspec.parallel import Pending, world
+from netspec.parallel.by_host import HostSum
+from netspec.parallel.encodings import between_hosts
 from netspec.parallel.sums import encoded_sum
 
 _sent: dict[int, list[Pending]] = {}
@@ -114,7 +116,11 @@ def finish(key: int) -> None:
 def _sender(encoding: str, arrays: Sequence[Any]) -> Callable[[], list[Pending]]:
     """What sends arrays on their way to be summed up: as pieces of memory, or encoded."""
     workers = world()
-    if encoding:
+    form = between_hosts(encoding)
+    if form is not None and workers.by_host is not None:
+        sums = [HostSum(workers, workers.by_host, form, piece) for piece in spans(arrays)]
+        return lambda: [one.start() for one in sums]
+    if encoding := encoding if form is None else form:
         whole = encoded_sum(workers, encoding, arrays)
         return lambda: [whole.start()]
     pieces = spans(arrays)

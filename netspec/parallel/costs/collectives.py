@@ -186,17 +186,17 @@ def _butterfly(cluster: Cluster, nbytes: float, stages: Iterable[tuple[int, floa
     return (Exchange(1, nbytes, rest, leave, adds=True), *among, Exchange(1, nbytes, rest, leave))
 
 
-def hierarchical(nbytes: float, cluster: Cluster) -> Exchanges:
+def hierarchical(nbytes: float, cluster: Cluster, between: Iterable[Algorithm] | None = None) -> Exchanges:
     """Reduce-scatter within hosts, all-reduce of each w-th among hosts at once, all-gather within hosts.
 
     As Goyal et al. 2017 and Horovod do where hosts have several ranks; between hosts a ring, or halving and doubling,
-    whichever takes less.
+    whichever takes less, unless other algorithms are given for it.
     """
     w, hosts = cluster.on_host, cluster.hosts
     if w == 1 or hosts == 1:
         return cheapest(nbytes, cluster, FLAT)
     inside, outside = cluster.of(w), Cluster(hosts, cluster.between, cluster.between)
-    crossed = cheapest(nbytes / w, outside, (ring, halving), flows=w)
+    crossed = cheapest(nbytes / w, outside, between or (ring, halving), flows=w)
     return (
         *_everywhere(reduce_scatter(nbytes, inside), hosts),
         *crossed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import PositiveInt
@@ -26,6 +26,10 @@ class AllReduce(Synchronous):
     reduce_in: Literal["float32", "bfloat16", "float16"] = "float32"
     """how gradients are sent: in 16 bits they take half the bytes. They are added up in float32, and rounded twice,
     when they are sent and when their sum is; numbers above 65504 are too large for float16"""
+    hierarchical: Literal["auto"] | bool = "auto"
+    """where there are several hosts with several workers each: sum up within each host first, then among hosts, then
+    hand the sums round within each. `reduce_in` is then the form between hosts; within them nothing is rounded. `auto`:
+    where hosts have as many workers each, and all together are no power of two, for which MPI does as well"""
     deterministic: bool = False
     """the same weights to the last bit on any number of workers (up to `shards`): a batch is computed in as many parts,
     whose gradients are added in the order of a fixed tree. It takes longer, and batch normalization sees a part"""
@@ -36,6 +40,7 @@ class AllReduce(Synchronous):
         {},
         {"bucket": 1000, "first_bucket": 100},
         {"reduce_in": "bfloat16"},
+        {"hierarchical": True},
         {"deterministic": True, "shards": 4},
     )
 
@@ -46,6 +51,18 @@ class AllReduce(Synchronous):
                 "sums of 16 bits are not the same on any number of workers", self.where("reduce_in"), "reduce_in",
                 expected="float32, where it is `deterministic`", got=self.reduce_in,
             )  # fmt: skip
+
+        if self.deterministic and self.hierarchical is True:
+            yield Problem(
+                "sums in the order of a tree are not made by host", self.where("hierarchical"), "hierarchical",
+                expected="false, where it is `deterministic`", got="true",
+            )  # fmt: skip
+
+    def goes_by_host(self, hosts: Sequence[int]) -> bool:
+        """Whether sums are made host by host, of hosts with so many workers each."""
+        total, several = sum(hosts), len(hosts) > 1 and min(hosts) > 1
+        pays = len(set(hosts)) == 1 and total & (total - 1) != 0
+        return several and (pays if self.hierarchical == "auto" else self.hierarchical)
 
     def sending(self, shape: tuple[int, ...]) -> Sending:
         """As they are, or in 16 bits."""
