@@ -199,7 +199,7 @@ def _strategies(data: dict[str, Any]) -> str:
             f"{one['seconds']:.0f}",
             f"{one['expected']:,}",
             f"{one['measured']:,}",
-            _times(one["measured"] / one["expected"]),
+            _times(one["measured"] / one["expected"]) if one["expected"] else "",
         ]
         for one in data["found"]
     ]

@@ -86,6 +86,7 @@ class Compiler:
         buckets: DataParallel | None = None,
         in_parts: bool = False,
         sending: Callable[[tuple[int, ...]], Sending] = send_plainly,
+        earlier: Sequence[Callable[[tuple[int, ...]], Sending]] = (),
         factors: tuple[Choice, int] | None = None,
         centers: bool = False,
         divide: Divide | None = None,
@@ -104,6 +105,8 @@ class Compiler:
         """
         self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, dtype.computed, seed, loop
         self.workers, self.buckets, self.sending = workers, buckets or DataParallel(), sending
+        self.earlier = tuple(earlier)
+        """As `sending`, in the stages of a training before the last one."""
         self.device = open_device(device) if isinstance(device, str) else device
         self.stored = dtype
         """What values may be rounded to where they go to memory; `dtype` for as they are."""
@@ -121,7 +124,7 @@ class Compiler:
         """Whether the parameters are moved by a program of its own."""
         self.of_batch = Purpose.ACCUMULATE if several else Purpose.TRAIN
         """What a training runs for each batch: the whole step, or a part of one."""
-        self._forms: dict[tuple[Purpose, int], _Form] = {}
+        self._forms: dict[tuple[Purpose, int, int | None], _Form] = {}
         self.factoring: Factoring | None = None
         self.factored_layers: frozenset[str] = frozenset()
         """Those of which factors could be sent."""
@@ -220,18 +223,18 @@ class Compiler:
         """The whole graph for a purpose, before any pass. Raises `SpecError` where there is nothing to train."""
         return self._form(purpose, batch_size).graph
 
-    def plan(self, purpose: Purpose, batch_size: int) -> Plan:
-        """Everything decided for a purpose and batch size; nothing is allocated."""
-        return self._form(purpose, batch_size).plan
+    def plan(self, purpose: Purpose, batch_size: int, stage: int | None = None) -> Plan:
+        """Everything decided for a purpose and batch size; nothing is allocated. `stage` is one of the `earlier`."""
+        return self._form(purpose, batch_size, stage).plan
 
-    def program(self, purpose: Purpose, batch_size: int) -> Program:
+    def program(self, purpose: Purpose, batch_size: int, stage: int | None = None) -> Program:
         """The bound program for a purpose and batch size. Raises `InputError` on a device that only plans."""
-        return self._form(purpose, batch_size).program
+        return self._form(purpose, batch_size, stage).program
 
-    def _form(self, purpose: Purpose, batch_size: int) -> _Form:
+    def _form(self, purpose: Purpose, batch_size: int, stage: int | None = None) -> _Form:
         """What is compiled for a purpose and batch size. The `KEPT_FORMS` used last are kept."""
-        key = purpose, batch_size
-        form = self._forms.pop(key, None) or _Form(self, purpose, batch_size)
+        key = purpose, batch_size, stage
+        form = self._forms.pop(key, None) or _Form(self, purpose, batch_size, stage)
         self._forms[key] = form
         if len(self._forms) > KEPT_FORMS:
             del self._forms[next(iter(self._forms))]
@@ -241,8 +244,9 @@ class Compiler:
 class _Form:
     """A net for one purpose and batch size, compiled as far as anybody has asked."""
 
-    def __init__(self, compiler: Compiler, purpose: Purpose, batch_size: int) -> None:
+    def __init__(self, compiler: Compiler, purpose: Purpose, batch_size: int, stage: int | None = None) -> None:
         self._compiler, self._purpose, self._batch_size = compiler, purpose, batch_size
+        self._sending = compiler.sending if stage is None else compiler.earlier[stage]
 
     @cached_property
     def built(self) -> Built:
@@ -293,7 +297,7 @@ class _Form:
         assert compiler.solver is not None, "a compiler without a solver has no training step"
         scaling = compiler.loop.loss_scale if compiler.loop is not None else None
         return Training(
-            compiler.spec, compiler.solver, compiler.dtype, scaling, compiler.workers, compiler.sending, division,
+            compiler.spec, compiler.solver, compiler.dtype, scaling, compiler.workers, self._sending, division,
             compiler.factoring,
         )  # fmt: skip
 

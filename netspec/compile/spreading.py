@@ -13,7 +13,7 @@ from functools import cached_property
 from netspec.compile.build import Built
 from netspec.compile.factors import key, summed
 from netspec.graph.ops.communication import WEIGHT, AllReduce, Sending
-from netspec.graph.ops.elementwise import cast
+from netspec.graph.ops.elementwise import Equal, Where, cast, scalar
 from netspec.graph.ops.gathering import Factoring, Factors, GatherRows
 from netspec.graph.ops.source import State
 from netspec.graph.types import DType, TensorType
@@ -67,7 +67,8 @@ class Spread:
     def gradients(self, weighed: Mapping[str, Value], scale: Value | None = None) -> dict[str, Value]:
         """The mean of gradients that are weighed already, and times the scale of the loss if there is one.
 
-        What the form of sending leaves out is added to the gradient of the next step: Seide et al. 2014.
+        What the form of sending leaves out is added to the gradient of the next step: Seide et al. 2014. A momentum of
+        the workers is that of Lin et al. 2018, section 3: each adds up velocities, and forgets those of what it sends.
         """
         return {name: self._gradient(name, value, scale) for name, value in weighed.items()}
 
@@ -78,13 +79,16 @@ class Spread:
             return summed(value, lambda node: self._product(name, node, next(found)), self.total) / total
         how = self.sending(value.shape)
         with in_scope(replace(value.node.scope, phase=COMMUNICATION)):
+            kept, velocity = _Kept(self, name, value.type, scale), value
+            if how.momentum:
+                velocity = value = value + how.momentum * kept.read("/velocity")
             if how.split is not None:
-                label = f"{RESIDUAL}/{name}"
-                left = State(label, value.type)()
-                self.states[label] = StateInfo(left, Constant(), RESIDUAL)
-                factor = None if scale is None else cast(scale, value.dtype)
-                value, rest = how.split.many(value + (left if factor is None else left * factor))
-                self.updates[label] = rest if factor is None else rest / factor
+                value, rest = how.split.many(value + kept.read())
+                kept.write(rest)
+                zero = scalar(0.0, value.dtype)
+                velocity = Where()(Equal()(value, zero), velocity, zero)  # what was sent is driven on no more
+            if how.momentum:
+                kept.write(velocity, "/velocity")
             return AllReduce(late=True, encoding=how.encoding, holds=(name,))(value) / cast(self.total, value.dtype)
 
     def _product(self, name: str, node: Node, factors: Factors) -> Value:
@@ -109,3 +113,22 @@ class Spread:
             name: value for name, value in values.items() if states[name].role == "statistic" and value.dtype.is_float
         }
         return {**values, **self.means(differing)}
+
+
+class _Kept:
+    """States in which a worker keeps something of a gradient for the next step: without the scale of the loss."""
+
+    def __init__(self, spread: Spread, name: str, kind: TensorType, scale: Value | None) -> None:
+        self._spread, self._label, self._kind = spread, f"{RESIDUAL}/{name}", kind
+        self._factor = None if scale is None else cast(scale, kind.dtype)
+
+    def read(self, what: str = "") -> Value:
+        """What was kept in the last step, times the scale."""
+        label = self._label + what
+        left = State(label, self._kind)()
+        self._spread.states[label] = StateInfo(left, Constant(), RESIDUAL)
+        return left if self._factor is None else left * self._factor
+
+    def write(self, value: Value, what: str = "") -> None:
+        """Keep a value."""
+        self._spread.updates[self._label + what] = value if self._factor is None else value / self._factor

@@ -143,13 +143,19 @@ class Crew:
         if self._before is not None:
             self._sent, self._steps, self._before = self._sent + self.workers.sent - self._before, self._steps + 1, None
 
-    def expect(self, compiler: Compiler, rows: int, batches: int) -> None:
-        """Find out what a step of so many batches sends, from what it is compiled to."""
+    def expect(self, compiler: Compiler, rows: int, batches: int, steps: range) -> None:
+        """Find out what a step of so many batches sends, from what it is compiled to: the mean of those `steps`."""
         if self.size == 1 or self.shards is not None:  # the first worker may have other parts than the others
             return
         cluster = hosts_of(self.size, self.workers.host_size)
-        found = messages(compiler, self.strategy, cluster, rows, batches)
-        self._expected = sum(one.sent() for one in found) / self.strategy.roles(self.size)["worker"]
+        workers, total = self.strategy.roles(self.size)["worker"], 0.0
+        starts = self.strategy.stages
+        for begin, end in zip(starts, [*starts[1:], None], strict=True):
+            count = len(steps[max(begin - steps.start, 0) : end and max(end - steps.start, 0)])
+            if count or end is None:
+                found = messages(compiler, self.strategy, cluster, rows, batches, self.strategy.stage(begin))
+                total += max(count, not steps) * sum(one.sent() for one in found) / workers
+        self._expected = total / max(len(steps), 1)
 
     def sent_facts(self) -> dict[str, Any]:
         """Bytes that the first worker is to send in a step, and has sent in the mean; nothing of one alone.

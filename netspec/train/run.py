@@ -120,8 +120,8 @@ def run(
             folder.write_spec(resolved_yaml(spec))
             everyone = [stack.enter_context(LogFiles(folder.folder)), *listeners]
         signals = stack.enter_context(Signals())
-        crew.expect(compiler, loader.batch_sizes[0], spec.train.accumulate)
         loop = Loop(spec, compiler, loader, test, folder, everyone, signals, progress, crew)
+        crew.expect(compiler, loader.batch_sizes[0], spec.train.accumulate, range(progress.step, loop.total))
         for message in (*begun.warnings, *_beyond(loop)):
             tell(everyone, "warning", message=message)
         remark = crew.strategy.remark(crew.size) if crew.size > 1 else None
@@ -259,6 +259,7 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
         spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop,
         workers=crew.size if crew.sums and crew.shards is None else 1,
         sending=partial(_by_host, summing.sending) if crew.by_host else summing.sending,
+        earlier=[partial(summing.sending, stage=stage) for stage in range(len(summing.stages) - 1)],
         buckets=DataParallel(summing.first_bucket, summing.bucket), in_parts=crew.shards is not None,
         centers=crew.size > 1 and strategy.has_center, factors=factors,
         shared=strategy.shared if crew.size > 1 else (),

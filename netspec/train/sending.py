@@ -23,8 +23,10 @@ def lasting(compiler: Compiler) -> dict[str, tuple[tuple[int, ...], int]]:
     return {name: (one.shape, one.dtype.itemsize) for name, one in kinds if one.dtype.is_float}
 
 
-def messages(compiler: Compiler, strategy: Strategy, cluster: Cluster, rows: int, batches: int) -> Sequence[Message]:
-    """Those of a step of so many batches, of which a worker has so many rows each, as it is compiled."""
-    update = [compiler.plan(Purpose.UPDATE, 1)] if compiler.updates else []
-    programs = [(compiler.plan(compiler.of_batch, rows).order, batches), *((one.order, 1) for one in update)]
+def messages(
+    compiler: Compiler, strategy: Strategy, cluster: Cluster, rows: int, batches: int, stage: int | None = None
+) -> Sequence[Message]:
+    """Those of a step of so many batches, of which a worker has so many rows each, as it is compiled for a stage."""
+    update = [compiler.plan(Purpose.UPDATE, 1, stage)] if compiler.updates else []
+    programs = [(compiler.plan(compiler.of_batch, rows, stage).order, batches), *((one.order, 1) for one in update)]
     return [*of_programs(programs, cluster), *strategy.messages(lasting(compiler), cluster)]

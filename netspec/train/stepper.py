@@ -13,6 +13,7 @@ from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.errors import InputError
 from netspec.graph.ops.random import RNG_INPUT
+from netspec.parallel.strategies.base import Strategy
 from netspec.schema.train import TrainSpec
 from netspec.solvers.lbfgs import LBFGS, unread
 from netspec.train.lbfgs import Minimizer
@@ -50,6 +51,8 @@ class Stepper:
         if self._minimizer is not None and (problem := unread(loader.steps_per_epoch, loop)) is not None:
             raise InputError(problem)
         self._loader = loader
+        strategy = spec.parallel
+        self._stage = strategy.stage if isinstance(strategy, Strategy) and compiler.workers > 1 else lambda step: None
         self.steps_per_epoch = -(-loader.steps_per_epoch // loop.accumulate)
         """How many steps an epoch has, the smaller last one included."""
 
@@ -75,7 +78,7 @@ class Stepper:
         if not self._compiler.updates:
             if alone and not len(batch):
                 return 0.0, 0
-            program = self._compiler.program(self._compiler.of_batch, batch.rows)
+            program = self._compiler.program(self._compiler.of_batch, batch.rows, self._stage(step))
             program.write({**self._inputs(batch, step, part), **update})
             program.run()
             return program.guard, 1
@@ -89,7 +92,7 @@ class Stepper:
         if not part.samples:
             part.batches, part.weight = 0, 0.0
             return 0.0, 0
-        last = self._compiler.program(Purpose.UPDATE, 1)
+        last = self._compiler.program(Purpose.UPDATE, 1, self._stage(step))
         mean = {SHARE: np.array(self._loader.batch_size / part.samples), WEIGHT: np.array(part.weight)}
         last.write({**update, **mean})
         last.run()

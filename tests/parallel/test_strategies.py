@@ -31,12 +31,12 @@ __all__ = ["points", "spec"]
 SHAPES = (1, 1), (7, 3), (3, 7), (4, 3, 2, 2)
 WAYS: tuple[dict[str, Any], ...] = (
     {"strategy": "all_reduce", "reduce_in": "bfloat16"},
-    {"strategy": "one_bit", "smallest": 1},
+    {"strategy": "one_bit", "smallest": 1, "warm_up_steps": 30},
     {"strategy": "elastic_averaging"},
     {"strategy": "local_sgd", "every": 20},
     {"strategy": "all_reduce"},
     {"strategy": "sufficient_factors", "layers": "all"},
-    {"strategy": "top_k", "density": 0.2, "smallest": 1},
+    {"strategy": "top_k", "density": 0.2, "smallest": 1, "warm_up_steps": 15},
 )
 
 

@@ -30,6 +30,8 @@ class Sending:
     encoding: str = ""
     split: Op | None = None
     """Splits a value into what the encoding can tell and the rest, which is kept and added to the next one."""
+    momentum: float = 0.0
+    """Share of what was added to the last value that is added to this one, before it is split: Lin et al. 2018."""
 
 
 class Communication(Op):

@@ -64,6 +64,6 @@ class AllReduce(Synchronous):
         pays = len(set(hosts)) == 1 and total & (total - 1) != 0
         return several and (pays if self.hierarchical == "auto" else self.hierarchical)
 
-    def sending(self, shape: tuple[int, ...]) -> Sending:
+    def sending(self, shape: tuple[int, ...], stage: int | None = None) -> Sending:
         """As they are, or in 16 bits."""
         return Sending("" if self.reduce_in == "float32" else self.reduce_in)

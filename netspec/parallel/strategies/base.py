@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
@@ -80,6 +81,16 @@ class Strategy(Spec):
         """Whether every step follows the mean of all workers' gradients."""
         return True
 
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Steps from which on workers send in another form than before; the first step is 0."""
+        return (0,)
+
+    def stage(self, step: int) -> int | None:
+        """The number of the stage that a step is of; None for the last one, which is as all others where all agree."""
+        found = bisect(self.stages, step) - 1
+        return None if found == len(self.stages) - 1 else found
+
     def meets(self, step: int) -> bool:
         """Whether all workers wait for each other at this step, the first being 1."""
         return True
@@ -111,5 +122,6 @@ class Strategy(Spec):
     def remark(self, workers: int) -> str | None:
         """What is to be known of a training on so many workers that its figures do not show."""
         told = [f"each of {workers} workers moves the weights at 1/{workers} of the learning rate"] * self.adds_up
+        told += [f"more is sent in the first {self.stages[-1]:,} steps, to warm up"] * (len(self.stages) > 1)
         told += ["the same training finds other weights each time"] * (not self.repeatable)
         return f"{self.strategy}: {'; '.join(told)}" if told else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from netspec.graph.ops.communication import Sending
 from netspec.graph.ops.quantize import OneBit as Split
@@ -28,8 +28,22 @@ class OneBit(Synchronous):
     smallest: PositiveInt = SMALLEST
     """gradients with fewer numbers, and those of vectors, are sent as they are"""
 
-    samples: ClassVar = ({}, {"smallest": 1, "bucket": "1MB"})
+    warm_up_steps: NonNegativeInt = 0
+    """so many first steps send gradients in full: those of a fresh net are large, and half a step late they lead astray
+    (Tang et al. 2021, "1-bit Adam", arXiv:2102.02888)"""
 
-    def sending(self, shape: tuple[int, ...]) -> Sending:
-        """As bits, what is large enough."""
-        return Sending("one_bit", Split()) if is_encoded(shape, self.smallest) else Sending()
+    foreign_fields: ClassVar = {
+        **Synchronous.foreign_fields,
+        "freeze_step": "here it is `warm_up_steps`",
+        "start_powerSGD_iter": "here it is `warm_up_steps`",
+    }
+    samples: ClassVar = ({}, {"smallest": 1, "bucket": "1MB"}, {"warm_up_steps": 100})
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """In full, then as bits."""
+        return (0, self.warm_up_steps) if self.warm_up_steps else (0,)
+
+    def sending(self, shape: tuple[int, ...], stage: int | None = None) -> Sending:
+        """As bits, what is large enough; before the last stage in full."""
+        return Sending("one_bit", Split()) if stage is None and is_encoded(shape, self.smallest) else Sending()

@@ -15,6 +15,6 @@ class Synchronous(Strategy):
     first_bucket: Bytes = 256 << 10
     """bytes of the first bucket, which is small so that something is on its way early"""
 
-    def sending(self, shape: tuple[int, ...]) -> Sending:
-        """In which form the gradient of a parameter is sent."""
+    def sending(self, shape: tuple[int, ...], stage: int | None = None) -> Sending:
+        """In which form the gradient of a parameter is sent, by default in the last stage."""
         return Sending()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterator
+from itertools import count, takewhile
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
+from netspec.errors import Problem
 from netspec.graph.ops.communication import Sending
 from netspec.graph.ops.quantize import Largest
 from netspec.parallel.encodings import SMALLEST, TOP_K, is_encoded
@@ -30,17 +33,52 @@ class TopK(Synchronous):
     smallest: PositiveInt = SMALLEST
     """gradients with fewer numbers, and those of vectors, are sent as they are"""
 
+    warm_up_steps: NonNegativeInt = 0
+    """in so many first steps more is sent: a quarter of the numbers, then a quarter of that, and so on to `density`"""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """momentum that each worker adds up before it chooses what to send, in place of that of the solver, which must have
+    none: what is small is then late, but not driven on by an old velocity once it is sent ("momentum correction")"""
+
     foreign_fields: ClassVar = {
         **Synchronous.foreign_fields,
         "k": "here it is `density`, the share of the numbers that are sent",
         "ratio": "here it is `density`",
         "sparsity": "here it is `density`, the share of the numbers that are sent: 1 less the sparsity",
         "compress_ratio": "here it is `density`",
+        "warmup_epochs": "here it is `warm_up_steps`, a number of steps",
     }
-    samples: ClassVar = ({}, {"density": 0.1, "smallest": 1})
+    samples: ClassVar = (
+        {},
+        {"density": 0.1, "smallest": 1},
+        {"warm_up_steps": 40, "momentum": 0.9},
+    )
 
-    def sending(self, shape: tuple[int, ...]) -> Sending:
+    def conflicts(self, training: Any) -> Iterator[Problem]:
+        """A velocity is kept by the workers or by the solver."""
+        own = getattr(training.solver, "momentum", None)
+        if self.momentum and own != 0:
+            yield Problem(
+                "the momentum is that of the workers, before they choose what is sent", self.where("momentum"),
+                "momentum", expected="a solver without momentum of its own, such as `{type: SGD}`",
+                got=training.solver.type if own is None else f"{training.solver.type} with momentum {own:g}",
+            )  # fmt: skip
+
+    @property
+    def _densities(self) -> tuple[float, ...]:
+        """Of the stages: a quarter of the one before each."""
+        if not self.warm_up_steps:
+            return (self.density,)
+        return (*takewhile(lambda one: one > self.density, (0.25**n for n in count(1))), self.density)
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """As many steps each, and then the last one."""
+        before = len(self._densities) - 1
+        return (0, *(self.warm_up_steps * n // before for n in range(1, before + 1))) if before else (0,)
+
+    def sending(self, shape: tuple[int, ...], stage: int | None = None) -> Sending:
         """The largest numbers of what is large enough."""
         if not is_encoded(shape, self.smallest):
-            return Sending()
-        return Sending(f"{TOP_K}{self.density!r}", Largest(Encoding(self.density).count(shape)))
+            return Sending(momentum=self.momentum)
+        density = self._densities[-1 if stage is None else stage]
+        return Sending(f"{TOP_K}{density!r}", Largest(Encoding(density).count(shape)), self.momentum)
