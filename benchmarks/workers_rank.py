@@ -20,6 +20,7 @@ NET, WARM = NETS["resnet20"], 3
 def netspec_step() -> tuple[Callable[[], object], Callable[[], object], Callable[[], float]]:
     """A step of netspec's, what waits for the other ranks, and the share of a step that communication is not hidden."""
     from benchmarks.netspec_subject import trained_by
+    from netspec.cli.hiding import exposed as waiting
     from netspec.parallel import join
 
     workers = join()
@@ -31,9 +32,9 @@ def netspec_step() -> tuple[Callable[[], object], Callable[[], object], Callable
 
     def exposed() -> float:
         program.write(inputs)
-        taken = [(None if node is None else node.op.name, seconds) for node, seconds in program.timed()]
-        waiting = sum(seconds for name, seconds in taken if name is not None and name.endswith("AllReduce"))
-        return waiting / sum(seconds for _, seconds in taken)
+        taken = program.timed()
+        waited = waiting({node: seconds for node, seconds in taken if node is not None})
+        return waited / sum(seconds for _, seconds in taken)
 
     return step, workers.barrier, exposed
 

@@ -135,14 +135,8 @@ def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int, batch_size: 
 
     Raises `InputError` where the training can't be spread over so many workers.
     """
-    if isinstance(spec, TrainSpec):
-        check_workers(spec, workers)
-    if batch_size < workers:
-        raise InputError("a batch has fewer samples than there are workers", expected=f"--batch-size {workers} or more",
-                         got=f"{batch_size}")  # fmt: skip
-    strategy = spec.parallel if isinstance(spec, TrainSpec) else None
-    assert strategy is None or isinstance(strategy, Strategy)
-    crew = Crew(Imagined(workers, per_host), strategy)
+    check_spread(spec, workers, batch_size)
+    crew = crew_of(spec, Imagined(workers, per_host))
     cluster = hosts_of(workers, workers if crew.strategy.one_host else per_host)
     name, remark = crew.strategy.strategy, crew.strategy.remark(workers)
     if workers == 1:
@@ -155,6 +149,22 @@ def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int, batch_size: 
         found = [message_of_parts(compiler, crew.shards, cluster, batches)]
     shared = sum(kind.nbytes for kind in compiler.types(*crew.strategy.shared).values())
     return Sending(name, cluster, crew.strategy.roles(workers), found, shared, remark)
+
+
+def check_spread(spec: NetSpec | TrainSpec, workers: int, batch_size: int) -> None:
+    """Raise `InputError` where a training can't be spread over so many workers."""
+    if isinstance(spec, TrainSpec):
+        check_workers(spec, workers)
+    if batch_size < workers:
+        raise InputError("a batch has fewer samples than there are workers", expected=f"--batch-size {workers} or more",
+                         got=f"{batch_size}")  # fmt: skip
+
+
+def crew_of(spec: NetSpec | TrainSpec, workers: Communicator) -> Crew:
+    """Those who train as the file says; by all-reduce where it says nothing."""
+    strategy = spec.parallel if isinstance(spec, TrainSpec) else None
+    assert strategy is None or isinstance(strategy, Strategy)
+    return Crew(workers, strategy)
 
 
 def compiler_of(spec: NetSpec | TrainSpec, device: str, crew: Crew) -> Compiler:

@@ -6,14 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netspec.cli import DONE
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Autotune, Device, Json, Overrides, Spec, Threads, check_batch
 from netspec.cli.output import count, print_json, scaled, table
+from netspec.errors import InputError
+from netspec.parallel import world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netspec.cli.timing import Cost, NodeTime, Timing
+    from netspec.schema.net import NetSpec
+    from netspec.schema.train import TrainSpec
 
 app = command_app()
 
@@ -24,6 +29,7 @@ app = command_app()
         "netspec time train.yaml",
         "netspec time net.yaml --batch-size 32 --inference",
         "netspec time train.yaml --nodes --steps 50",
+        "netspec time train.yaml --workers 2",
     ),
 )
 def time(
@@ -41,14 +47,26 @@ def time(
     device: Device = "auto",
     threads: Threads = None,
     autotune: Autotune = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            help="Time the step of N processes, and how much of what they send it hides.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Time the training step: whole, by layer, by operation.
 
     No data is read: inputs are made up, and the learning rate is 0. A net file is trained by SGD with momentum;
     without losses its predictions are timed. `of roof` is the time that arithmetic and memory traffic would take at
     the machine's rates, measured with a large matrix product and a copy, as a share of the time taken; what stays in
     a cache can be above 100 %. A multiplication and an addition count as two FLOP.
+
+    Of several workers, by --workers or by a launcher of MPI, it also times the step without what they send, and what
+    they send without the step: how long each message is waited for, and how much of all of them is hidden.
     """
     check_batch(batch_size)
     check_batch(steps, "--steps")
@@ -59,12 +77,31 @@ def time(
     from netspec.solvers.sgd import SGD
 
     found = load_spec(spec, overrides or ())
+    if workers is not None or world().size > 1:
+        given = batch_size or (found.data.train.batch_size if isinstance(found, TrainSpec) else 1)
+        words = [spec, *(overrides or []), "--device", device, *(["--nodes"] if nodes else [])]
+        for name, value in (("--batch-size", batch_size), ("--steps", steps), ("--autotune", autotune)):
+            words += [name, str(value)] if value is not None else []
+        started = _together(found, workers, given, words + ["--json"] * as_json, inference=inference)
+        if started is not None:
+            return started
     net = net_of(found)
     solver: SolverSpec | None = SGD(type="SGD", momentum=0.9) if net.losses else None
     if isinstance(found, TrainSpec):
         assert isinstance(found.solver, SolverSpec)
         solver = found.solver
         batch_size = batch_size or found.data.train.batch_size
+    if world().size > 1:
+        from netspec.cli.hiding import time_workers
+
+        timing, hiding = time_workers(found, given, device, steps)
+        if world().is_first:
+            if as_json:
+                print_json({**timing.as_json(), "communication": hiding.as_json()})
+            else:
+                _show(timing, nodes=nodes)
+                hiding.show()
+        return DONE
     timing = time_net(
         net,
         batch_size or 1,
@@ -78,7 +115,27 @@ def time(
     )
     if as_json:
         print_json(timing.as_json())
-        return
+    else:
+        _show(timing, nodes=nodes)
+    return DONE
+
+
+def _together(
+    spec: NetSpec | TrainSpec, workers: int | None, batch_size: int, words: list[str], *, inference: bool
+) -> int | None:
+    """Have this command run by several workers; the exit status, or None where this process is one of them already."""
+    from netspec.cli.sending import check_spread
+    from netspec.cli.workers import start, to_start
+
+    starts = workers is not None and to_start(workers)
+    count = workers or world().size
+    if inference and count > 1:
+        raise InputError("--inference: workers predict by themselves", hint="leave out --workers, or --inference")
+    check_spread(spec, count, batch_size)
+    return start(count, ["time", *words]) if starts else None
+
+
+def _show(timing: Timing, *, nodes: bool) -> None:
     _print_summary(timing)
     _print_layers(timing)
     if nodes:
@@ -102,7 +159,8 @@ def _print_summary(found: Timing) -> None:
 
 def _print_layers(found: Timing) -> None:
     trains = found.solver is not None
-    phases = ("forward", "backward", "update") if trains else ("forward",)
+    phases = ["forward", "backward", "update"] if trains else ["forward"]
+    phases += ["communication"] * any(one.phases["communication"] for one in found.layers)
     columns = ["layer", "type", *(f"{phase} ms" for phase in phases), "share", "arithmetic", "traffic", "of roof"]
     rows = [
         [one.name or "-", one.type, *(_ms(one.phases[phase]) for phase in phases), *_rates(found, one)]

@@ -20,6 +20,7 @@ from netspec.graph.kernel import NoKernelError
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.types import DType
 from netspec.graph.value import Node
+from netspec.parallel import world
 from netspec.schema.links import LayerLink, LossLink, resolve_names
 from netspec.schema.net import NetSpec
 from netspec.schema.train import LoopSpec
@@ -29,7 +30,7 @@ BUDGET = 2.0
 """Seconds for each of the two series, whole steps and node by node, where the caller does not say how many steps."""
 LEAST, MOST = 5, 500
 """Steps in a series, whatever the budget."""
-PHASES = ("forward", "backward", "update")
+PHASES = ("forward", "backward", "update", "communication")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class NodeTime(Cost):
     layer: str
     """The layer it stems from; of a node fused from several layers, the last; empty for what belongs to none."""
     phase: str
-    """`forward`, `backward` or `update`."""
+    """One of `PHASES`; in `communication` are means over several workers."""
     kernel: str
     types: tuple[str, ...]
     """Element type in memory and shape of each result."""
@@ -168,18 +169,17 @@ def time_net(
     The learning rate is 0, so that weights stay what they were: made-up data could drive them anywhere. Raises
     `InputError` where the net is wrong, `RunError` where it does not run.
     """
-    start = perf_counter()
+    began = perf_counter()
     opened = open_device(device, autotune, rounding)
-    compiler = Compiler(net, solver=solver, dtype=dtype, device=opened, loop=loop)
-    purpose = compiler.of_batch if solver else Purpose.PREDICT
-    batches = loop.accumulate if loop is not None and compiler.updates else 1
-    try:
-        parts = [(compiler.program(purpose, batch_size), batches)]
-        if compiler.updates:
-            parts.append((compiler.program(Purpose.UPDATE, 1), 1))
-    except NoKernelError as error:
-        raise RunError(f"there is no kernel for a part of this net: {error}") from None
-    took = perf_counter() - start
+    return time_compiled(Compiler(net, solver=solver, dtype=dtype, device=opened, loop=loop), batch_size, steps, began)
+
+
+def time_compiled(compiler: Compiler, batch_size: int, steps: int | None, began: float) -> Timing:
+    """The same of what was compiled, beginning then, for one worker or for each of several, who all come here."""
+    net, solver, dtype = compiler.spec, compiler.solver, compiler.stored
+    parts = parts_of_step(compiler, batch_size)
+    opened, batches = compiler.device, parts[0][1]
+    took = perf_counter() - began
     whole, by_node = _measure([(program, writer(compiler, program), times) for program, times in parts], steps)
     names = resolve_names(net)
     links: list[LayerLink | LossLink] = [*names.layers, *names.losses]
@@ -206,6 +206,19 @@ def time_net(
         nodes=tuple(nodes),
         steady=tuple(steady),
     )
+
+
+def parts_of_step(compiler: Compiler, batch_size: int) -> list[tuple[Program, int]]:
+    """The programs that a step runs, each so many times. Raises `RunError` where there is no kernel for a part."""
+    purpose = compiler.of_batch if compiler.solver else Purpose.PREDICT
+    batches = compiler.loop.accumulate if compiler.loop is not None and compiler.updates else 1
+    try:
+        parts = [(compiler.program(purpose, batch_size), batches)]
+        if compiler.updates:
+            parts.append((compiler.program(Purpose.UPDATE, 1), 1))
+    except NoKernelError as error:
+        raise RunError(f"there is no kernel for a part of this net: {error}") from None
+    return parts
 
 
 def writer(compiler: Compiler, program: Program, seed: int = 0) -> Callable[[], None]:
@@ -244,7 +257,7 @@ def _measure(
         first = step()
     except NonFiniteLoss:
         raise RunError("the loss of made-up inputs is not finite: there is no step to time") from None
-    steps = steps or max(LEAST, min(MOST, int(BUDGET / max(first, 1e-6))))
+    steps = steps or int(world().shared(max(LEAST, min(MOST, int(BUDGET / max(first, 1e-6))))))
     whole, by_node = [], [Runs() for _ in parts]
     for _ in range(steps):
         whole.append(step())

@@ -79,7 +79,11 @@ def train(
         given = {"--run-dir": run_dir, "--weights": weights, "--device": device}
         words = [word for name, value in given.items() if value is not None for word in (name, value)]
         words += ["--json"] * as_json + ["--resume"] * resume
-        return start(workers, spec, changes, [*words, "--", spec, *(overrides or [])])
+        from netspec.schema.load import load_train
+        from netspec.train.run import check_workers
+
+        check_workers(load_train(spec, changes), workers)
+        return start(workers, ["train", *words, "--", spec, *(overrides or [])])
     from netspec.cli.progress import display
     from netspec.parallel import world
     from netspec.train.run import Interrupted

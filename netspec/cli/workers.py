@@ -1,4 +1,4 @@
-"""`netspec train --workers N`: the same command as N workers, after what can be checked without them."""
+"""`--workers N`: the same command as N workers."""
 
 from __future__ import annotations
 
@@ -31,18 +31,14 @@ def to_start(workers: int) -> bool:
     return False
 
 
-def start(workers: int, training: str, overrides: Sequence[str], words: Sequence[str]) -> int:
-    """Run `netspec train` with `words`, which name a training file and overrides, as several workers; its exit status.
+def start(workers: int, words: Sequence[str]) -> int:
+    """Run netspec with `words`, a command and what follows it, as several workers; its exit status.
 
-    Raises `InputError` for what is wrong with the spec, or missing here, before anything is started, and `RunError`
-    where a worker dies.
+    Raises `InputError` for what is missing here before anything is started, and `RunError` where a worker dies.
     """
     from netspec.parallel.launch import launch
-    from netspec.schema.load import load_train
-    from netspec.train.run import check_workers
 
-    check_workers(load_train(training, overrides), workers)
-    return launch(what_starts_workers(), workers, [*_program(), "train", *words], dict(os.environ))
+    return launch(what_starts_workers(), workers, [*_program(), *words], dict(os.environ))
 
 
 def what_starts_workers() -> Mpiexec:

@@ -1,0 +1,212 @@
+"""How much of what several workers send each other in a step is hidden by what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, median
+from time import perf_counter
+from typing import Any
+
+from netspec.backends.program import Program
+from netspec.cli.output import count, size, table
+from netspec.cli.sending import compiler_of, crew_of
+from netspec.cli.timing import Runs, Timing, parts_of_step, time_compiled, writer
+from netspec.compile import Compiler
+from netspec.errors import InputError
+from netspec.graph.ops.communication import Communication
+from netspec.graph.types import TensorType
+from netspec.graph.value import Node
+from netspec.parallel import world
+from netspec.parallel.messages import hosts_of, of_programs
+from netspec.schema.net import NetSpec
+from netspec.schema.train import TrainSpec
+from netspec.train.crew import Crew
+
+MEETINGS = 10_000
+"""Steps among which one is looked for at which the workers of a strategy meet."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A message of a step: when it was sent, and how long it was waited for."""
+
+    name: str
+    holds: tuple[str, ...]
+    bytes: float
+    started_seconds: float
+    """From the begin of its program."""
+    exposed_seconds: float
+    """That a step spends on sending it and waiting for it."""
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """A step with what the workers send, without it, and what they send without the step."""
+
+    strategy: str
+    workers: int
+    steps: int
+    step_seconds: float
+    """Medians, as all of these."""
+    silent_seconds: float
+    """The same step, in which nobody sends anything."""
+    exposed_seconds: float
+    """Of a step, in which a worker does nothing but send, wait or add up; the mean of all workers."""
+    alone_seconds: float
+    """What all messages of a step take where nothing is computed meanwhile."""
+    between_seconds: float
+    """Of `exposed_seconds` and `alone_seconds` what is between steps, in the mean of steps."""
+    messages: tuple[Wait, ...]
+    """As the first worker finds them."""
+
+    @property
+    def exposed_share(self) -> float:
+        """Of a step."""
+        return self.exposed_seconds / (self.step_seconds + self.between_seconds)
+
+    @property
+    def hidden_share(self) -> float:
+        """Of what is sent."""
+        return max(0.0, 1 - self.exposed_seconds / self.alone_seconds) if self.alone_seconds else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {**asdict(self), "exposed_share": self.exposed_share, "hidden_share": self.hidden_share}
+
+    def show(self) -> None:
+        """Print it."""
+        print(f"\n{self.strategy} on {count(self.workers)} workers\n")
+        rows = [
+            [one.name, ", ".join(one.holds[:3]) + ", …" * (len(one.holds) > 3), size(round(one.bytes)),
+             _ms(one.started_seconds), _ms(one.exposed_seconds)]
+            for one in self.messages
+        ]  # fmt: skip
+        if self.between_seconds:
+            rows.append(["between steps", "", "", "", _ms(self.between_seconds)])
+        table(["message", "of", "bytes", "started at ms", "waited ms"], rows, right=(2, 3, 4))
+        print(
+            f"\nstep {_ms(self.step_seconds)} ms, without what is sent {_ms(self.silent_seconds)} ms "
+            f"(medians of {count(self.steps)})\n"
+            f"exposed: {_ms(self.exposed_seconds)} ms a step, {100 * self.exposed_share:.1f} % of it; "
+            f"hidden: {100 * self.hidden_share:.0f} % of the {_ms(self.alone_seconds)} ms that messages take alone"
+        )
+
+
+def time_workers(spec: NetSpec | TrainSpec, batch_size: int, device: str, steps: int | None) -> tuple[Timing, Hiding]:
+    """Time the step of a worker, and how much it hides. All workers come here.
+
+    Raises `InputError` where the strategy does not sum up in the step's programs what the workers find.
+    """
+    crew = crew_of(spec, world())
+    if crew.shards is not None:
+        raise InputError(
+            "steps that are `deterministic` add up parts one by one: nothing is hidden, and nothing to be timed",
+            location=crew.strategy.where("deterministic"), expected="`deterministic: false`",
+        )  # fmt: skip
+    crew.use_own_cores()
+    began = perf_counter()
+    compiler = compiler_of(spec, device, crew)
+    first, end = crew.share.of(0, batch_size)
+    timing = time_compiled(compiler, end - first, steps, began)
+    return timing, measure_hiding(compiler, crew, end - first, timing.steps)
+
+
+def measure_hiding(compiler: Compiler, crew: Crew, rows: int, steps: int) -> Hiding:
+    """Time steps with what the workers send, without, and what they send alone, in turn. All workers come here."""
+    group = crew.workers
+    parts = [(program, writer(compiler, program), times) for program, times in parts_of_step(compiler, rows)]
+    alone = [(program.only(communicates), times) for program, _, times in parts]
+    meeting = next((step for step in range(1, MEETINGS) if crew.strategy.meets(step)), None)
+
+    def step() -> None:
+        for program, write, times in parts:
+            for _ in range(times):
+                write()
+                program.run()
+
+    def messages() -> None:
+        for run, times in alone:
+            for _ in range(times):
+                run()
+
+    def together(act: Callable[[], object]) -> float:
+        group.barrier()
+        began = perf_counter()
+        act()
+        return perf_counter() - began
+
+    for _ in range(2):
+        step()
+    taken: dict[str, list[float]] = {"whole": [], "silent": [], "alone": [], "between": []}
+    by_node: list[Runs] = [[] for _ in parts]
+    for _ in range(steps):
+        taken["whole"].append(together(step))
+        with group.silence():
+            taken["silent"].append(together(step))
+        group.barrier()
+        for (program, write, _), runs in zip(parts, by_node, strict=True):
+            write()
+            runs.append(program.timed())
+        taken["alone"].append(together(messages))
+        if meeting is not None and not crew.sums:
+            taken["between"].append(together(lambda: crew.after_step(meeting, compiler)) / meeting)
+    cluster = hosts_of(group.size, group.host_size)
+    found = [
+        wait
+        for (program, _, times), runs in zip(parts, by_node, strict=True)
+        for wait in _waits(program, runs, times, [one.name for one in of_programs([(program.plan.order, 1)], cluster)])
+    ]
+    between = median(taken["between"]) if taken["between"] else 0.0
+    waited = sum(one.exposed_seconds for one in found) + between
+    return Hiding(
+        crew.strategy.strategy, group.size, steps, median(taken["whole"]), median(taken["silent"]),
+        fmean(group.gather(waited)), median(taken["alone"]) + between, between, tuple(found),
+    )  # fmt: skip
+
+
+def communicates(node: Node) -> bool:
+    """Whether workers speak in it, or wait."""
+    return isinstance(node.op, Communication)
+
+
+def exposed(taken: Mapping[Node, float]) -> float:
+    """Seconds of a run, by its nodes, in which a worker does nothing but send, wait or add up."""
+    return sum(seconds for node, seconds in taken.items() if communicates(node))
+
+
+def medians(runs: Runs) -> dict[Node, float]:
+    """Seconds of each node."""
+    found = {}
+    for calls in zip(*runs, strict=True):
+        if calls[0][0] is not None:
+            found[calls[0][0]] = median(seconds for _, seconds in calls)
+    return found
+
+
+def _waits(program: Program, runs: Runs, times: int, names: Sequence[str]) -> list[Wait]:
+    """What each message of a program costs in a step that runs it so many times."""
+    taken, found, at, began = medians(runs), list[Wait](), 0.0, dict[Node, float]()
+    for node, seconds in taken.items():
+        began[node] = at
+        at += seconds
+    senders = [node for node in program.plan.order if communicates(node) and _carried(node)]
+    for node, name in zip(senders, names, strict=True):
+        ends = [one for one in taken if communicates(one) and any(value.node is node for value in one.inputs)]
+        mine = taken[node] + sum(taken[one] for one in ends if one not in senders)
+        holds, nbytes = _op(node).holds, sum(kind.nbytes for kind in _carried(node))
+        found.append(Wait(name, holds, nbytes, began[node], times * mine))
+    return found
+
+
+def _op(node: Node) -> Communication:
+    assert isinstance(node.op, Communication)
+    return node.op
+
+
+def _carried(node: Node) -> Sequence[TensorType]:
+    return _op(node).carried([value.type for value in node.inputs])
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:,.3f}"
