@@ -28,7 +28,7 @@ def text(data: dict[str, Any]) -> str:
     tables: dict[str, Callable[[dict[str, Any]], str]] = {
         "training": _training, "inference": _inference, "mnist": _mnist, "startup": _startup,
         "kernels": _kernels, "loader": _loader, "memory": _memory,
-        "scaling": _scaling, "sources": _sources, "strategies": _strategies, "workers": _workers,
+        "by_host": _by_host, "scaling": _scaling, "sources": _sources, "strategies": _strategies, "workers": _workers,
     }  # fmt: skip
     shown = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
     failed = [f"- failed: {_where(one)}: {one['why']}" for one in data["failed"]]
@@ -189,6 +189,20 @@ def _scaling(data: dict[str, Any]) -> str:
         for one in data["found"]
     ]
     return table(["what", "ranks", "measured ms", "predicted ms", "ratio", "from one rank's step ms"], rows)
+
+
+def _by_host(data: dict[str, Any]) -> str:
+    rows = [
+        [
+            one["workers"],
+            f"{one['bytes']:,}",
+            *(f"{1000 * one['seconds'][way]:.1f}" for way in ("at_once", "by_host")),
+            _times(one["seconds"]["at_once"] / one["seconds"]["by_host"]),
+            *(f"{one['left'][way]:,.0f}" for way in ("at_once", "by_host")),
+        ]
+        for one in data["found"]
+    ]
+    return table(["workers", "bytes", "at once ms", "by host ms", "ratio", "leave a host at once", "by host"], rows)
 
 
 def _strategies(data: dict[str, Any]) -> str:

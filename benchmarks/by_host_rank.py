@@ -1,0 +1,68 @@
+"""One worker of benchmarks.bench_by_host, which starts it on two hosts; the first one prints JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks.namespaces import CARD
+from netspec.parallel import join
+from netspec.parallel.by_host import HostSum, groups_by_host
+
+SIZES = (2**14, 2**18, 2**20, 2**22)
+"""Bytes of what is summed up."""
+
+
+def left() -> int:
+    """Bytes that have left this host so far."""
+    (line,) = (one for one in Path("/proc/net/dev").read_text().splitlines() if one.strip().startswith(CARD))
+    return int(line.split()[9])
+
+
+def main(repeats: int) -> None:
+    """Sums of all sizes in both ways."""
+    workers = join()
+    groups = groups_by_host(workers)
+    assert groups is not None, "it takes two hosts with two workers each"
+    found = []
+    for nbytes in SIZES:
+        array = np.ones(nbytes // 4, np.float32)
+        by_host = HostSum(workers, groups, "", array)
+
+        def at_once(array: np.ndarray[tuple[int], np.dtype[np.float32]] = array) -> None:
+            workers.start_all_reduce(array).wait()
+
+        def through(by_host: HostSum = by_host) -> None:
+            by_host.start().wait()
+
+        ways: dict[str, Callable[[], None]] = {"at_once": at_once, "by_host": through}
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        outside = dict.fromkeys(ways, 0)
+        for number in range(repeats + 1):  # the first time is not counted
+            for name, run in ways.items():
+                array[...] = 1
+                workers.barrier()
+                before, begin = left(), perf_counter()
+                run()
+                workers.barrier()
+                if number:
+                    seconds[name].append(perf_counter() - begin)
+                    outside[name] += left() - before
+        mine = {name: count / repeats for name, count in outside.items()}
+        told = workers.gather(mine)  # of all workers of a host the same
+        first = {name: max(one[name] for one in told) for name in ways}
+        found.append(
+            {"bytes": nbytes, "seconds": {name: median(all_) for name, all_ in seconds.items()}, "left": first}
+        )
+    if workers.is_first:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
