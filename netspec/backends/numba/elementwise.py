@@ -9,6 +9,7 @@ from netspec.backends.loops import collapsed
 from netspec.backends.numba import native
 from netspec.backends.numba.codegen import ElementwiseSource, Result
 from netspec.backends.numba.trace import scalar_code, why_untraceable
+from netspec.backends.trace import Code
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Op
@@ -38,10 +39,6 @@ class Elementwise(Kernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         code = scalar_code(node.op, *(value.dtype for value in node.inputs))
         return bound(code, buffers.inputs, buffers.outputs)
-
-
-Code = tuple[tuple[str, ...], tuple[str, ...]]
-"""What `scalar_code` gives: lines for one element, and the names of the results in them."""
 
 
 def bound(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from netspec.backends.numba import native
-from netspec.backends.numba.elementwise import Code, bound
+from netspec.backends.numba.elementwise import bound
 from netspec.backends.numba.moments import (
     flows,
     flows_of_planes,
@@ -21,6 +21,7 @@ from netspec.backends.numba.moments import (
 from netspec.backends.numba.moves import in_turn
 from netspec.backends.numba.native import Constant, Function, Number, Pointer, Size, pointer_to
 from netspec.backends.numba.trace import scalar_code, why_untraceable
+from netspec.backends.trace import Code
 from netspec.graph.fused import Anchored, Fed, Fused
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel, large_narrowed
 from netspec.graph.layout import PLAIN, Layout, Signature

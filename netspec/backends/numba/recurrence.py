@@ -11,9 +11,10 @@ from functools import partial
 from math import prod
 from typing import Any, ClassVar, Protocol
 
-from netspec.backends.numba.elementwise import Code, binder, bound, copy, fill
+from netspec.backends.numba.elementwise import binder, bound, copy, fill
 from netspec.backends.numba.moves import in_turn
 from netspec.backends.numba.trace import scalar_code, why_untraceable
+from netspec.backends.trace import Code
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import Signature
 from netspec.graph.ops.recurrence import Recurrence, RecurrenceGrad, in_order

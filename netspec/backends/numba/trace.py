@@ -1,8 +1,4 @@
-"""Symbols in place of arrays: running an op's `forward` on them writes down its arithmetic for one element.
-
-Every symbol has an element type, and every line of the result says in which type it is computed: whole numbers do not
-widen, float32 never becomes float64, and Python's numbers take the type of the other operand, as in NumPy.
-"""
+"""Scalar code in Python, as numba compiles it: `trace` writes it, in the words that are here."""
 
 from __future__ import annotations
 
@@ -10,308 +6,68 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from netspec.graph.fused import Fused
+from netspec.backends.trace import Code, Untraceable, written
 from netspec.graph.op import Op
 from netspec.graph.types import DType, TensorType
 
-CODED = frozenset({DType.FLOAT64, DType.FLOAT32, DType.INT64, DType.INT32, DType.UINT8, DType.BOOL})
-"""Element types that the scalar code is written for, and known to agree with NumPy in."""
-Operand = Any
-"""A symbol, or a Python number."""
+WORDS = {"&": "and", "|": "or", "^": "!="}
+"""Of truth values, which are not bits where this runs."""
 
 
-class Untraceable(Exception):
-    """The op's `forward` uses something that has no scalar form here."""
+class PythonWriter:
+    """Python whose numbers have types: `float32(1.0)` is one of float32."""
 
+    def assignment(self, name: str, dtype: DType, text: str) -> str:
+        """`name = text`"""
+        return f"{name} = {text}"
 
-class Trace:
-    """The lines written so far, and the constants they need."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def assign(self, dtype: DType, text: str) -> Symbol:
-        """A new symbol for the value of an expression."""
-        name = f"t{len(self.lines)}"
-        self.lines.append(f"{name} = {text}")
-        return Symbol(self, name, dtype)
-
-    def constant(self, value: Any, dtype: DType) -> Symbol:
-        """A number of a type."""
+    def constant(self, value: Any, dtype: DType) -> str:
+        """The type called with the number."""
         if dtype == DType.BOOL:
-            return Symbol(self, str(bool(value)), dtype)
-        text = repr(float(value)) if dtype.is_float else repr(int(value))
-        return Symbol(self, f"{dtype}({text})", dtype)
+            return str(bool(value))
+        return f"{dtype}({repr(float(value)) if dtype.is_float else repr(int(value))})"
+
+    def binary(self, sign: str, dtype: DType, left: str, right: str) -> str:
+        """As Python writes it; what numba widens is made narrow again."""
+        if dtype == DType.BOOL:
+            return f"{left} {WORDS[sign]} {right}"
+        return self._narrow(dtype, f"{left} {sign} {right}")
+
+    def negative(self, dtype: DType, x: str) -> str:
+        """-x"""
+        return self._narrow(dtype, f"-{x}")
+
+    def absolute(self, dtype: DType, x: str) -> str:
+        """abs(x)"""
+        return self._narrow(dtype, f"abs({x})")
+
+    def converted(self, x: str, before: DType, dtype: DType) -> str:
+        """The type called; of a truth value 1 or 0."""
+        return f"{dtype}(1) if {x} else {dtype}(0)" if before == DType.BOOL else f"{dtype}({x})"
+
+    def chosen(self, condition: str, a: str, b: str) -> str:
+        """`a if condition else b`"""
+        return f"{a} if {condition} else {b}"
+
+    def either(self, one: str, other: str) -> str:
+        """`one or other`"""
+        return f"{one} or {other}"
+
+    @staticmethod
+    def _narrow(dtype: DType, text: str) -> str:
+        return text if dtype.is_float else f"{dtype}({text})"
 
 
-class Symbol:
-    """One element of an array, or what was computed of such."""
-
-    __slots__ = ("dtype", "name", "trace")
-
-    def __init__(self, trace: Trace, name: str, dtype: DType) -> None:
-        if dtype not in CODED:
-            raise Untraceable(f"it computes in {dtype}")
-        self.trace, self.name, self.dtype = trace, name, ElementType(trace, dtype)
-
-    @property
-    def kind(self) -> DType:
-        """The element type."""
-        return self.dtype.kind
-
-    def like(self, other: Operand) -> Symbol:
-        """`other` as a symbol of this one's type, if it is a Python number."""
-        if not isinstance(other, Symbol):
-            return self.trace.constant(other, self.kind)
-        if other.kind != self.kind:
-            raise Untraceable(f"it mixes {self.kind} and {other.kind}")
-        return other
-
-    def _binary(self, sign: str, other: Operand, swapped: bool = False) -> Symbol:
-        other = self.like(other)
-        if self.kind == DType.BOOL or (sign == "/" and not self.kind.is_float):
-            raise Untraceable(f"it uses {sign} on {self.kind}")
-        left, right = (other, self) if swapped else (self, other)
-        text = f"{left.name} {sign} {right.name}"
-        return self.trace.assign(self.kind, text if self.kind.is_float else f"{self.kind}({text})")
-
-    def _compare(self, sign: str, other: Operand) -> Symbol:
-        return self.trace.assign(DType.BOOL, f"{self.name} {sign} {self.like(other).name}")
-
-    def __add__(self, other: Operand) -> Symbol:
-        return self._binary("+", other)
-
-    def __radd__(self, other: Operand) -> Symbol:
-        return self._binary("+", other, swapped=True)
-
-    def __sub__(self, other: Operand) -> Symbol:
-        return self._binary("-", other)
-
-    def __rsub__(self, other: Operand) -> Symbol:
-        return self._binary("-", other, swapped=True)
-
-    def __mul__(self, other: Operand) -> Symbol:
-        return self._binary("*", other)
-
-    def __rmul__(self, other: Operand) -> Symbol:
-        return self._binary("*", other, swapped=True)
-
-    def __truediv__(self, other: Operand) -> Symbol:
-        return self._binary("/", other)
-
-    def __rtruediv__(self, other: Operand) -> Symbol:
-        return self._binary("/", other, swapped=True)
-
-    def __pow__(self, exponent: float) -> Symbol:
-        return power(self, exponent)
-
-    def __neg__(self) -> Symbol:
-        return self.trace.assign(self.kind, f"-{self.name}" if self.kind.is_float else f"{self.kind}(-{self.name})")
-
-    def __lt__(self, other: Operand) -> Symbol:
-        return self._compare("<", other)
-
-    def __le__(self, other: Operand) -> Symbol:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: Operand) -> Symbol:
-        return self._compare(">", other)
-
-    def __ge__(self, other: Operand) -> Symbol:
-        return self._compare(">=", other)
-
-    def __eq__(self, other: object) -> Any:
-        return self._compare("==", other)
-
-    def __ne__(self, other: object) -> Any:
-        return self._compare("!=", other)
-
-    def _of_bits(self, sign: str, word: str, other: Operand) -> Symbol:
-        """Of truth values, which are not bits where this runs, by the word."""
-        if self.kind.is_float or (self.kind == DType.BOOL and not word):
-            raise Untraceable(f"it uses {sign} on {self.kind}")
-        text = f"{self.name} {word if self.kind == DType.BOOL else sign} {self.like(other).name}"
-        return self.trace.assign(self.kind, text if self.kind == DType.BOOL else f"{self.kind}({text})")
-
-    def __and__(self, other: Operand) -> Symbol:
-        return self._of_bits("&", "and", other)
-
-    def __or__(self, other: Operand) -> Symbol:
-        return self._of_bits("|", "or", other)
-
-    def __xor__(self, other: Operand) -> Symbol:
-        return self._of_bits("^", "!=", other)
-
-    def __lshift__(self, other: Operand) -> Symbol:
-        return self._of_bits("<<", "", other)
-
-    def __rshift__(self, other: Operand) -> Symbol:
-        return self._of_bits(">>", "", other)
-
-    def __invert__(self) -> Symbol:
-        return self ^ self.like(-1)
-
-    def __floordiv__(self, other: Operand) -> Symbol:
-        if self.kind.is_float:
-            raise Untraceable(f"it uses // on {self.kind}")
-        return self._binary("//", other)
-
-    __hash__ = None  # type: ignore[assignment]  # == makes a symbol, as it makes an array in NumPy
-
-    def __bool__(self) -> bool:
-        raise Untraceable("it decides by an element's value")
-
-    def astype(self, dtype: str) -> Symbol:
-        """The same number in another type."""
-        kind = DType(dtype)
-        if kind == self.kind:
-            return self
-        if kind == DType.BOOL:
-            return self._compare("!=", 0)
-        if self.kind == DType.BOOL:
-            return self.trace.assign(kind, f"{kind}(1) if {self.name} else {kind}(0)")
-        return self.trace.assign(kind, f"{kind}({self.name})")
-
-
-class ElementType:
-    """What `x.dtype` is in `forward`: `x.dtype.type(0)` makes a number of the type."""
-
-    __slots__ = ("kind", "trace")
-
-    def __init__(self, trace: Trace, kind: DType) -> None:
-        self.trace, self.kind = trace, kind
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self.kind.itemsize
-
-    def type(self, value: float) -> Symbol:
-        """A number of this type."""
-        return self.trace.constant(value, self.kind)
-
-
-def power(x: Symbol, exponent: float) -> Symbol:
-    """x to a constant power; quarters of small numbers by products and roots, which are vector instructions."""
-    quarters = abs(exponent) * 4
-    if not x.kind.is_float:
-        raise Untraceable(f"it raises {x.kind} to a power")
-    if quarters != int(quarters) or not 0 < quarters <= 32:
-        return x.trace.assign(x.kind, f"pow_{x.kind}({x.name}, {x.like(exponent).name})")
-    factors: list[Symbol] = []
-    square = x
-    for bit in range(2, int(quarters).bit_length()):
-        square = square * square if bit > 2 else x
-        if int(quarters) >> bit & 1:
-            factors.append(square)
-    root = x
-    for bit in (1, 0):
-        if int(quarters) & (1 << (bit + 1)) - 1:
-            root = _function("sqrt", root)
-            if int(quarters) >> bit & 1:
-                factors.append(root)
-    made, *rest = factors
-    for factor in rest:
-        made = made * factor
-    return 1 / made if exponent < 0 else made
-
-
-def _function(name: str, x: Symbol) -> Symbol:
-    if not x.kind.is_float:
-        raise Untraceable(f"it takes {name} of {x.kind}")
-    return x.trace.assign(x.kind, f"{name}_{x.kind}({x.name})")
-
-
-def _of_two(name: str, a: Symbol, b: Symbol) -> Symbol:
-    if not a.kind.is_float:
-        raise Untraceable(f"it takes {name} of {a.kind}")
-    return a.trace.assign(a.kind, f"{name}_{a.kind}({a.name}, {a.like(b).name})")
-
-
-class Namespace:
-    """What `xp` is in `forward`. NaN comes through all of them, as through NumPy's."""
-
-    exp, expm1, log, log1p, sqrt, sin, cos, sinh, cosh, tanh, floor, ceil, rint = (
-        staticmethod(lambda x, name=name: _function(name, x))
-        for name in (
-            "exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "sinh", "cosh", "tanh", "floor", "ceil", "rint"
-        )
-    )  # fmt: skip
-    arcsin, arccos, arctan, arcsinh, arccosh, arctanh = (
-        staticmethod(lambda x, name=name: _function(name, x))
-        for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")
-    )
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-
-    def __getattr__(self, name: str) -> Any:
-        raise Untraceable(f"it uses xp.{name}")
-
-    def power(self, a: Symbol, b: Symbol) -> Symbol:
-        """aᵇ"""
-        return _of_two("pow", a, b)
-
-    def fmod(self, a: Symbol, b: Symbol) -> Symbol:
-        """The remainder of a / b with the sign of a"""
-        return _of_two("fmod", a, b)
-
-    def maximum(self, a: Operand, b: Operand) -> Symbol:
-        """max(a, b)"""
-        return self._chosen(">", a, b)
-
-    def minimum(self, a: Operand, b: Operand) -> Symbol:
-        """min(a, b)"""
-        return self._chosen("<", a, b)
-
-    def _chosen(self, sign: str, a: Operand, b: Operand) -> Symbol:
-        if not isinstance(a, Symbol):
-            a, b = b, a
-        if not isinstance(b, Symbol) and b == b:  # noqa: PLR0124  not a NaN: one comparison is enough
-            limit = a.like(b).name
-            return self.trace.assign(a.kind, f"{limit} if {limit} {sign} {a.name} else {a.name}")
-        other = a.like(b).name
-        nan = f" or {a.name} != {a.name}" if a.kind.is_float else ""
-        return self.trace.assign(a.kind, f"{a.name} if {a.name} {sign} {other}{nan} else {other}")
-
-    def where(self, condition: Symbol, a: Operand, b: Operand) -> Symbol:
-        """a where the condition holds, else b"""
-        if not isinstance(a, Symbol):
-            a = b.like(a)
-        return self.trace.assign(a.kind, f"{a.name} if {condition.name} else {a.like(b).name}")
-
-    def abs(self, x: Symbol) -> Symbol:
-        """|x|"""
-        return self.trace.assign(x.kind, f"abs({x.name})" if x.kind.is_float else f"{x.kind}(abs({x.name}))")
-
-    def sign(self, x: Symbol) -> Symbol:
-        """-1, 0 or 1"""
-        one, zero, less = (self.trace.constant(number, x.kind).name for number in (1, 0, -1))
-        return self.trace.assign(x.kind, f"{one} if {x.name} > {zero} else {less} if {x.name} < {zero} else {x.name}")
-
-    def full(self, shape: tuple[int, ...], value: float, dtype: str) -> Symbol:
-        """A constant of rank 0."""
-        return self.trace.constant(value, DType(dtype))
-
-    def broadcast_to(self, x: Symbol, shape: tuple[int, ...]) -> Symbol:
-        """Each element of a larger array is an element of x."""
-        return x
+WRITER = PythonWriter()
 
 
 @lru_cache(maxsize=4096)
-def scalar_code(op: Op, *dtypes: DType) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def scalar_code(op: Op, *dtypes: DType) -> Code:
     """Lines that compute one element from `a0`, `a1`, … and the names of the results in them.
 
     Raises `Untraceable`.
     """
-    trace = Trace()
-    symbols = [Symbol(trace, f"a{index}", dtype) for index, dtype in enumerate(dtypes)]
-    xp = Namespace(trace)
-    made: Sequence[Any] = op.evaluate(xp, symbols) if isinstance(op, Fused) else (op.forward(xp, *symbols),)
-    for one in made:
-        if not isinstance(one, Symbol):
-            raise Untraceable("its result does not depend on its operands")
-    return tuple(trace.lines), tuple(one.name for one in made)
+    return written(WRITER, op, *dtypes)
 
 
 def why_untraceable(op: Op, types: Sequence[TensorType]) -> str | None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from netspec.backends.numba.trace import CODED, Untraceable, power, scalar_code, why_untraceable
+from netspec.backends.numba.trace import WRITER, scalar_code, why_untraceable
 from netspec.backends.openmp import using_threads
+from netspec.backends.trace import CODED, Untraceable, power
 from netspec.graph.fused import ForEach, Fused, Step
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Array, Op, Traits, Xp
@@ -150,9 +151,9 @@ def test_what_cannot_be_traced_is_declined_with_a_reason() -> None:
 
 
 def scalar_symbol(dtype: DType):
-    from netspec.backends.numba.trace import Symbol, Trace
+    from netspec.backends.trace import Symbol, Trace
 
-    return Symbol(Trace(), "a0", dtype)
+    return Symbol(Trace(WRITER), "a0", dtype)
 
 
 def test_compiling_warns_of_nothing() -> None:
