@@ -25,7 +25,7 @@ IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train test test-masked test-peers lint format type docs bench lock wheel clean
+.PHONY: help install train test test-masked test-peers test-gpu lint format type docs bench lock wheel clean
 
 help: ## this list
 	@echo "make TARGET [ARGS=…] [PYTHON=python3.12]"
@@ -42,6 +42,9 @@ test: $(DEV) ## all tests; ARGS="-k schema -x" goes to pytest, WORKERS=0 runs th
 test-masked: $(DEV) ## what must hold without oneDNN, with oneDNN masked
 	NETSPEC_ONEDNN=off $(PYTEST) $(MASKED) $(ARGS)
 
+test-gpu: $(DEV) ## what needs an NVIDIA GPU and CuPy (pip install cupy-cuda13x into .venv); fails without them
+	NETSPEC_REQUIRE_GPU=1 $(PYTEST) -m gpu $(ARGS)
+
 test-peers: $(DEV) ## layers, losses and metrics against Keras on PyTorch, computed anew in .venv-peers
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	@.venv-peers/bin/python -m pip --disable-pip-version-check --no-input install --quiet -r tests/peers/requirements.txt
@@ -49,6 +52,7 @@ test-peers: $(DEV) ## layers, losses and metrics against Keras on PyTorch, compu
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_images --output build/peers
 	.venv-peers/bin/python -m tests.peers.record_caffe --output build/peers
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_keras --output build/peers/keras
+	.venv-peers/bin/python -m tests.backends.cuda.compile
 	NETSPEC_PEER_ANSWERS=$(CURDIR)/build/peers $(PYTEST) tests/peers tests/exchange/keras $(ARGS)
 
 lint: $(DEV) ## ruff: rules and formatting

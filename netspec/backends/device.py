@@ -19,6 +19,8 @@ from netspec.graph.plan import ALIGNMENT
 from netspec.graph.types import DType, TensorType
 from netspec.parallel import world
 
+MOST_DIGITS = 4
+"""Of the number of a GPU, and one."""
 CPU_BACKENDS = ("reference", "workers", "numba", "onednn", "winograd")
 """Backends with kernels for the processor; a package `backends/NAME` whose module `kernels` registers them."""
 
@@ -150,20 +152,22 @@ def _from_aligned(raw: Any, nbytes: int) -> Any:
 def open_device(name: str = "auto", autotune: str = "off", rounding: str = "fast") -> Device:
     """The device called `name`; `auto` is the fastest there is.
 
-    `autotune` is `off`, `quick` or `full`; `rounding` is `fast` or `direct` (see `CompileSpec`). `auto` is the
-    processor, as long as the GPU has none but reference kernels. Raises `InputError` for an unknown name, or for a
-    device that is not on this machine.
+    `cuda:1` is the second GPU. `autotune` is `off`, `quick` or `full`; `rounding` is `fast` or `direct` (see
+    `CompileSpec`). `auto` is the processor, as long as no kernel has run on a GPU (docs/gpu.md). Raises `InputError`
+    for an unknown name, or for a device that is not on this machine.
     """
     if name == "auto":
         name = "cpu"
-    if name not in DEVICES:
+    kind, _, number = name.partition(":")
+    numbered = kind == CudaDevice.name and number.isascii() and number.isdigit() and len(number) < MOST_DIGITS
+    if name not in DEVICES and not numbered:
         raise InputError(
             f"unknown device {name!r}",
             expected=f"one of auto, {listing(list(DEVICES))}",
             hint=did_you_mean(name, ["auto", *DEVICES]),
         )
     _check_mask()
-    device = DEVICES[name]()
+    device = CudaDevice(int(number)) if numbered else DEVICES[name]()
     device.direct = rounding == "direct"
     device.load_kernels()
     if autotune != "off":

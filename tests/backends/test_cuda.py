@@ -8,9 +8,22 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
+from netspec.backends.cuda import launch
 from netspec.backends.device import open_device
-from netspec.errors import InputError
+from netspec.errors import InputError, RunError
+from tests.backends.cuda.emulator import Emulator, compiler
 from tests.backends.test_engine import NETS, losses
+
+
+class OutOfMemoryError(Exception):
+    """Stands for CuPy's."""
+
+
+def zeros(nbytes: int, dtype: type) -> np.ndarray:
+    """Up to 8 GB, as on a small GPU."""
+    if nbytes > 8 * 10**9:
+        raise OutOfMemoryError
+    return np.zeros(nbytes, dtype)
 
 
 class Trouble(Exception):
@@ -26,9 +39,16 @@ def stand_in(count: int | Exception) -> ModuleType:
         return count
 
     made = ModuleType("cupy")
-    made.__dict__.update({name: getattr(np, name) for name in ("zeros", "uint8", "asarray", "copyto")})
-    made.__dict__["asnumpy"] = np.array
-    made.__dict__["cuda"] = SimpleNamespace(runtime=SimpleNamespace(getDeviceCount=devices, CUDARuntimeError=Trouble))
+    names = {name: getattr(np, name) for name in ("uint8", "asarray", "copyto")}
+    runtime = SimpleNamespace(
+        getDeviceCount=devices, CUDARuntimeError=Trouble, memGetInfo=lambda: (2 * 10**9, 8 * 10**9)
+    )
+    cuda = SimpleNamespace(
+        runtime=runtime, Device=lambda number: SimpleNamespace(use=lambda: None),
+        memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+    )  # fmt: skip
+    pool = SimpleNamespace(free_bytes=lambda: 0)
+    vars(made).update(names, zeros=zeros, asnumpy=np.array, cuda=cuda, get_default_memory_pool=lambda: pool)
     return made
 
 
@@ -48,14 +68,35 @@ def test_where_it_cannot_be_it_says_why(cupy: ModuleType | None, words: str, mon
     assert words in f"{caught.value}\n"
 
 
-def test_its_plumbing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything but CuPy itself: arenas, views, copies in and out, the choice of kernels."""
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("cuda:1", "expected: cuda:0, the only GPU"), ("cuda:", "unknown device"), ("cuda:-1", "unknown device"),
+     ("cpu:0", "unknown device"), ("cuda:99999", "unknown device")],
+)  # fmt: skip
+def test_a_gpu_that_is_not_there(name: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", stand_in(1))
+    with pytest.raises(InputError) as caught:
+        open_device(name)
+    assert words in f"{caught.value}"
+
+
+def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", stand_in(1))
+    device = open_device("cuda")
+    with pytest.raises(RunError, match=r"(?s)9.0 GB of the GPU's are needed at once.*2.0 GB are free"):
+        device.allocate(9 * 10**9)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
+def test_its_plumbing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything but CuPy itself: arenas, views, copies in and out, the choice of kernels, and the kernels in a net."""
+    monkeypatch.setitem(sys.modules, "cupy", stand_in(1))
+    monkeypatch.setattr(launch, "engine", Emulator())
     path, batch, _, rate = NETS["lenet"]
-    assert open_device("cuda").kernels == ("reference",)
-    # The same kernels on the same arrays; only NumPy's products may have more threads here.
+    assert open_device("cuda:0").kernels == ("reference", "cuda")
+    # Products by the same library; the other sums in another order: some digits of float32 in three steps.
     expected = losses(path, batch, 3, rate, device="reference")
-    np.testing.assert_allclose(losses(path, batch, 3, rate, device="cuda"), expected, rtol=1e-6)
+    np.testing.assert_allclose(losses(path, batch, 3, rate, device="cuda"), expected, rtol=1e-5)
 
 
 @pytest.mark.gpu

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from netspec.backends.moves import in_turn
 from netspec.backends.numba import native
 from netspec.backends.numba.elementwise import LINES_AN_ELEMENT, dtype_of, source_of
-from netspec.backends.numba.moves import in_turn
 from netspec.backends.numba.trace import scalar_code, why_untraceable
 from netspec.graph.fused import ForEach
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel

@@ -8,9 +8,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from netspec.backends.moves import in_turn
 from netspec.backends.numba import native
 from netspec.backends.numba.layer_normalization import BACKWARD_WORK, FORWARD_WORK, OverRowsKernel, together
-from netspec.backends.numba.moves import in_turn
 from netspec.backends.numba.native import Argument, Constant, Function, Literal, Number, Pointer, Size, pointer_to
 from netspec.graph.kernel import Buffers, Thunk, kernel
 from netspec.graph.layout import Signature

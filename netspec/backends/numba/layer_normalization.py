@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from netspec.backends.moves import in_turn
 from netspec.backends.numba import native
-from netspec.backends.numba.moves import in_turn
 from netspec.backends.numba.native import Argument, Constant, Function, Literal, Number, Pointer, Size, pointer_to
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel, large_narrowed
 from netspec.graph.layout import Signature

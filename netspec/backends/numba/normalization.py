@@ -8,6 +8,7 @@ from enum import Enum
 from math import prod
 from typing import Any
 
+from netspec.backends.moves import in_turn
 from netspec.backends.numba import native
 from netspec.backends.numba.elementwise import bound
 from netspec.backends.numba.moments import (
@@ -18,7 +19,6 @@ from netspec.backends.numba.moments import (
     moments_of_planes,
     moments_of_rows,
 )
-from netspec.backends.numba.moves import in_turn
 from netspec.backends.numba.native import Constant, Function, Number, Pointer, Size, pointer_to
 from netspec.backends.numba.trace import scalar_code, why_untraceable
 from netspec.backends.trace import Code

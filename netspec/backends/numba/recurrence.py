@@ -11,8 +11,8 @@ from functools import partial
 from math import prod
 from typing import Any, ClassVar, Protocol
 
+from netspec.backends.moves import in_turn
 from netspec.backends.numba.elementwise import binder, bound, copy, fill
-from netspec.backends.numba.moves import in_turn
 from netspec.backends.numba.trace import scalar_code, why_untraceable
 from netspec.backends.trace import Code
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel

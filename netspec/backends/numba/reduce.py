@@ -8,11 +8,10 @@ in their order: the result is the same on any number of threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from netspec.backends.loops import merged
+from netspec.backends.nests import Nest, nest, result_steps
 from netspec.backends.numba import native
 from netspec.backends.numba.native import Literal, Number, Size, pointer_to
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
@@ -112,44 +111,17 @@ def max_columns(
                 y[to + k * yk1] = v if r == p * piece or greater else best
 
 
-@dataclass(frozen=True)
-class Nest:
-    """Sizes and steps of the four loops: kept, reduced, kept, reduced."""
-
-    sizes: tuple[int, int, int, int]
-    x: tuple[int, int, int, int]
-    y: tuple[int, int, int, int]
-
-    @classmethod
-    def of(cls, shape: Sequence[int], x: Sequence[int], y: Sequence[int]) -> Nest | None:
-        """The loops of a reduction from the steps of the operand and of the result along the operand's axes.
-
-        None where the axes are too scattered. The result's steps are 0 along the axes that are reduced.
-        """
-        order = sorted((axis for axis in range(len(shape)) if shape[axis] != 1), key=lambda axis: (-x[axis], axis))
-        steps = [[one[axis] for axis in order] for one in (x, y)]
-        loops = merged([shape[axis] for axis in order], steps)
-        slots: list[tuple[int, int, int]] = [(1, 0, 0)] * 4
-        slot = 3
-        for size, own, to in reversed(list(zip(loops.sizes, *loops.steps, strict=True))):
-            slot -= (slot % 2 == 1) != (to == 0)
-            if slot < 0:
-                return None
-            slots[slot] = size, own, to
-            slot -= 1
-        return cls(*(tuple(one[k] for one in slots) for k in range(3)))  # type: ignore[arg-type]  # four of each
-
-    def pieces(self) -> tuple[int, int, int]:
-        """How the reduction is cut: how many pieces, the length of one, and how many partial results there are."""
-        k0, r0, k1, r1 = self.sizes
-        if r1 > 1:
-            units = k0 * r0 * k1
-            piece = r1 if units > 1 else PIECE
-            count = -(-r1 // piece)
-            return count, piece, r0 * count
-        piece = max(-(-PIECE // k1), -(-r0 // PIECES))
-        count = -(-r0 // piece)
-        return count, piece, count
+def pieces_of(nest: Nest) -> tuple[int, int, int]:
+    """How the reduction is cut: how many pieces, the length of one, and how many partial results there are."""
+    k0, r0, k1, r1 = nest.sizes
+    if r1 > 1:
+        units = k0 * r0 * k1
+        piece = r1 if units > 1 else PIECE
+        count = -(-r1 // piece)
+        return count, piece, r0 * count
+    piece = max(-(-PIECE // k1), -(-r0 // PIECES))
+    count = -(-r0 // piece)
+    return count, piece, count
 
 
 BODIES = {
@@ -182,7 +154,7 @@ class Reduce(Kernel):
     def workspace(self, node: Node, layouts: Signature) -> int:
         found = nest(node.op, node.inputs[0].type, layouts.inputs[0])  # type: ignore[arg-type]  # a Reduction
         assert found is not None
-        parts = found.pieces()[2]
+        parts = pieces_of(found)[2]
         return parts * node.types[0].nbytes if parts > 1 else 0
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
@@ -190,14 +162,14 @@ class Reduce(Kernel):
         assert isinstance(op, Reduction)
         assert y is not None
         kind = node.inputs[0].type
-        found = Nest.of(kind.shape, [step // x.itemsize for step in x.strides], _result_steps(op, kind))
+        found = Nest.of(kind.shape, [step // x.itemsize for step in x.strides], result_steps(op, kind))
         assert found is not None
         rows, columns = BODIES[type(op)]
         count = prod(kind.shape[axis] for axis in op.over(kind))
         sign = -1.0 if isinstance(op, ReduceMin) else 1.0
         factor = 1.0 / count if isinstance(op, ReduceMean) else sign
         k0, _, k1, _ = found.sizes
-        _, _, parts = found.pieces()
+        _, _, parts = pieces_of(found)
         if parts == 1:
             return _stage(found, (rows, columns), kind.dtype, x, y, factor, (found.y[0], 0, found.y[2]))
         assert buffers.workspace is not None
@@ -214,21 +186,9 @@ class Reduce(Kernel):
         return run
 
 
-def nest(op: Reduction, x: TensorType, layout: Layout) -> Nest | None:
-    """The loops over an operand in a layout; the result is plain."""
-    return Nest.of(x.shape, layout.strides(x), _result_steps(op, x))
-
-
-def _result_steps(op: Reduction, x: TensorType) -> list[int]:
-    """The plain result's steps along the operand's axes."""
-    axes = op.over(x)
-    kept = x.with_shape(*(1 if axis in axes else size for axis, size in enumerate(x.shape)))
-    return [0 if axis in axes else step for axis, step in enumerate(PLAIN.strides(kept))]
-
-
 def _stage(found: Nest, bodies: Any, dtype: DType, x: Any, y: Any, factor: float, steps: tuple[int, int, int]) -> Thunk:
     """Reduce each piece; `steps` are those of y along k0, pieces, and k1."""
-    pieces, piece, _ = found.pieces()
+    pieces, piece, _ = pieces_of(found)
     rows, columns = bodies
     if found.sizes[3] == 1:
         return _columns(found, columns, dtype, x, y, factor, steps, pieces, piece)

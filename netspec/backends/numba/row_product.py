@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from netspec.backends.moves import in_turn
 from netspec.backends.numba import native
 from netspec.backends.numba.elementwise import bound
-from netspec.backends.numba.moves import in_turn
 from netspec.backends.numba.native import Constant, Pointer, Size
 from netspec.backends.numba.trace import scalar_code, why_untraceable
 from netspec.graph.fused import Anchored

@@ -8,8 +8,8 @@ from functools import cache, cached_property
 from math import ceil
 from typing import Any
 
+from netspec.backends.moves import in_turn
 from netspec.backends.numba.minimal import Filtering
-from netspec.backends.numba.moves import in_turn
 from netspec.backends.winograd.sources import BACK, KERNEL, PRODUCT, TRANSFORM, WEIGHTS, code, following, steps_of
 from netspec.graph.kernel import Thunk
 from netspec.graph.plan import aligned

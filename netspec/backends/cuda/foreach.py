@@ -1,0 +1,81 @@
+"""`ForEach`: one elementwise kernel over many sets of arrays: the update of all parameters in one launch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from netspec.backends.cuda import launch
+from netspec.backends.cuda.elementwise import stored_type, value_type
+from netspec.backends.cuda.launch import Launch, pointer, sizes
+from netspec.backends.cuda.scalar import scalar_code, why_untraceable
+from netspec.backends.moves import in_turn
+from netspec.backends.trace import Code
+from netspec.graph.fused import ForEach
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.types import TensorType
+from netspec.graph.value import Node
+
+CHUNK = 2048
+"""Elements of a set that one block does: large sets are shared out, small ones wait for nobody."""
+
+
+@kernel(ForEach, backend="cuda", rank=10)
+class Each(Kernel):
+    """Every elementwise op on sets of plain arrays of one shape each, and scalars."""
+
+    def why_not(self, op: ForEach, *types: TensorType) -> str | None:
+        for own in op.sets(types):
+            result = op.op.infer(*own)
+            shape = (result[0] if isinstance(result, tuple) else result).shape
+            if any(one.shape not in (shape, ()) for one in own):
+                return "an operand broadcasts"
+            if [one.dtype for one in own] != [one.dtype for one in types[: len(own)]]:
+                return "the sets have different element types"
+        return why_untraceable(op.op, types[: len(types) // op.count])
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op = node.op
+        assert isinstance(op, ForEach)
+        code = scalar_code(op.op, *(value.dtype for value in op.sets(node.inputs)[0]))
+        alike: dict[tuple[bool, ...], list[tuple[Sequence[Any], Sequence[Any | None]]]] = defaultdict(list)
+        for inputs, outputs in zip(op.sets(buffers.inputs), op.sets(buffers.outputs), strict=True):
+            if any(one is not None for one in outputs):
+                repeated = (one.ndim == 0 for one in inputs)
+                alike[*repeated, *(one is not None for one in outputs)].append((inputs, outputs))
+        return in_turn([_bound(code, sets) for sets in alike.values()])
+
+
+def _bound(code: Code, sets: Sequence[tuple[Sequence[Any], Sequence[Any | None]]]) -> Thunk:
+    """A call for sets of which the same operands are scalars, and the same results are read."""
+    lines, names = code
+    inputs, outputs = sets[0]
+    kept = [k for k, one in enumerate(outputs) if one is not None]
+    first = [*inputs, *(outputs[k] for k in kept)]
+    whole = [one.ndim > 0 for one in inputs] + [True] * len(kept)
+    rows = []
+    for own, made in sets:
+        arrays = [*own, *(made[k] for k in kept)]
+        size = max(one.size for one in arrays)
+        addresses = list(map(launch.engine.address, arrays))
+        for start in range(0, size, CHUNK):
+            moved = [at + start * one.itemsize * long for at, one, long in zip(addresses, arrays, whole, strict=True)]
+            rows.append([min(CHUNK, size - start), *moved])
+    kinds = [stored_type(one) for one in first]
+    body = ["BLOCKS(unit, count) {", f"    const int64 *row = table + unit * {1 + len(first)};"]
+    body += [f"    {kind} *p{k} = ({kind} *)row[{k + 1}];" for k, kind in enumerate(kinds)]
+    body.append("    for (int i = threadIdx.x; i < row[0]; i += blockDim.x) {")
+    body += [
+        f"        const {value_type(one)} a{k} = load(p{k}[{'i' if whole[k] else 0}]);" for k, one in enumerate(inputs)
+    ]
+    body += [f"        {line}" for line in lines]
+    body += [f"        store(p{len(inputs) + place}[i], {names[k]});" for place, k in enumerate(kept)]
+    body += ["    }", "}"]
+    table = launch.engine.table(np.array(rows, np.int64))
+    parameters = [pointer("table", table), *sizes(len(rows), count=len(rows))]
+    thunk = Launch(parameters, "\n".join(body), len(rows), of_blocks=True).bind()
+    vars(thunk)["sets"] = sets  # for as long as there is somebody to call it
+    return thunk

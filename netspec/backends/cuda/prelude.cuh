@@ -1,0 +1,141 @@
+// What every kernel begins with: element types, and functions under the names that the generated code calls.
+
+typedef unsigned char uint8;
+typedef signed char int8;
+typedef unsigned short uint16;
+typedef short int16;
+typedef unsigned int uint32;
+typedef int int32;
+typedef long long int64;
+typedef unsigned long long uint64;
+typedef float float32;
+typedef double float64;
+
+#pragma nv_diag_suppress 186 // whole numbers without a sign are compared with 0 in code that serves all types
+
+#ifndef INFINITY // NVRTC has no headers
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fc00000)
+#endif
+
+// Eight exponent bits as float32, eight of the mantissa: kept in memory, never computed with.
+struct alignas(2) bfloat16 {
+    uint16 bits;
+};
+
+// Elements that a thread reads and writes at once.
+template <typename T> struct alignas(4 * sizeof(T)) Four {
+    T at[4];
+};
+
+template <typename T> __device__ inline T load(T x) {
+    return x;
+}
+
+__device__ inline float load(bfloat16 x) {
+    return __uint_as_float((uint32)x.bits << 16);
+}
+
+template <typename T, typename V> __device__ inline void store(T &place, V value) {
+    place = value;
+}
+
+// To the nearest, to even where two are as near; NaN stays one.
+__device__ inline void store(bfloat16 &place, float value) {
+    uint32 bits = __float_as_uint(value);
+    place.bits = value != value ? (uint16)(bits >> 16 | 64) : (uint16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// Of whole numbers, rounded down.
+template <typename T> __device__ inline T floor_div(T a, T b) {
+    T quotient = a / b;
+    return quotient * b != a && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+#define OF_ONE(name, single, twice)                                                                                    \
+    __device__ inline float name##_float32(float x) { return single(x); }                                              \
+    __device__ inline double name##_float64(double x) { return twice(x); }
+#define OF_TWO(name, single, twice)                                                                                    \
+    __device__ inline float name##_float32(float x, float y) { return single(x, y); }                                  \
+    __device__ inline double name##_float64(double x, double y) { return twice(x, y); }
+
+OF_ONE(exp, expf, exp)
+OF_ONE(expm1, expm1f, expm1)
+OF_ONE(log, logf, log)
+OF_ONE(log1p, log1pf, log1p)
+OF_ONE(sqrt, sqrtf, sqrt)
+OF_ONE(sin, sinf, sin)
+OF_ONE(cos, cosf, cos)
+OF_ONE(sinh, sinhf, sinh)
+OF_ONE(cosh, coshf, cosh)
+OF_ONE(tanh, tanhf, tanh)
+OF_ONE(asin, asinf, asin)
+OF_ONE(acos, acosf, acos)
+OF_ONE(atan, atanf, atan)
+OF_ONE(asinh, asinhf, asinh)
+OF_ONE(acosh, acoshf, acosh)
+OF_ONE(atanh, atanhf, atanh)
+OF_ONE(floor, floorf, floor)
+OF_ONE(ceil, ceilf, ceil)
+OF_ONE(rint, rintf, rint)
+OF_TWO(pow, powf, pow)
+OF_TWO(fmod, fmodf, fmod)
+
+// How many of a window's places lie from `low` to before `high`.
+__device__ inline int places_between(int64 first, int size, int dilation, int64 low, int64 high) {
+    int found = 0;
+    for (int place = 0; place < size; ++place) {
+        found += first + place * dilation >= low && first + place * dilation < high;
+    }
+    return found;
+}
+
+// Philox4x32-10: four words of 32 random bits for a counter and a key (graph/ops/random.py).
+struct Words {
+    uint32 at[4];
+};
+
+__device__ inline Words philox(uint32 c0, uint32 c1, uint32 c2, uint32 c3, uint32 k0, uint32 k1) {
+    for (int round = 0; round < 10; ++round) {
+        uint64 p0 = (uint64)0xD2511F53u * c0, p1 = (uint64)0xCD9E8D57u * c2;
+        c0 = (uint32)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32)p1;
+        c2 = (uint32)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return Words{{c0, c1, c2, c3}};
+}
+
+// The number that all threads of a block have together, in every thread, added in the order of a fixed tree. `place`
+// is shared memory for as many numbers as the block has threads, a power of two.
+template <typename T, typename Combine> __device__ inline T of_block(T mine, T *place, Combine combine) {
+    __syncthreads();
+    place[threadIdx.x] = mine;
+    __syncthreads();
+    for (int distance = blockDim.x / 2; distance > 0; distance /= 2) {
+        if (threadIdx.x < distance) place[threadIdx.x] = combine(place[threadIdx.x], place[threadIdx.x + distance]);
+        __syncthreads();
+    }
+    return place[0];
+}
+
+template <typename T> struct Add {
+    __device__ T operator()(T a, T b) const { return a + b; }
+};
+
+// The greater one; NaN is greater than all.
+template <typename T> struct Greater {
+    __device__ T operator()(T a, T b) const { return a > b || a != a ? a : b; }
+};
+
+template <typename T> struct Less {
+    __device__ T operator()(T a, T b) const { return a < b || a != a ? a : b; }
+};
+
+// Every unit of work of a kernel, shared out among all threads.
+#define UNITS(unit, count)                                                                                             \
+    for (Index unit = blockIdx.x * (Index)blockDim.x + threadIdx.x; unit < (count); unit += (Index)gridDim.x * blockDim.x)
+// Every unit of work that a whole block does together.
+#define BLOCKS(unit, count) for (Index unit = blockIdx.x; unit < (count); unit += gridDim.x)

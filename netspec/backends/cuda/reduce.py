@@ -1,0 +1,162 @@
+"""Sums, means and extremes over any axes.
+
+Where the innermost axis is kept, each thread has a column of its own, so that neighbours read neighbours; else a block
+reduces a row together. What leaves too few of either to fill a GPU is cut into pieces, by size alone, which are reduced
+one by one and then together: the order of a sum is always the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from netspec.backends.cuda.elementwise import stored_type
+from netspec.backends.cuda.launch import THREADS, Launch, number, pointer, sizes
+from netspec.backends.cuda.scalar import c_number
+from netspec.backends.nests import Nest, nest, result_steps
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum, Reduction
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+
+ENOUGH_BLOCKS = 512
+"""So many keep the largest GPU busy: some for each of its 132 processors."""
+LEAST_PIECE, MOST_PIECES = 64, 256
+"""Elements that a thread adds at least before it pays to cut, and the pieces that one block adds up."""
+
+COLUMNS = """
+UNITS(unit, count) {
+    const Index piece = unit / outputs, output = unit % outputs;
+    const Index stop = (piece + 1) * length < reduced ? (piece + 1) * length : reduced;
+    const TYPE *row = x + output / kept * xk0 + output % kept * xk1;
+    TYPEOF total = FIRST;
+    for (Index e = piece * length; e < stop; ++e) total = combine(total, load(row[e / inner * xr0 + e % inner * xr1]));
+    y[output / kept * yk0 + output % kept * yk1 + piece * yp] = SCALED;
+}
+"""
+ROWS = """
+__shared__ TYPEOF place[THREADS];
+BLOCKS(unit, count) {
+    const Index piece = unit / outputs, output = unit % outputs;
+    const Index stop = (piece + 1) * length < reduced ? (piece + 1) * length : reduced;
+    const TYPE *row = x + output / kept * xk0 + output % kept * xk1;
+    TYPEOF total = FIRST;
+    for (Index e = piece * length + threadIdx.x; e < stop; e += blockDim.x)
+        total = combine(total, load(row[e / inner * xr0 + e % inner * xr1]));
+    total = of_block(total, place, combine);
+    if (threadIdx.x == 0) y[output / kept * yk0 + output % kept * yk1 + piece * yp] = SCALED;
+}
+"""
+COMBINES = {ReduceSum: "Add", ReduceMean: "Add", ReduceMax: "Greater", ReduceMin: "Less"}
+LEAST, MOST = {DType.INT32: -(2**31), DType.INT64: -(2**63)}, {DType.INT32: 2**31 - 1, DType.INT64: 2**63 - 1}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a reduction is shared out."""
+
+    by_rows: bool
+    """Whether a block reduces together."""
+    pieces: int
+    length: int
+    """Elements of a piece."""
+
+    @classmethod
+    def of(cls, found: Nest) -> Cut:
+        """From sizes alone."""
+        k0, r0, k1, r1 = found.sizes
+        reduced, outputs = r0 * r1, k0 * k1
+        by_rows = r1 > 1 or k1 < THREADS // 8
+        blocks = outputs if by_rows else -(-outputs // THREADS)
+        longest = LEAST_PIECE * (THREADS if by_rows else 1)
+        pieces = max(1, min(-(-ENOUGH_BLOCKS // blocks), reduced // longest, MOST_PIECES))
+        length = -(-reduced // pieces)
+        return cls(by_rows, -(-reduced // length), length)
+
+
+@kernel(ReduceSum, ReduceMean, ReduceMax, ReduceMin, backend="cuda", rank=5)
+class Reduce(Kernel):
+    """Sums, means and extremes over axes that leave at most four loops."""
+
+    def why_not(self, op: Reduction, *types: TensorType) -> str | None:
+        (x,) = types
+        if x.dtype not in (DType.FLOAT32, DType.FLOAT64, *LEAST):
+            return f"no reduction of {x.dtype}"
+        if isinstance(op, ReduceMean) and not x.dtype.is_float:
+            return "no mean of whole numbers"
+        return "the axes are too scattered" if nest(op, x, PLAIN) is None else None
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        fits = nest(node.op, node.inputs[0].type, given[0]) is not None  # type: ignore[arg-type]  # a Reduction
+        return Signature((given[0] if fits else PLAIN,), (PLAIN,))
+
+    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+        return Signature(wanted.inputs, tuple(one.as_stored(None) for one in wanted.outputs))
+
+    def workspace(self, node: Node, layouts: Signature) -> int:
+        found = nest(node.op, node.inputs[0].type, layouts.inputs[0])  # type: ignore[arg-type]  # a Reduction
+        assert found is not None
+        pieces = Cut.of(found).pieces
+        return pieces * node.types[0].nbytes if pieces > 1 else 0
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (x,), (y,) = node.op, buffers.inputs, buffers.outputs
+        assert isinstance(op, Reduction)
+        assert y is not None
+        kind = node.inputs[0].type
+        found = Nest.of(kind.shape, [step // x.itemsize for step in x.strides], result_steps(op, kind))
+        assert found is not None
+        count = prod(kind.shape[axis] for axis in op.over(kind))
+        factor = 1.0 / count if isinstance(op, ReduceMean) else None
+        cut = Cut.of(found)
+        steps = found.y[0], found.y[2]
+        if cut.pieces == 1:
+            return _stage(op, found, cut, x, y, (*steps, 0), factor)
+        assert buffers.workspace is not None
+        k0, _, k1, _ = found.sizes
+        partial = buffers.workspace[: cut.pieces * y.nbytes].view(str(kind.dtype))
+        first = _stage(op, found, cut, x, partial, (k1, 1, k0 * k1), None)
+        together = Nest((k0, cut.pieces, k1, 1), (k1, k0 * k1, 1, 0), (steps[0], 0, steps[1], 0))
+        second = _stage(op, together, Cut(k1 < THREADS // 8, 1, cut.pieces), partial, y, (*steps, 0), factor)
+
+        def run() -> None:
+            first()
+            second()
+
+        return run
+
+
+def _stage(
+    op: Reduction, found: Nest, cut: Cut, x: Any, y: Any, steps: tuple[int, int, int], factor: float | None
+) -> Thunk:
+    """Reduce each piece; `steps` are those of y along the kept loops, and from piece to piece."""
+    dtype = DType(str(x.dtype)).computed
+    k0, r0, k1, r1 = found.sizes
+    combine = COMBINES[type(op)]
+    first = {"Add": 0.0, "Greater": LEAST.get(dtype, float("-inf")), "Less": -LEAST.get(dtype, float("-inf")) - 1}[
+        combine
+    ]
+    if combine == "Less" and dtype.is_float:
+        first = float("inf")
+    units = k0 * k1 * cut.pieces
+    reach = sum((size - 1) * abs(step) for size, step in zip(found.sizes, found.x, strict=True))
+    parameters = [
+        pointer("x", x), pointer("y", y, written=True),
+        *sizes(
+            max(reach, units, r0 * r1 + cut.length), count=units, outputs=k0 * k1, kept=k1, reduced=r0 * r1, inner=r1,
+            length=cut.length, xk0=found.x[0], xr0=found.x[1], xk1=found.x[2], xr1=found.x[3], yk0=steps[0],
+            yk1=steps[1], yp=steps[2],
+        ),
+        *([number("factor", factor, dtype)] if factor is not None else []),
+    ]  # fmt: skip
+    text = ROWS if cut.by_rows else COLUMNS
+    words = {
+        "TYPEOF": str(dtype), "TYPE": stored_type(x), "THREADS": str(THREADS), "FIRST": c_number(first, dtype),
+        "SCALED": "total" if factor is None else "total * factor",
+    }  # fmt: skip
+    for word, meaning in words.items():
+        text = text.replace(word, meaning)
+    return Launch(parameters, f"const {combine}<{dtype}> combine;\n{text}", units, of_blocks=cut.by_rows).bind()

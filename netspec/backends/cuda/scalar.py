@@ -1,0 +1,99 @@
+"""Scalar code in CUDA C++: `backends/trace.py` writes it, in the words that are here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import isinf, isnan
+from typing import Any
+
+from netspec.backends.trace import Code, Untraceable, written
+from netspec.graph.op import Op
+from netspec.graph.types import DType, TensorType
+
+UNSIGNED = {DType.INT64: "uint64", DType.INT32: "uint32"}
+"""Types of the same width whose sums wrap around: those of signed numbers have no result in C++ where they overflow."""
+
+
+def c_type(dtype: DType) -> str:
+    """What an element of a type is in memory."""
+    return "uint8" if dtype == DType.BOOL else str(dtype)
+
+
+def c_number(value: float, dtype: DType) -> str:
+    """A constant of a type, to the bit."""
+    if not dtype.is_float:
+        return f"({dtype}){int(value)}{'LL' if dtype == DType.INT64 and value > -(2**63) else ''}"
+    if isnan(value):
+        return f"({dtype})NAN"
+    if isinf(value):
+        return f"({dtype}){'-' if value < 0 else ''}INFINITY"
+    return f"({dtype}){float(value).hex()}"
+
+
+class CudaWriter:
+    """C++ whose names have types."""
+
+    def assignment(self, name: str, dtype: DType, text: str) -> str:
+        """`const type name = text;`"""
+        return f"const {'bool' if dtype == DType.BOOL else dtype} {name} = {text};"
+
+    def constant(self, value: Any, dtype: DType) -> str:
+        """A number as hexadecimal digits, of which none is lost."""
+        if dtype == DType.BOOL:
+            return "true" if value else "false"
+        return f"({c_number(value, dtype)})"
+
+    def binary(self, sign: str, dtype: DType, left: str, right: str) -> str:
+        """As C++ writes it, without its promotions."""
+        if dtype == DType.BOOL:
+            return f"(bool)({left} {sign} {right})"
+        if sign == "//":
+            return f"floor_div<{dtype}>({left}, {right})"
+        if dtype in UNSIGNED and sign in ("+", "-", "*", "<<"):
+            wide = UNSIGNED[dtype]
+            return f"({dtype})(({wide}){left} {sign} ({wide}){right})"
+        return f"{left} {sign} {right}" if dtype.is_float else f"({dtype})({left} {sign} {right})"
+
+    def negative(self, dtype: DType, x: str) -> str:
+        """-x"""
+        return f"-{x}" if dtype.is_float else self.binary("-", dtype, f"({dtype})0", x)
+
+    def absolute(self, dtype: DType, x: str) -> str:
+        """|x|"""
+        if dtype.is_float:
+            return f"{'fabsf' if dtype == DType.FLOAT32 else 'fabs'}({x})"
+        return f"({x} < 0 ? {self.negative(dtype, x)} : {x})"
+
+    def converted(self, x: str, before: DType, dtype: DType) -> str:
+        """A cast; of floats to whole numbers the fraction is cut off."""
+        return f"({dtype}){x}"
+
+    def chosen(self, condition: str, a: str, b: str) -> str:
+        """`condition ? a : b`"""
+        return f"({condition} ? {a} : {b})"
+
+    def either(self, one: str, other: str) -> str:
+        """`one || other`"""
+        return f"({one} || {other})"
+
+
+WRITER = CudaWriter()
+
+
+@lru_cache(maxsize=4096)
+def scalar_code(op: Op, *dtypes: DType) -> Code:
+    """Lines that compute one element from `a0`, `a1`, … and the names of the results in them.
+
+    Raises `Untraceable`.
+    """
+    return written(WRITER, op, *dtypes)
+
+
+def why_untraceable(op: Op, types: Sequence[TensorType]) -> str | None:
+    """Why `scalar_code` fails, or None."""
+    try:
+        scalar_code(op, *(one.dtype for one in types))
+    except Untraceable as reason:
+        return str(reason)
+    return None

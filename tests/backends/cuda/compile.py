@@ -1,0 +1,62 @@
+"""`python -m tests.backends.cuda.compile`: all generated CUDA C++ goes through NVRTC, which needs no GPU.
+
+It is compiled for two architectures. Exit status 1, with what the compiler says, where it complains.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from netspec.backends.cuda import launch
+from tests.backends.cuda import nvrtc
+from tests.backends.cuda.calls import KERNELS, prepared
+
+ARCHITECTURES = ("sm_80", "sm_90")
+"""Ampere, the first with bfloat16, and Hopper. Newer ones compile the same source, and take as long again each."""
+AT_ONCE = 200
+"""Kernels of one source: each has the same beginning."""
+
+
+class Collector:
+    """Keeps sources, and runs nothing."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def starter(self, name: str, text: str) -> launch.Starter:
+        """None that does anything."""
+        self.texts[name] = text.removeprefix(launch.prelude())
+        return lambda blocks, threads, arguments: None
+
+    def address(self, array: Any) -> int:
+        """In the memory of the processor."""
+        return int(array.ctypes.data)
+
+    def table(self, host: Any) -> Any:
+        """As it is."""
+        return host
+
+
+def main() -> int:
+    """Compile everything; the exit status."""
+    collector, began = Collector(), time.perf_counter()
+    launch.use(collector)
+    for one in KERNELS:
+        for _ in prepared(one):
+            pass
+    texts, failed = list(collector.texts.values()), 0
+    for architecture in ARCHITECTURES:
+        for start in range(0, len(texts), AT_ONCE):
+            text = "\n".join([launch.prelude(), *texts[start : start + AT_ONCE]])
+            if (said := nvrtc.complaints(text, architecture)) is not None:
+                print(f"{architecture}:\n{said[:4000]}")
+                failed += 1
+    seconds = time.perf_counter() - began
+    print(f"{len(texts)} kernels, {', '.join(ARCHITECTURES)}: {failed or 'no'} complaints, {seconds:.0f} s")
+    return 1 if failed or not texts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""NVRTC, the compiler of CUDA C++, without a GPU or a driver: its library from the wheel `nvidia-cuda-nvrtc`."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_char_p, c_size_t, c_void_p, create_string_buffer
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from netspec.backends.cuda.launch import OPTIONS
+
+
+@cache
+def library() -> Any:
+    """The library; None where the package is not installed."""
+    found = find_spec("nvidia")
+    for folder in found.submodule_search_locations or () if found is not None else ():
+        for path in sorted(Path(folder).glob("*/lib/libnvrtc.so.*")):
+            if "builtins" not in path.name:
+                builtins = next(path.parent.glob("libnvrtc-builtins.so.*"))
+                ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)  # it would look for them elsewhere
+                return ctypes.CDLL(str(path))
+    return None
+
+
+def complaints(text: str, architecture: str) -> str | None:
+    """What the compiler says of a source that it can't compile, or warns of; None where it has nothing to say."""
+    nvrtc, program = library(), c_void_p()
+    options = [*OPTIONS, f"--gpu-architecture={architecture}"]
+    assert nvrtc.nvrtcCreateProgram(byref(program), text.encode(), b"kernels.cu", 0, None, None) == 0
+    try:
+        nvrtc.nvrtcCompileProgram(program, len(options), (c_char_p * len(options))(*map(str.encode, options)))
+        size = c_size_t()
+        nvrtc.nvrtcGetProgramLogSize(program, byref(size))
+        log = create_string_buffer(size.value)
+        nvrtc.nvrtcGetProgramLog(program, log)
+        nvrtc.nvrtcGetCUBINSize(program, byref(size))
+        return log.value.decode() or (None if size.value else "it made no code, and said nothing")
+    finally:
+        nvrtc.nvrtcDestroyProgram(byref(program))
