@@ -19,7 +19,7 @@ from netspec.parallel.costs.plans import Job
 from netspec.parallel.costs.workload import Compute, Dense, Layer, Work
 from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.parallel.strategies.elastic_averaging import ElasticAveraging
-from netspec.parallel.strategies.local_sgd import LocalSGD
+from netspec.parallel.strategies.local_sgd import AVERAGED, LocalSGD
 from netspec.parallel.strategies.one_bit import OneBit
 from netspec.parallel.strategies.synchronous import Synchronous
 from netspec.parallel.strategies.top_k import TopK
@@ -98,7 +98,12 @@ def as_trained(job: Job, spec: NetSpec | TrainSpec, every: int | None = None) ->
     reduced = found if isinstance(found, Synchronous) else AllReduce()
     averaged = found if isinstance(found, (LocalSGD, ElasticAveraging)) else LocalSGD()
     steps = averaged.every if every is None else every
-    job = replace(job, first_bucket=reduced.first_bucket, bucket=reduced.bucket, every=steps)
+    info = [one for one in _compiler(spec).info.values() if one.value.dtype.is_float]
+    kept = sum(one.value.type.nbytes for one in info if one.role in AVERAGED)
+    centered = sum(one.value.type.nbytes for one in info if one.trainable or one.role == "statistic")
+    job = replace(
+        job, first_bucket=reduced.first_bucket, bucket=reduced.bucket, every=steps, averaged=kept, centered=centered
+    )
     if isinstance(found, (OneBit, TopK)):
         job = replace(job, smallest=found.smallest)
     return job
@@ -116,10 +121,7 @@ def sizes_to_measure(samples: int, workers: Iterable[int], *, per_worker: bool) 
 
 def layers_of(spec: NetSpec | TrainSpec) -> list[tuple[Layer, LayerCost]]:
     """The layers with what is trained of them, not yet timed; nothing is allocated."""
-    loop = spec.train if isinstance(spec, TrainSpec) else None
-    compiler = Compiler(
-        net_of(spec), solver=training_of(spec), dtype=precision_of(spec), device=open_device("null"), loop=loop
-    )
+    compiler = _compiler(spec)
     costs = list(layer_costs(compiler, compiler.built(Purpose.PREDICT, 1)))
     trained = defaultdict[str, list[tuple[int, ...]]](list)
     for state in compiler.info.values():
@@ -127,6 +129,14 @@ def layers_of(spec: NetSpec | TrainSpec) -> list[tuple[Layer, LayerCost]]:
             trained[state.value.node.scope.layer].append(tuple(state.value.shape))
     carried = _carried(net_of(spec), costs)
     return [(_layer(cost, trained[cost.name], carried[cost.name]), cost) for cost in costs]
+
+
+def _compiler(spec: NetSpec | TrainSpec) -> Compiler:
+    """That of one worker alone."""
+    loop = spec.train if isinstance(spec, TrainSpec) else None
+    return Compiler(
+        net_of(spec), solver=training_of(spec), dtype=precision_of(spec), device=open_device("null"), loop=loop
+    )
 
 
 def _layer(cost: LayerCost, shapes: Sequence[tuple[int, ...]], carried: int) -> Layer:

@@ -38,7 +38,8 @@ def verify_parallel(
     """Compare weights of one worker and of several, bit by bit.
 
     The first steps are trained on 1, 2, … workers with `parallel: {strategy: all_reduce, deterministic: true}`: all
-    weights must be the same to the last bit. Nothing is left behind. Exit status 1 where they are not.
+    weights, and what solver and layers remember, must be the same to the last bit. Nothing is left behind. Exit status
+    1 where they are not.
     """
     from netspec.cli.workers import what_starts_workers
     from netspec.schema.load import load_train
@@ -51,18 +52,23 @@ def verify_parallel(
     what_starts_workers()
     with tempfile.TemporaryDirectory(prefix="netspec-") as folder:
         found = [_trained(spec, changes, count, Path(folder) / str(count)) for count in range(1, workers + 1)]
-    weights = [one.pop("weights") for one in found]
-    rows = [{**one, **_compared(weights[0], other)} for one, other in zip(found, weights, strict=True)]
+    states = [one.pop("states") for one in found]
+    arrays = {"arrays": len(states[0])}
+    rows = [{**one, **arrays, **_compared(states[0], other)} for one, other in zip(found, states, strict=True)]
     if as_json:
         print_json({"steps": steps, "runs": rows})
     else:
-        shown = [
-            [str(row["workers"]), f"{row['seconds']:.1f} s", "the same bits" if not row["differ"] else
-             f"{len(row['differ'])} arrays differ, by {row['most']:.2g} at most: {', '.join(row['differ'][:3])}"]
-            for row in rows
-        ]  # fmt: skip
-        table(["workers", "took", "weights"], shown)
+        shown = [[str(row["workers"]), f"{row['seconds']:.1f} s", _told(row)] for row in rows]
+        table(["workers", "took", "weights and states"], shown)
     return FAILED if any(row["differ"] for row in rows) else DONE
+
+
+def _told(row: dict[str, Any]) -> str:
+    """What was found of a training, for people."""
+    differ = row["differ"]
+    if not differ:
+        return f"the same bits in {row['arrays']} arrays"
+    return f"{len(differ)} of {row['arrays']} arrays differ, by {row['most']:.2g} at most: {', '.join(differ[:3])}"
 
 
 def _changes(spec: TrainSpec, steps: int) -> list[str]:
@@ -75,16 +81,19 @@ def _changes(spec: TrainSpec, steps: int) -> list[str]:
 
 
 def _trained(spec: str, changes: list[str], workers: int, folder: Path) -> dict[str, Any]:
-    """One training: how long it took, and its weights. Raises `RunError` with what a training that failed said."""
-    from netspec.exchange.hdf5 import read_weights
+    """One training: how long it took, and its states. Raises `RunError` with what a training that failed said."""
+    from netspec.exchange.checkpoints import find_latest_checkpoint
+    from netspec.exchange.hdf5 import read_checkpoint
 
     began = time.perf_counter()
     words = ["train", spec, *changes, "--run-dir", str(folder), "--workers", str(workers), "--threads", "1"]
     done = subprocess.run([sys.executable, "-m", "netspec", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RunError(f"the training on {workers} workers failed", got=done.stderr.strip())
-    weights = read_weights(folder / "weights.h5").arrays
-    return {"workers": workers, "seconds": round(time.perf_counter() - began, 3), "weights": weights}
+    path = find_latest_checkpoint(folder / "checkpoints").path
+    assert path is not None, "a training that ends well has written one"
+    states = read_checkpoint(path).states
+    return {"workers": workers, "seconds": round(time.perf_counter() - began, 3), "states": states}
 
 
 def _compared(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -93,6 +93,16 @@ def test_the_training_file_says_how_gradients_travel(netspec, work):
     every = total("local_sgd", "parallel={strategy: local_sgd, every: 2}")
     assert every == pytest.approx(4 * total("local_sgd"))
     assert total("local_sgd", "parallel={strategy: local_sgd, every: 2}", "--every", "8") == total("local_sgd")
+    sent = by_name(netspec(*words, "--algorithm", "ring").json, "local_sgd")[8]["sent_bytes"]["worker"]
+    moments = by_name(netspec(*words, "solver={type: Adam, learning_rate: 0.1}").json, "local_sgd")[8]["sent_bytes"]
+    plain = by_name(netspec(*words, "solver={type: SGD, learning_rate: 0.1}").json, "local_sgd")[8]["sent_bytes"]
+    assert moments["worker"] == pytest.approx(3 * plain["worker"]), "what the solver remembers is averaged too"
+    (each,) = (
+        netspec("plan", "train.yaml", "parallel={strategy: local_sgd}", "--workers", "8", "--json")
+        .json["sent"]["sent_bytes"]
+        .values()
+    )
+    assert sent == pytest.approx(each), "as the plan of the training says"
     small = by_name(netspec(*words, "parallel={strategy: all_reduce, bucket: 8, first_bucket: 8}").json, "all_reduce")[
         8
     ]

@@ -31,6 +31,7 @@ def test_a_training_is_the_same_on_one_worker_and_on_two(folder: Path, tmp_path:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [(one["workers"], one["differ"], one["most"]) for one in found["runs"]] == [(1, [], 0), (2, [], 0)]
+    assert [one["arrays"] for one in found["runs"]] == [12] * 2  # four parameters, and two moments of Adam for each
     assert [path.name for path in tmp_path.iterdir()] == ["train.yaml"]
 
 

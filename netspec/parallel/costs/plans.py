@@ -32,6 +32,10 @@ class Job:
     """Standard deviation of a worker's computing time, as a share of it."""
     every: int = 8
     """Steps between averages of `local_sgd`."""
+    averaged: float | None = None
+    """Bytes of what `local_sgd` averages: what solver and layers remember too. None: as many as gradients."""
+    centered: float | None = None
+    """Bytes of the states that have a center in `elastic_averaging`. None: as many as gradients."""
     density: float = 0.01
     """Share of a gradient's numbers that `top_k` sends."""
     smallest: int = SMALLEST

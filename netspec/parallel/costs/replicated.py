@@ -45,7 +45,8 @@ def elastic_averaging(job: Job, cluster: Cluster) -> Plan:
     The synchronous form of Zhang, Choromanska and LeCun 2015.
     """
     work = job.work(cluster.ranks)
-    return Plan(work, after=(*to_all(work.nbytes, cluster), *all_gather(work.nbytes, cluster)), every=job.every)
+    nbytes = work.nbytes if job.centered is None else job.centered
+    return Plan(work, after=(*to_all(nbytes, cluster), *all_gather(nbytes, cluster)), every=job.every)
 
 
 def hogwild(job: Job, cluster: Cluster) -> Plan:
@@ -58,6 +59,10 @@ def hogwild(job: Job, cluster: Cluster) -> Plan:
 
 
 def local_sgd(job: Job, cluster: Cluster) -> Plan:
-    """Steps by each worker alone, and the weights averaged every so many (Moritz et al. 2016, "SparkNet")."""
+    """Steps by each worker alone, and all that a training keeps averaged every so many.
+
+    Moritz et al. 2016, "SparkNet", average the weights alone.
+    """
     work = job.work(cluster.ranks)
-    return Plan(work, after=job.algorithm(work.nbytes, cluster), every=job.every)
+    nbytes = work.nbytes if job.averaged is None else job.averaged
+    return Plan(work, after=job.algorithm(nbytes, cluster), every=job.every)

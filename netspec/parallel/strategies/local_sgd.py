@@ -13,6 +13,7 @@ from netspec.parallel.strategies.base import Replica, Strategy
 from netspec.schema.kinds import STRATEGIES
 
 AVERAGED = ("parameter", "statistic", "slot")
+"""Roles of the states that are averaged."""
 
 
 @STRATEGIES.register
