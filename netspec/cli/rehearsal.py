@@ -15,6 +15,7 @@ from netspec.cli.specs import autotune_of, precision_of, rounding_of
 from netspec.compile import Purpose
 from netspec.data.base import Source
 from netspec.errors import InputError, Problem, counted, near_path
+from netspec.parallel.strategies.base import Strategy
 from netspec.schema.load import load_train
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
@@ -27,6 +28,8 @@ class Rehearsed:
 
     name: str
     workers: int
+    servers: int
+    """Ranks beside the workers, which move the parameters."""
     batch_size: int
     """Of all workers together."""
     largest_share: int
@@ -46,9 +49,10 @@ class Rehearsed:
         each = f": {count(self.largest_share)} samples each" if self.workers > 1 else ""
         if self.batch_size % self.workers:
             each += " or one fewer"
+        servers = f" and {counted(self.servers, 'server')}" if self.servers else ""
         data = ", ".join(f"{counted(number, 'sample')} of {split} data" for split, number in self.samples.items())
         return (
-            f"{self.name}: {counted(self.workers, 'worker')}, a batch of {count(self.batch_size)}{each}\n"
+            f"{self.name}: {counted(self.workers, 'worker')}{servers}, a batch of {count(self.batch_size)}{each}\n"
             f"{data}; {counted(self.steps, 'step')}\n"
             f"a worker allocates {size(self.worker_bytes)} for a training step\n"
             "nothing was written: this was a dry run"
@@ -80,9 +84,11 @@ def rehearse(file: str, overrides: Sequence[str], workers: int, weights: str | N
     if problems:
         raise InputError(problems)
     batch = spec.data.train.batch_size
+    servers = spec.parallel.servers_among(workers) if isinstance(spec.parallel, Strategy) else 0
+    workers -= servers
     share = -(-batch // workers)
     name = spec.name or spec.net.name
-    return Rehearsed(name, workers, batch, share, samples, steps_of(spec), _worker_bytes(spec, share))
+    return Rehearsed(name, workers, servers, batch, share, samples, steps_of(spec), _worker_bytes(spec, share))
 
 
 def _find(weights: str | None) -> None:

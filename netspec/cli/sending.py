@@ -9,7 +9,7 @@ from typing import Any
 from netspec.cli.output import count, size, table
 from netspec.cli.scaling import training_of
 from netspec.compile import Compiler
-from netspec.errors import InputError, listing
+from netspec.errors import InputError, counted, listing
 from netspec.parallel import Communicator
 from netspec.parallel.costs.networks import Cluster
 from netspec.parallel.messages import Message, hosts_of
@@ -32,6 +32,10 @@ class Imagined(Communicator):
     def hosts(self) -> list[int]:
         """Filled one after the other."""
         return [min(self._per_host, self.size - first) for first in range(0, self.size, self._per_host)]
+
+    def split(self, color: int) -> Communicator:
+        """A part of them, of which none says anything either."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,10 @@ class Sending:
             print(self.remark)
 
     def _show_messages(self) -> None:
-        ranks, hosts = self.cluster.ranks, self.cluster.hosts
+        hosts = self.cluster.hosts
         where = "one host" if hosts == 1 else f"{count(hosts)} hosts"
-        print(f"{self.strategy} on {count(ranks)} workers of {where}: what a step sends\n")
+        who = " and ".join(counted(number, role) for role, number in self.roles.items())
+        print(f"{self.strategy} on {who} of {where}: what a step sends\n")
         titles = [f"a {role} sends" for role in self.roles]
         rows = [
             [
@@ -142,7 +147,7 @@ def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int, batch_size: 
     if workers == 1:
         return Sending(name, cluster, {"worker": 1}, ())
     batches = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
-    compiler, rows = compiler_of(spec, "null", crew), -(-batch_size // workers)
+    compiler, rows = compiler_of(spec, "null", crew), -(-batch_size // crew.size)
     if crew.shards is None:
         found = messages(compiler, crew.strategy, cluster, rows, batches)
     else:

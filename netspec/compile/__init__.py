@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from netspec.compile.build import LOSS, REGULARIZATION, Built, build, input_type
 
 if TYPE_CHECKING:
-    from netspec.compile.compiler import KEPT_FORMS, Compiler, Purpose
+    from netspec.compile.compiler import KEPT_FORMS, Compiler, Duty, Purpose
+    from netspec.compile.division import Divide
     from netspec.compile.planning import PASSES, make_plan
     from netspec.compile.steps import FIRST, LEARNING_RATE, NEW, SHARE, STEP, TOTAL, rate_inputs, training_form
     from netspec.compile.training import SCALE, SKIPPED
@@ -37,6 +38,8 @@ __all__ = [
     "WEIGHT",
     "Built",
     "Compiler",
+    "Divide",
+    "Duty",
     "Purpose",
     "build",
     "input_type",
@@ -46,12 +49,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("KEPT_FORMS", "Compiler", "Purpose"), "compiler"),
+    **dict.fromkeys(("KEPT_FORMS", "Compiler", "Duty", "Purpose"), "compiler"),
     **dict.fromkeys(("PASSES", "make_plan"), "planning"),
     **dict.fromkeys(
         ("FIRST", "LEARNING_RATE", "NEW", "SHARE", "STEP", "TOTAL", "rate_inputs", "training_form"), "steps"
     ),
     **dict.fromkeys(("SCALE", "SKIPPED"), "training"),
+    "Divide": "division",
     "WEIGHT": "spreading",
 }
 

@@ -65,6 +65,17 @@ STEPS = (Purpose.TRAIN, Purpose.ACCUMULATE, Purpose.UPDATE)
 """The purposes of which training steps consist."""
 
 
+class Duty(StrEnum):
+    """What one of several processes does of the training steps."""
+
+    ALL = "all"
+    """Everything."""
+    GRADIENTS = "gradients"
+    """It finds gradients, which are left in states, and others move the parameters."""
+    UPDATE = "update"
+    """It moves its pieces of the parameters by gradients that others find, and has nothing else of the net."""
+
+
 class Compiler:
     """Programs of one net on one device, by purpose and batch size, and the states that they share.
 
@@ -91,6 +102,7 @@ class Compiler:
         centers: bool = False,
         divide: Divide | None = None,
         shared: Sequence[str] = (),
+        duty: Duty = Duty.ALL,
     ) -> None:
         """`loop` says what is recomputed within which memory (without it nothing is), and what a step consists of.
 
@@ -102,6 +114,7 @@ class Compiler:
         `shared` are those of all workers of the host.
 
         With `divide` each worker moves pieces of the parameters; averages of them that are evaluated are gathered.
+        Where those who do and those who find the gradients are others, `duty` says which of them this one is.
         """
         self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, dtype.computed, seed, loop
         self.workers, self.buckets, self.sending = workers, buckets or DataParallel(), sending
@@ -115,12 +128,12 @@ class Compiler:
                 f"the device `{self.device.name}` does not compute in {dtype}", expected="float32 or float64",
                 hint="set `train.precision`",
             )  # fmt: skip
-        self._divide = divide
+        self._divide, self.duty = divide, duty
         self.evaluated: dict[str, str] = {}
         """Parameters, and the states that stand for them wherever the net is not trained: averages, for example."""
         whole = solver is not None and solver.whole
-        several = whole or in_parts or (loop is not None and loop.accumulate > 1)
-        self.updates = several and not whole
+        several = whole or in_parts or duty is not Duty.ALL or (loop is not None and loop.accumulate > 1)
+        self.updates = several and not whole and duty is not Duty.GRADIENTS
         """Whether the parameters are moved by a program of its own."""
         self.of_batch = Purpose.ACCUMULATE if several else Purpose.TRAIN
         """What a training runs for each batch: the whole step, or a part of one."""
@@ -129,7 +142,7 @@ class Compiler:
         self.factored_layers: frozenset[str] = frozenset()
         """Those of which factors could be sent."""
         form = self.built(Purpose.TEST if solver is None else self.of_batch, 1)
-        self.info: dict[str, StateInfo] = dict(form.builder.states)
+        self.info: dict[str, StateInfo] = {} if duty is Duty.UPDATE else dict(form.builder.states)
         self.metrics = {name: metric for name, (metric, _) in form.metrics.items()}
         self.domains: dict[str, Domain] = form.builder.domains
         self.adapts = bool(form.builder.adapted)
@@ -137,12 +150,13 @@ class Compiler:
         if factors is not None:
             self._choose_factors(*factors)
         if solver is not None:
-            self.graph(self.of_batch, 1)
+            if duty is not Duty.UPDATE:
+                self.graph(self.of_batch, 1)
             if self.updates:
                 self.graph(Purpose.UPDATE, 1)
         if centers:
             self._add_centers()
-        if self.division is not None:
+        if self.division is not None and duty is not Duty.UPDATE:
             self._gather(self.division.evaluated)
         kinds = {name: info.value.type for name, info in self.info.items()}
         self.states = States(kinds, self.device, self.names(*shared))
@@ -272,7 +286,9 @@ class _Form:
             case Purpose.ACCUMULATE:
                 return self._known(self._training(self._compiler.division).sums(built))
             case Purpose.UPDATE:
-                return self._known(self._training(self._compiler.division).update(built))
+                training = self._training(self._compiler.division)
+                pieces = self._compiler.duty is Duty.UPDATE
+                return self._known(training.update_of_pieces(built) if pieces else training.update(built))
             case Purpose.GRADIENTS:
                 return gradients_graph(spec, built)
             case Purpose.FORWARD:

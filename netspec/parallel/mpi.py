@@ -20,16 +20,12 @@ from mpi4py import MPI
 
 from netspec.parallel import tether, volumes
 from netspec.parallel.activity import ACTIVITY
-from netspec.parallel.base import Broken, Communicator
+from netspec.parallel.base import Communicator
 from netspec.parallel.found import library_name
 from netspec.parallel.shared_memory import check_room
+from netspec.parallel.waiting import wait_until
 from netspec.parallel.watch import Post, Told
 
-AWAKE, NAP = 0.1, 5e-5
-"""Seconds for which a waiting worker looks again and again, leaving its core to whoever wants it, and how long it
-sleeps between two looks after that. MPI moves a message in pieces, each when both sides look: naps make it crawl."""
-UNDERWAY = 1.0
-"""Seconds that a call is given in which the worker that failed may have taken part."""
 LAST_WORDS = 0.3
 """Seconds before a job is ended: a launcher may drop what a worker wrote and it has not passed on yet."""
 
@@ -206,34 +202,13 @@ class _Request:
         return self._test()
 
     def wait(self) -> None:
-        """Look again and again, later with naps in between."""
-        test, leave = self._test, _leave_core
-        if test():
-            return
-        ACTIVITY.waiting_since = began = time.monotonic()
-        while not test():
-            now = time.monotonic()
-            if now - began < AWAKE:
-                leave()
-            elif now < ACTIVITY.gives_up_at or now - began < UNDERWAY:
-                time.sleep(NAP)
-            else:
-                ACTIVITY.waiting_since = None
-                raise Broken
-        ACTIVITY.waiting_since = None
+        """Return when it is complete."""
+        wait_until(self._test)
 
 
 def _bytes(array: Any) -> Any:
     """The memory of an array, which lies in one piece."""
     return array.reshape(-1).view(np.uint8)
-
-
-def _leave_core() -> None:
-    """Let another thread have this core, if one wants it."""
-    if hasattr(os, "sched_yield"):
-        os.sched_yield()
-    else:
-        time.sleep(0)
 
 
 class MpiPost(Post):

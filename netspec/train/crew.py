@@ -25,6 +25,7 @@ from netspec.parallel.world import break_off
 from netspec.train.environment import threads
 from netspec.train.interrupt import Signals
 from netspec.train.sending import messages
+from netspec.train.served import Connection, connection, server
 from netspec.train.wholes import Wholes
 
 if TYPE_CHECKING:
@@ -55,19 +56,28 @@ class Origin:
 class Crew:
     """The workers of a training, all of which do the same on different samples."""
 
-    def __init__(self, workers: Communicator, strategy: Strategy | None = None) -> None:
-        self.workers, self.size, self.is_first = workers, workers.size, workers.is_first
+    def __init__(self, everyone: Communicator, strategy: Strategy | None = None) -> None:
+        self.everyone, self.is_first, self.alone = everyone, everyone.is_first, everyone.size == 1
         self.strategy = strategy or all_reduce.AllReduce()
+        servers = self.strategy.servers_among(everyone.size)
+        self.size = everyone.size - servers
+        """How many workers there are, servers apart."""
+        self.serves = everyone.rank >= self.size
+        """Whether this one is a server, and no worker."""
+        self.workers = everyone.split(int(self.serves)) if servers else everyone
+        """The workers; of a server, the servers."""
+        self.servers: Connection | None = None
+        """What this worker does with the servers, once all have begun."""
         self.sums = self.size > 1 and self.strategy.sums_gradients
         """Whether every step is one of all workers together."""
         one = self.strategy
         self.shards = one.shards if isinstance(one, all_reduce.AllReduce) and one.deterministic else None
         """Parts of a batch that are computed and added in a fixed order, if that is asked for."""
-        self.by_host = self.sums and isinstance(one, all_reduce.AllReduce) and one.goes_by_host(workers.hosts())
+        self.by_host = self.sums and isinstance(one, all_reduce.AllReduce) and one.goes_by_host(everyone.hosts())
         """Whether gradients are summed up host by host."""
-        if self.by_host and workers.by_host is None:
-            workers.by_host = groups_by_host(workers)
-        self.share = Share(workers.rank, workers.size, self.shards)
+        if self.by_host and everyone.by_host is None:
+            everyone.by_host = groups_by_host(everyone)
+        self.share = Share(everyone.rank, self.size, self.shards)
         self._expected = self._sent = 0.0
         """Bytes that this worker is to send in a step, and has sent in all steps."""
         self._steps = 0
@@ -78,7 +88,7 @@ class Crew:
     def wholes(self, compiler: Compiler) -> Wholes:
         """What the workers know of each other's states. They find it out the first time, when all come here."""
         if self._wholes is None:
-            self._wholes = Wholes(self.workers, compiler)
+            self._wholes = Wholes(self.everyone, compiler)
         return self._wholes
 
     def use_own_cores(self) -> None:
@@ -86,8 +96,8 @@ class Crew:
 
         One, where results are not to depend on the number of workers: kernels split sums by it.
         """
-        if not os.environ.get("OMP_NUM_THREADS") and (self.shards is not None or self.workers.host_size > 1):
-            count = 1 if self.shards is not None else max(1, threads() // self.workers.host_size)
+        if not os.environ.get("OMP_NUM_THREADS") and (self.shards is not None or self.everyone.host_size > 1):
+            count = 1 if self.shards is not None else max(1, threads() // self.everyone.host_size)
             os.environ["OMP_NUM_THREADS"] = str(count)
             set_threads(count)  # for a library that has read it already
 
@@ -110,7 +120,7 @@ class Crew:
             for name in own[0] if own else compiler.names("residual"):
                 if name in compiler.info:
                     _merge(compiler, name, [one[name] for one in own], self.size)
-        if self.size == 1:
+        if self.alone:
             return progress
         loader.go_on_from(*self.workers.shared(loader.place))
         known = self.wholes(compiler)
@@ -120,35 +130,63 @@ class Crew:
             compiler.states.assign(name, host if self.is_first or role != "gradient" else np.zeros_like(host))
         compiler.follow(known.divided)
         gathered = {one.gathers: name for name, one in compiler.info.items() if one.gathers in known}
-        known.hand_out(dict(wholes) or {whole: compiler.states[name] for whole, name in gathered.items() if whole})
-        if before == self.size:
+        first = {name: compiler.states[name] for name in known.copies}
+        begun = {whole: compiler.states[name] for whole, name in gathered.items() if whole}
+        known.hand_out({**first, **(wholes or begun)})
+        if before == self.size > 1:
             for name in self.workers.shared(list(own[0]) if own else None):
                 stacked = np.stack([compiler.states[name], *(one[name] for one in own)]) if own else None
                 compiler.states.assign(name, self.workers.hand_out(stacked, compiler.states[name]))
         found = type(progress).from_json(self.workers.shared(asdict(progress)))
         if not self.is_first:
             found.part.weight = 0.0  # what is summed up of a step so far is the first worker's
+        if self.size < self.everyone.size:
+            self.everyone.shared(found.step)
+            self.servers = connection(self.everyone, self.workers, self.strategy, compiler, found.step)
+            self.servers.look()
         return found
 
-    def ask(self, signals: Signals, step: int) -> Asked:
+    def serve(self, compiler: Compiler) -> None:
+        """What a server does, from where the workers `align` themselves until they have all left."""
+        known = self.wholes(compiler)
+        known.hand_out({})
+        step = self.everyone.shared(None)
+        server(self.everyone, self.workers, self.strategy, compiler, known, step).serve()
+
+    def leave(self, told: Any = None) -> Any:
+        """Have the servers end; what the first worker tells all, servers too."""
+        if self.servers is not None:
+            self.servers.leave()
+        return self.everyone.shared(told)
+
+    def ask(self, signals: Signals, step: int) -> Asked | AskedOfServers:
         """Find out, while this step is computed, whether any worker was asked to stop or to write a checkpoint."""
         if self._before is None:
-            self._before = self.workers.sent
+            self._before = self._sent_so_far
+        if self.servers is not None:
+            self.servers.signals = signals
+            return AskedOfServers(self.servers, step)
         return Asked(self.workers, signals, meets=self.size == 1 or self.strategy.meets(step))
+
+    @property
+    def _sent_so_far(self) -> float:
+        """Bytes that this rank has sent, to workers and servers."""
+        return self.everyone.sent + (self.workers.sent if self.servers is not None else 0.0)
 
     def after_step(self, step: int, compiler: Compiler) -> None:
         """What the strategy has the workers do after each step."""
         if self.size > 1:
             self.strategy.after_step(step, self.workers, _States(compiler))
         if self._before is not None:
-            self._sent, self._steps, self._before = self._sent + self.workers.sent - self._before, self._steps + 1, None
+            self._sent, self._steps = self._sent + self._sent_so_far - self._before, self._steps + 1
+            self._before = None
 
     def expect(self, compiler: Compiler, rows: int, batches: int, steps: range) -> None:
         """Find out what a step of so many batches sends, from what it is compiled to: the mean of those `steps`."""
-        if self.size == 1 or self.shards is not None:  # the first worker may have other parts than the others
+        if self.alone or self.shards is not None:  # the first worker may have other parts than the others
             return
-        cluster = hosts_of(self.size, self.workers.host_size)
-        workers, total = self.strategy.roles(self.size)["worker"], 0.0
+        cluster = hosts_of(self.everyone.size, self.everyone.host_size)
+        workers, total = self.strategy.roles(cluster.ranks)["worker"], 0.0
         starts = self.strategy.stages
         for begin, end in zip(starts, [*starts[1:], None], strict=True):
             count = len(steps[max(begin - steps.start, 0) : end and max(end - steps.start, 0)])
@@ -162,11 +200,15 @@ class Crew:
 
         What is sent beside numbers that are summed up, such as the wish to stop and what fills gaps, is in the latter.
         """
-        if self.size == 1:
+        if self.alone:
             return {}
         measured = {"measured": round(self._sent / self._steps)} if self._steps else {}
         expected = {"expected": round(self._expected)} if self.shards is None else {}
         return {"bytes_per_step": {**expected, **measured}}
+
+    def late_facts(self) -> dict[str, int]:
+        """How many gradients came too late so far, where servers do not wait for all."""
+        return {"late_gradients": self.servers.late} if self.servers is not None and self.servers.may_be_late else {}
 
     def rates(self, rates: Mapping[str, float]) -> Mapping[str, float]:
         """The learning rates of this worker's update: its share, where those of all add up."""
@@ -175,15 +217,26 @@ class Crew:
     @contextmanager
     def looking(self, compiler: Compiler) -> Iterator[None]:
         """What an evaluation or a checkpoint is made in: all come here, and find one state on all of them."""
-        if self.size == 1:
+        if self.alone:
             yield
             return
+        if self.servers is not None:
+            self.servers.look()
         self.strategy.before_looking(self.workers, _States(compiler))
         if self.strategy.shared:
             compiler.states.version += 1  # others have written to them
-        self.wholes(compiler).gather()
+        if self.wholes(compiler).gathered:
+            if self.servers is not None:
+                self.servers.gather()
+            self.wholes(compiler).gather()
         yield
         self.strategy.after_looking(self.workers)
+
+    def assembled(self, compiler: Compiler) -> dict[str, Any]:
+        """What a checkpoint holds of states of which each has a part, on the first worker. All come here."""
+        if self.servers is not None:
+            self.servers.assemble()
+        return self.wholes(compiler).assembled()
 
     def own_states(self, compiler: Compiler) -> list[dict[str, Any]]:
         """What each further worker has of its own, on the first one; nothing on the others. All come here."""
@@ -200,6 +253,8 @@ class Crew:
         `step` is the last that this worker has done, `saved` that of its last checkpoint. `whole`: no step that was
         broken off has changed anything. All that can still come here. Raises `Broken` where not all do.
         """
+        if self.servers is not None:  # which still serve, and have the parameters
+            return False
         if self.size == 1:
             return whole and saved != step
         break_off()
@@ -215,7 +270,7 @@ class Crew:
 
     def mean(self, total: float, count: int) -> float:
         """The mean of so many numbers with this sum, and of those of all workers where each found others."""
-        if self.size > 1 and not self.sums:
+        if self.size > 1 and not self.sums and self.servers is None:  # servers have told what all found
             total, count = map(sum, zip(*self.workers.gather([total, count]), strict=True))
         return total / count if count else nan
 
@@ -252,11 +307,13 @@ class Crew:
 
     def facts(self, batch_size: int) -> dict[str, Any]:
         """What the log says of the workers; nothing of one alone."""
-        if self.size == 1:
+        if self.alone:
             return {}
+        servers = self.everyone.size - self.size
         parts = [Share(number, self.size, self.shards).of(0, batch_size) for number in range(self.size)]
         return {
-            **self.workers.describe(),
+            **self.everyone.describe(),
+            **({"servers": servers} if servers else {}),
             "parallel": self.strategy.model_dump(),
             "by_host": self.by_host,
             "split": [end - start for start, end in parts],
@@ -277,6 +334,23 @@ class _States:
 
     def __init__(self, compiler: Compiler) -> None:
         self.names, self.read, self.write = compiler.names, compiler.states.__getitem__, compiler.states.assign
+
+
+class AskedOfServers:
+    """The answer of servers: whether anybody was asked to stop, or to write a checkpoint."""
+
+    def __init__(self, servers: Connection, step: int) -> None:
+        self._servers, self._step = servers, step
+
+    @property
+    def stop(self) -> bool:
+        """To stop after this step, or an earlier one."""
+        return self._servers.stops(self._step)
+
+    @property
+    def snapshot(self) -> bool:
+        """To write a checkpoint after this step."""
+        return self._servers.snapshots(self._step)
 
 
 class Asked:

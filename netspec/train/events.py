@@ -84,7 +84,9 @@ def as_text(event: Event) -> str:
     """One line for a person."""
     match event["event"]:
         case "start":
-            split = f" = {_sum_of(event['split'])} on {len(event['split'])} workers" if "split" in event else ""
+            parts = event.get("split", ())
+            split = f" = {_sum_of(parts)} on {counted(len(parts), 'worker')}" if parts else ""
+            split += f" and {counted(event['servers'], 'server')}" if event.get("servers") else ""
             resumed = f", resumed at step {event['step']}" if event["step"] else ""
             return (
                 f"{event['name']}: {counted(event['parameters'], 'parameter')}, "
@@ -94,6 +96,7 @@ def as_text(event: Event) -> str:
         case "log" | "progress":
             rate = event["samples_per_second"]
             skipped = f" skipped {event['skipped_steps']:,}" if event.get("skipped_steps") else ""
+            skipped += f" late gradients {event['late_gradients']:,}" if event.get("late_gradients") else ""
             return (
                 f"step {event['step']:,} epoch {event['epoch']:.2f} loss {event['loss']:.5f} "
                 f"learning rate {event['learning_rate']:.6g}{skipped} {rate:,.0f} samples/s"

@@ -20,7 +20,7 @@ from netspec.parallel.base import Broken
 from netspec.schema.provenance import canonical_yaml
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
-from netspec.train.crew import Asked, Crew, Origin
+from netspec.train.crew import Asked, AskedOfServers, Crew, Origin
 from netspec.train.environment import threads
 from netspec.train.evaluation import Evaluation, evaluate
 from netspec.train.events import MOST_EXAMPLES, Listener, tell, tell_skipped
@@ -99,7 +99,7 @@ class Loop:
         self._place = loader.place
         """Of the batch after the last one that was of use."""
         self._damaged: list[str] = []
-        self._asked: Asked
+        self._asked: Asked | AskedOfServers
         self.skips = loader.skips
         self._samples, self._since, self._shown = 0, time.perf_counter(), 0.0
 
@@ -192,7 +192,8 @@ class Loop:
             mean = self.crew.mean(*found) if due else found[0] / max(found[1], 1)
             speed = self._samples / max(now - self._since, 1e-9)
             epoch = batch.epoch + batch.end / self.loader.samples
-            facts = {"step": step, "epoch": round(epoch, 4), "loss": mean, "learning_rate": rate, **self._scaling()}
+            facts = {"step": step, "epoch": round(epoch, 4), "loss": mean, "learning_rate": rate, **self._scaling(),
+                     **self.crew.late_facts()}  # fmt: skip
             name = "log" if due else "progress"
             tell(self.listeners, name, **facts, steps=self.total, samples_per_second=round(speed, 1))
         if due:
@@ -278,7 +279,7 @@ class Loop:
     def _save_together(self) -> None:
         """Write a checkpoint of what all workers have. All come here."""
         with self.crew.looking(self.compiler):
-            self._save(self.crew.own_states(self.compiler), self.crew.wholes(self.compiler).assembled())
+            self._save(self.crew.own_states(self.compiler), self.crew.assembled(self.compiler))
 
     def _save(self, own: Sequence[Mapping[str, Any]] = (), wholes: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint: the first worker does. Of a step that is half done no worker has all that it needs.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.backends.device import open_device
-from netspec.compile import Compiler, Purpose
+from netspec.compile import Compiler, Divide, Duty, Purpose
 from netspec.data.loader import Loader, open_loader
 from netspec.errors import InputError, Problem
 from netspec.graph.ops.communication import Sending
@@ -64,6 +64,10 @@ class Run:
     """How many damaged samples of the training data were left out: at opening and in all epochs, resumed or not."""
 
 
+ALL_AT_ONCE = 1 << 62
+"""Bytes of a bucket that holds all gradients."""
+
+
 class Interrupted(KeyboardInterrupt):
     """The training was asked to stop: it finished the step and wrote a checkpoint, or was told to stop at once."""
 
@@ -104,8 +108,10 @@ def run(
     crew = Crew(join(), strategy)
     be_patient(crew.strategy.heartbeat, crew.strategy.stall)
     crew.use_own_cores()
-    check_workers(spec, crew.size, one_host=crew.workers.on_one_host)
+    check_workers(spec, crew.everyone.size, one_host=crew.everyone.on_one_host)
     compiler = trainer(spec, device, crew)
+    if crew.serves:
+        return _serve(crew, compiler, began)
     with ExitStack() as stack:
         loader = stack.enter_context(open_training_loader(spec, compiler, crew))
         test = stack.enter_context(open_test_loader(spec, compiler, loader.learned, crew)) if spec.data.test else None
@@ -124,7 +130,7 @@ def run(
         crew.expect(compiler, loader.batch_sizes[0], spec.train.accumulate, range(progress.step, loop.total))
         for message in (*begun.warnings, *_beyond(loop)):
             tell(everyone, "warning", message=message)
-        remark = crew.strategy.remark(crew.size) if crew.size > 1 else None
+        remark = None if crew.alone else crew.strategy.remark(crew.size)
         if remark is not None:
             tell(everyone, "note", message=remark)
         if taken is not None:
@@ -143,15 +149,31 @@ def run(
             raise Interrupted(folder.folder, folder.newest_step(), at_once=True) from None
         seconds = time.perf_counter() - began
         found = loop.last_test
+        crew.leave([progress.step, loop.stopped and not loop.finished])
         left_out = loader.skipped_at_opening + progress.skipped_before + progress.skipped
         if loop.stopped and not loop.finished:
             raise Interrupted(folder.folder, progress.step)
         tell(
             everyone, "done", run_dir=str(folder.folder), steps=progress.step, seconds=round(seconds, 3),
             test=found.as_json() if found else None, weights=str(folder.weights), log=str(folder.log),
-            **({"skipped": left_out} if left_out else {}), **crew.sent_facts(),
+            **({"skipped": left_out} if left_out else {}), **crew.late_facts(), **crew.sent_facts(),
         )  # fmt: skip
     return Run(folder.folder, progress.step, seconds, found, folder.weights, folder.log, left_out)
+
+
+def _serve(crew: Crew, compiler: Compiler, began: float) -> Run:
+    """The part of a training that is a server's."""
+    folder = RunDir(Path(crew.everyone.shared(None)))
+    writes_to(folder.folder)
+    try:
+        with Signals():  # the workers say when all stop
+            crew.serve(compiler)
+        step, stopped = crew.leave()
+    except KeyboardInterrupt:
+        raise Interrupted(folder.folder, folder.newest_step(), at_once=True) from None
+    if stopped:
+        raise Interrupted(folder.folder, step)
+    return Run(folder.folder, step, time.perf_counter() - began, None, folder.weights, folder.log)
 
 
 def _begin(
@@ -191,14 +213,21 @@ def _folder(stack: ExitStack, spec: TrainSpec, crew: Crew, given: Path | None, *
     opened = None
     if crew.is_first:
         opened = stack.enter_context(open_run_dir(spec.name or spec.net.name, given, resume=resume))
-    found = RunDir(Path(crew.workers.shared(str(opened.folder) if opened is not None else None)))
+    found = RunDir(Path(crew.everyone.shared(str(opened.folder) if opened is not None else None)))
     writes_to(found.folder)
     return found
 
 
 def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> None:
-    """Raise `InputError` where a training can't be spread over so many workers, which are on one host or not."""
+    """Raise `InputError` where a training can't be spread over so many workers, servers among them.
+
+    They are on one host or not.
+    """
     problems: list[Problem] = []
+    strategy = spec.parallel
+    if isinstance(strategy, Strategy):
+        problems += strategy.misfits(workers)
+        workers -= 0 if problems else strategy.servers_among(workers)
     if spec.data.train.batch_size < workers:
         problems.append(
             Problem(
@@ -207,7 +236,6 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
                 got=str(spec.data.train.batch_size),
             )
         )  # fmt: skip
-    strategy = spec.parallel
     if isinstance(strategy, AllReduce) and strategy.deterministic and strategy.shards < workers:
         problems.append(
             Problem(
@@ -262,7 +290,7 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
         earlier=[partial(summing.sending, stage=stage) for stage in range(len(summing.stages) - 1)],
         buckets=DataParallel(summing.first_bucket, summing.bucket), in_parts=crew.shards is not None,
         centers=crew.size > 1 and strategy.has_center, factors=factors,
-        shared=strategy.shared if crew.size > 1 else (),
+        shared=strategy.shared if crew.size > 1 else (), **_divided(crew),
     )  # fmt: skip
     if factors is not None and isinstance(strategy, SufficientFactors):
         strategy.check_layers(compiler.factored_layers)
@@ -273,6 +301,16 @@ def _by_host(sending: Callable[[tuple[int, ...]], Sending], shape: tuple[int, ..
     """How a gradient is sent that is summed up host by host."""
     how = sending(shape)
     return replace(how, encoding=by_host(how.encoding))
+
+
+def _divided(crew: Crew) -> dict[str, Any]:
+    """How a compiler is told of servers, where there are some: they have the parameters in pieces, one stretch each."""
+    ranks = crew.everyone.size
+    if crew.size == ranks:
+        return {}
+    shares = [float(rank >= crew.size) for rank in range(ranks)]
+    duty = Duty.UPDATE if crew.serves else Duty.GRADIENTS
+    return {"divide": Divide(crew.everyone.rank, shares, ALL_AT_ONCE, ALL_AT_ONCE), "duty": duty}
 
 
 def open_training_loader(spec: TrainSpec, compiler: Compiler, crew: Crew = ALONE) -> Loader:

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING
 from netspec.compile import Purpose
 from netspec.parallel.costs.networks import Cluster
 from netspec.parallel.messages import Message, of_programs
-from netspec.parallel.strategies.base import Strategy
+from netspec.parallel.strategies.base import Sizes, Strategy
 
 if TYPE_CHECKING:
     from netspec.compile import Compiler
 
-LASTING = ("parameter", "statistic", "slot", "center")
-"""Roles of the states that strategies send between steps."""
 
-
-def lasting(compiler: Compiler) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Shapes of the states that strategies may send between steps, and bytes of an element, by name."""
-    kinds = compiler.types(*LASTING).items()
+def sizes_of(compiler: Compiler, strategy: Strategy) -> Sizes:
+    """Of the states that a strategy may send between steps."""
+    kinds = compiler.types(*strategy.sends).items()
     return {name: (one.shape, one.dtype.itemsize) for name, one in kinds if one.dtype.is_float}
 
 
@@ -29,4 +26,4 @@ def messages(
     """Those of a step of so many batches, of which a worker has so many rows each, as it is compiled for a stage."""
     update = [compiler.plan(Purpose.UPDATE, 1, stage)] if compiler.updates else []
     programs = [(compiler.plan(compiler.of_batch, rows, stage).order, batches), *((one.order, 1) for one in update)]
-    return [*of_programs(programs, cluster), *strategy.messages(lasting(compiler), cluster)]
+    return [*of_programs(programs, cluster), *strategy.messages(sizes_of(compiler, strategy), cluster)]

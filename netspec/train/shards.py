@@ -25,7 +25,7 @@ from netspec.parallel.costs.networks import Cluster
 from netspec.parallel.messages import Message, gathered
 from netspec.schema.train import TrainSpec
 from netspec.train.crew import Crew
-from netspec.train.stepper import Part, Stepper
+from netspec.train.stepper import Part, ServedStepper, Stepper
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -188,6 +188,8 @@ def _branches(told: Mapping[str, NDArray[Any]]) -> list[Branch]:
 
 def stepper(spec: TrainSpec, compiler: Compiler, loader: Loader, crew: Crew) -> Stepper:
     """What runs the steps of a training: part by part where it is to be the same on any number of workers."""
+    if crew.servers is not None:
+        return ServedStepper(spec, compiler, loader, crew.servers)
     if crew.shards is None:
         return Stepper(spec, compiler, loader)
     return ShardStepper(spec, compiler, loader, crew.workers, crew.shards, crew.share)

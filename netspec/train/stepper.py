@@ -17,6 +17,7 @@ from netspec.parallel.strategies.base import Strategy
 from netspec.schema.train import TrainSpec
 from netspec.solvers.lbfgs import LBFGS, unread
 from netspec.train.lbfgs import Minimizer
+from netspec.train.served import Connection
 
 
 @dataclass
@@ -73,13 +74,11 @@ class Stepper:
     def _taken(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> tuple[float, int] | None:
         if self._minimizer is not None:
             return self._minimize(self._minimizer, batch, rates[LEARNING_RATE])
-        update = {**{name: np.array(rate) for name, rate in rates.items()}, STEP: np.array(step + 1.0)}
-        alone = self._compiler.workers == 1
-        if not self._compiler.updates:
-            if alone and not len(batch):
+        if self._compiler.of_batch is Purpose.TRAIN:
+            if self._compiler.workers == 1 and not len(batch):
                 return 0.0, 0
             program = self._compiler.program(self._compiler.of_batch, batch.rows, self._stage(step))
-            program.write({**self._inputs(batch, step, part), **update})
+            program.write({**self._inputs(batch, step, part), **_update(step, rates)})
             program.run()
             return program.guard, 1
         loss, samples = self._add(batch, step, part)
@@ -89,16 +88,19 @@ class Stepper:
         part.weight += len(batch) / self._loader.batch_size
         if part.batches < self._accumulate and not self._loader.between_epochs:
             return None
-        if not part.samples:
-            part.batches, part.weight = 0, 0.0
-            return 0.0, 0
-        last = self._compiler.program(Purpose.UPDATE, 1, self._stage(step))
-        mean = {SHARE: np.array(self._loader.batch_size / part.samples), WEIGHT: np.array(part.weight)}
-        last.write({**update, **mean})
-        last.run()
-        loss = part.loss / part.samples
+        found = self._end(step, rates, part)
         part.batches, part.samples, part.loss, part.weight = 0, 0, 0.0, 0.0
-        return loss, 1
+        return found
+
+    def _end(self, step: int, rates: Mapping[str, float], part: Part) -> tuple[float, int]:
+        """Move the parameters by the gradients of all batches of a step; its loss and 1, where there are samples."""
+        if not part.samples:
+            return 0.0, 0
+        program = self._compiler.program(Purpose.UPDATE, 1, self._stage(step))
+        mean = {SHARE: np.array(self._loader.batch_size / part.samples), WEIGHT: np.array(part.weight)}
+        program.write({**_update(step, rates), **mean})
+        program.run()
+        return part.loss / part.samples, 1
 
     def _add(self, batch: Batch, step: int, part: Part) -> tuple[float, int]:
         """Add the gradients of a batch to those of the step so far: its loss, and how many samples it has."""
@@ -143,3 +145,33 @@ class Stepper:
             return total / samples
 
         return minimizer.step(evaluate, self._loader.batch_size / samples, rate), 1
+
+
+def _update(step: int, rates: Mapping[str, float]) -> dict[str, Any]:
+    """What an update reads beside gradients."""
+    return {**{name: np.array(rate) for name, rate in rates.items()}, STEP: np.array(step + 1.0)}
+
+
+class ServedStepper(Stepper):
+    """Runs the steps of a worker whose parameters are on servers."""
+
+    def __init__(self, spec: TrainSpec, compiler: Compiler, loader: Loader, servers: Connection) -> None:
+        super().__init__(spec, compiler, loader)
+        self._servers, self._told = servers, 0.0
+        self._sum = 0.0
+        """Of the losses of this worker's samples of a step."""
+
+    def _add(self, batch: Batch, step: int, part: Part) -> tuple[float, int]:
+        """The batch of all workers counts; one of a step that they have made without this worker is passed over."""
+        loss = 0.0
+        if step >= self._servers.step:
+            loss, samples = super()._add(batch, step, part)
+            self._sum += loss * samples
+        return loss, batch.end - batch.position
+
+    def _end(self, step: int, rates: Mapping[str, float], part: Part) -> tuple[float, int]:
+        """Give the gradients away, and go on with the parameters that come back."""
+        if step >= self._servers.step:
+            loss = self._sum / (part.weight * self._loader.batch_size) if part.weight else 0.0
+            self._told, self._sum = self._servers.done(step, part.weight, loss, rates), 0.0
+        return self._told, 1

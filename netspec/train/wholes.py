@@ -48,7 +48,10 @@ class Wholes:
             name: [info.role, str(info.value.dtype), list(info.value.shape), info.piece and asdict(info.piece)]
             for name, info in compiler.info.items()
         }
+        gathers = [[name, info.gathers] for name, info in compiler.info.items() if info.gathers is not None]
         found = workers.gather(told) if workers.size > 1 else []
+        self.gathered = dict(one for every in (workers.gather(gathers) if found else [gathers]) for one in every)
+        """States that are wholes of others, which some workers may not have, and of which."""
         self.divided = {one.name: one for one in _divided(found)}
         """Those that some worker has no whole of, by name; in the order of the workers and their states."""
         self.common = [name for name in (found[0] if found else told) if name not in self.divided]
@@ -61,6 +64,12 @@ class Wholes:
     def kept(self) -> list[Divided]:
         """Those that checkpoints hold."""
         return [one for one in self.divided.values() if one.role not in BESIDE]
+
+    @property
+    def copies(self) -> list[str]:
+        """Those of them that this worker has the whole of."""
+        info = self._compiler.info
+        return [one.name for one in self.kept if one.name in info and info[one.name].piece is None]
 
     def assembled(self) -> dict[str, Any]:
         """What checkpoints hold of them, whole, on the first worker; nothing on the others."""
@@ -80,35 +89,40 @@ class Wholes:
             if one.piece is None:  # each holder gets the whole
                 counts = [one.kind.size if rank in one.holders else 0 for rank in range(self._workers.size)]
             part = self._workers.hand_out_parts(parts, counts, str(one.kind.dtype))
-            if one.name in self._compiler.info:
+            if self._has(one):
                 shape = self._compiler.info[one.name].value.shape
                 self._compiler.states.assign(one.name, part.reshape(shape))
 
     def gather(self) -> None:
         """Fill the states that are wholes of pieces, on all workers."""
-        for name, info in self._compiler.info.items():
-            if info.gathers is None:
-                continue
-            one = self.divided.get(info.gathers)
+        for name, source in self.gathered.items():
+            one = self.divided.get(source)
             if one is None:  # every worker has the whole of it
-                self._compiler.states.assign(name, self._compiler.states[info.gathers])
+                self._compiler.states.assign(name, self._compiler.states[source])
                 continue
             told = self._workers.all_gather(self._mine(one).tobytes())
             parts = [np.frombuffer(part, str(one.kind.dtype)) for part in told]
-            self._compiler.states.assign(name, _joined(one, parts))
+            if name in self._compiler.info:
+                self._compiler.states.assign(name, _joined(one, parts))
 
     def _mine(self, one: Divided) -> Any:
         """What this worker has of a state, flat; of wholes the first holder has it."""
-        if one.name not in self._compiler.info or (one.piece is None and self._workers.rank != one.holders[0]):
+        if not self._has(one) or (one.piece is None and self._workers.rank != one.holders[0]):
             return np.empty(0, str(one.kind.dtype))
         return np.ascontiguousarray(self._compiler.states[one.name]).reshape(-1)
+
+    def _has(self, one: Divided) -> bool:
+        """Whether this worker has what is put together: not a copy of the whole of what others have pieces of."""
+        info = self._compiler.info.get(one.name)
+        return info is not None and (info.piece is None) == (one.piece is None)
 
 
 def _divided(told: list[dict[str, Any]]) -> Iterator[Divided]:
     """The states that not all have the whole of, from what each worker tells of its own."""
     for name in dict.fromkeys(name for one in told for name in one):
         holders = [rank for rank, one in enumerate(told) if name in one]
-        role, dtype, shape, cut = told[holders[0]][name]
+        # What one has a piece of is put together of pieces, though others have copies of the whole.
+        role, dtype, shape, cut = max((told[rank][name] for rank in holders), key=lambda one: one[3] is not None)
         if cut is None and len(holders) == len(told):
             continue
         piece = None if cut is None else Piece(tuple(cut["shape"]), cut["axis"], tuple(cut["cuts"]), 0)

@@ -40,6 +40,7 @@ TOGETHER = {
     ],
 }
 FACTORS = {"strategy": "sufficient_factors", "layers": "all"}
+SERVED = {"strategy": "parameter_server", "servers": 1}
 LATE = 24
 """The step of the checkpoint that runs are resumed from."""
 
@@ -87,6 +88,7 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
         "exactly": training(folder, NORMALIZED, parallel={**EXACT, "shards": 5}, train={"accumulate": 3}),
         "normalized": training(folder, NORMALIZED),
         "together": training(folder, TOGETHER),
+        "served": training(folder, solver={**plain, "momentum": 0.9, "global_clipnorm": 0.5}, parallel=SERVED),
         "factors": training(folder, TOGETHER, parallel=FACTORS, train={"loss_scale": 1024.0}),
         "damaged": training(folder, data="damaged_"),
         "huge": training(folder, solver={**plain, "learning_rate": 1e38}, train={"precision": "float32"}),
@@ -150,7 +152,7 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize("name", ["adam", "buckets", "accumulate", "scaled", "together", "factors"])
+@pytest.mark.parametrize("name", ["adam", "buckets", "accumulate", "scaled", "together", "factors", "served"])
 def test_several_workers_reach_what_one_reaches(name: str, workers: int, trained, alone, jobs) -> None:
     runs, errors = trained(workers, jobs)
     assert name not in errors

@@ -56,11 +56,11 @@ def descendants(pid: int) -> list[int]:
     return [*below, *(one for child in below for one in descendants(child))]
 
 
-def workers_of(job: Job) -> list[int]:
-    """The two that a command has started."""
+def workers_of(job: Job, count: int = 2) -> list[int]:
+    """Those that a command has started."""
     found = [pid for pid in descendants(job.process.pid) if b"netspec" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     found = [pid for pid in found if "PMI_RANK=" in Path(f"/proc/{pid}/environ").read_text()]
-    assert len(found) == 2
+    assert len(found) == count
     return found
 
 
@@ -69,7 +69,10 @@ def weights(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
-@pytest.mark.parametrize("parallel", ["", "parallel: {strategy: sufficient_factors, layers: all}\n"])
+@pytest.mark.parametrize(
+    "parallel",
+    ["", "parallel: {strategy: sufficient_factors, layers: all}\n", "parallel: {strategy: parameter_server}\n"],
+)
 def test_a_training_whose_worker_is_killed_goes_on_to_the_same_weights(
     jobs, spec: Path, tmp_path: Path, parallel: str
 ) -> None:
@@ -89,6 +92,32 @@ def test_a_training_whose_worker_is_killed_goes_on_to_the_same_weights(
     again = jobs.train(killed / "spec.yaml", "--resume", by=2)
     assert again.end() == 0, again.err
     assert weights(killed) == weights(whole)
+
+
+def test_a_training_on_servers_is_saved_and_stopped_and_goes_on(jobs, spec: Path, tmp_path: Path) -> None:
+    """Of workers of whom none waits for another one."""
+    spec.write_text(f"{spec.read_text()}parallel: {{strategy: parameter_server, mode: asynchronous}}\n")
+    changes = "train.max_steps=100000", "train.log_every=1"
+    job = jobs.train(spec, "--workers", 3, "--run-dir", tmp_path / "run", "--json", *changes)
+    until(job, "log")
+    job.process.send_signal(signal.SIGUSR1)
+    while (saved := until(job, "checkpoint")["step"]) % 50 == 0:
+        assert saved < 50000, "it is asked for between those that are due"
+    job.process.send_signal(signal.SIGINT)
+    assert job.end() == 130
+    last = json.loads(job.out.splitlines()[-1])
+    assert last["event"] == "interrupted"
+    assert job.err.splitlines()[0] == "finishing this step, then saving; Ctrl-C again stops now"
+    assert job.err.count("\n") == 2
+    again = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--workers", 3, "--json")
+    assert until(again, "start")["step"] == last["step"]
+    until(again, "checkpoint")
+    again.pids = workers_of(again, 3)
+    server = next(pid for pid in again.pids if "PMI_RANK=2" in Path(f"/proc/{pid}/environ").read_text())
+    os.kill(server, signal.SIGKILL)
+    assert again.end() == 1
+    assert f"(pid {server}) was ended by SIGKILL" in again.err
+    assert f"netspec train {tmp_path / 'run' / 'spec.yaml'} --resume" in again.err
 
 
 def test_a_training_that_is_interrupted_goes_on_with_another_number_of_workers(

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeAlias
 
 from pydantic import Field
 
+from netspec.errors import Problem
 from netspec.schema.spec import Spec
 
 if TYPE_CHECKING:
     from netspec.parallel.base import Communicator
     from netspec.parallel.costs.networks import Cluster
     from netspec.parallel.messages import Message
+
+Sizes: TypeAlias = dict[str, tuple[tuple[int, ...], int]]
+"""Shapes of states, and bytes an element, by name."""
 
 
 LONGEST = 86400.0
@@ -61,6 +65,9 @@ class Strategy(Spec):
     own: ClassVar[tuple[str, ...]] = ("residual",)
     """Roles of the states of which each worker has values of its own, where all find a common state otherwise."""
 
+    sends: ClassVar[tuple[str, ...]] = ("parameter", "statistic", "slot", "center")
+    """Roles of the states that it may send between steps."""
+
     has_center: ClassVar[bool] = False
     """Whether there is a `center/NAME` for each parameter and moving statistic, which is evaluated in its place."""
 
@@ -91,15 +98,23 @@ class Strategy(Spec):
         found = bisect(self.stages, step) - 1
         return None if found == len(self.stages) - 1 else found
 
+    def servers_among(self, ranks: int) -> int:
+        """How many of so many ranks, the last ones, do not train, but move the parameters that others train."""
+        return 0
+
+    def misfits(self, ranks: int) -> Iterator[Problem]:
+        """What keeps the strategy from so many ranks."""
+        yield from ()
+
     def meets(self, step: int) -> bool:
         """Whether all workers wait for each other at this step, the first being 1."""
         return True
 
-    def sent(self, sizes: dict[str, tuple[tuple[int, ...], int]], workers: int) -> float:
+    def sent(self, sizes: Sizes, workers: int) -> float:
         """Bytes that a worker sends between steps, in the mean, for states of these shapes and bytes an element."""
         return 0.0
 
-    def messages(self, sizes: dict[str, tuple[tuple[int, ...], int]], cluster: Cluster) -> Iterator[Message]:
+    def messages(self, sizes: Sizes, cluster: Cluster) -> Iterator[Message]:
         """What workers send between steps: what `sent` says, unless a strategy has more to say of it."""
         from netspec.parallel.messages import between_steps
 

@@ -1,0 +1,149 @@
+"""A parameter server: some ranks hold the parameters, the others push gradients to them and fetch what they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveInt
+
+from netspec.errors import Problem
+from netspec.parallel.base import Communicator
+from netspec.parallel.servers.rules import Bounded, EachAtOnce, FirstOfAll, Rule
+from netspec.parallel.strategies.averaging import average
+from netspec.parallel.strategies.base import Replica, Sizes, Strategy
+from netspec.schema.kinds import STRATEGIES
+
+if TYPE_CHECKING:
+    from netspec.parallel.costs.networks import Cluster
+    from netspec.parallel.messages import Message
+
+GRADIENT = "gradient"
+Count = Annotated[int, Field(ge=0)]
+OF_MODES = {
+    "backup_workers": "synchronous", "fetch_every": "asynchronous", "push_every": "asynchronous",
+    "staleness": "stale_synchronous",
+}  # fmt: skip
+"""Fields that only one mode has."""
+
+
+@STRATEGIES.register
+class ParameterServer(Strategy):
+    """Some ranks are servers, which hold pieces of the parameters and move them; the others are workers.
+
+    Workers push gradients to the servers and fetch the parameters from them. `synchronous`: a step is the mean over the
+    samples of the first gradients; those of the slowest `backup_workers` are dropped. Chen et al. 2016, "Revisiting
+    distributed synchronous SGD", arXiv:1604.00981. `asynchronous`: each gradient moves the parameters when it arrives,
+    by its part of the learning rate, and nobody waits. Dean et al. 2012, "Large scale distributed deep networks".
+    `stale_synchronous`: as that, and no worker begins a step while another one is more than `staleness` steps behind.
+    Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server"; Zhang et al.
+    2017, "Poseidon", arXiv:1706.03292.
+    """
+
+    strategy: Literal["parameter_server"] = "parameter_server"
+    mode: Literal["synchronous", "asynchronous", "stale_synchronous"] = "synchronous"
+    """when gradients move the parameters, and who waits for whom"""
+    servers: PositiveInt | None = None
+    """how many of the ranks are servers: the last ones; default: a quarter of them, at least one"""
+    backup_workers: Count = 0
+    """`synchronous`: how many gradients a step does not wait for"""
+    fetch_every: PositiveInt = 1
+    """`asynchronous`: steps after which a worker fetches the parameters; in between it moves its own by gradient
+    descent"""
+    push_every: PositiveInt = 1
+    """`asynchronous`: steps whose gradients a worker adds up before it pushes them"""
+    staleness: Count = 1
+    """`stale_synchronous`: how many steps a worker may be ahead of the slowest one"""
+
+    sends: ClassVar[tuple[str, ...]] = (GRADIENT,)
+    foreign_fields: ClassVar = {
+        **Strategy.foreign_fields,
+        "n_fetch": "here it is `fetch_every`",
+        "n_push": "here it is `push_every`",
+        "num_ps": "here it is `servers`",
+        "ps_tasks": "here it is `servers`",
+        "sync": "here it is `mode: synchronous`",
+        "slack": "here it is `staleness`",
+        "replicas_to_aggregate": "here it is `backup_workers`: how many of the workers a step does not wait for",
+    }
+    samples: ClassVar = (
+        {},
+        {"servers": 2, "backup_workers": 1},
+        {"mode": "asynchronous", "fetch_every": 4, "push_every": 2},
+        {"mode": "stale_synchronous", "staleness": 3},
+    )
+
+    def conflicts(self, training: Any) -> Iterator[Problem]:
+        """Fields of another mode, and what servers can't do."""
+        for field, mode in OF_MODES.items():
+            if mode != self.mode and getattr(self, field) != type(self).model_fields[field].default:
+                yield Problem(
+                    f"`{field}` is of another mode", self.where(field), field, expected=f"`mode: {mode}`", got=self.mode
+                )
+        scale = training.train.loss_scale
+        if scale is not None and scale.growth_steps is not None:
+            yield Problem(
+                "servers move the parameters, and workers do not see whether a step was skipped",
+                self.where("strategy"), "strategy", expected="a `loss_scale` that stays as it is: a number",
+                got="`loss_scale: dynamic`",
+            )  # fmt: skip
+
+    @property
+    def sums_gradients(self) -> bool:
+        """Servers do, outside of the workers' graphs."""
+        return False
+
+    def servers_among(self, ranks: int) -> int:
+        """How many of so many ranks are servers; one rank trains by itself."""
+        return 0 if ranks == 1 else self.servers or max(1, ranks // 4)
+
+    def misfits(self, ranks: int) -> Iterator[Problem]:
+        """Too many servers, or too many backups."""
+        workers = ranks - self.servers_among(ranks)
+        if ranks > 1 and workers < 1:
+            yield Problem(
+                "the servers leave no worker", self.where("servers"), "parallel.servers",
+                expected=f"fewer than {ranks}: there are so many ranks", got=str(self.servers),
+            )  # fmt: skip
+        elif ranks > 1 and self.backup_workers >= workers:
+            yield Problem(
+                "a step would wait for nobody", self.where("backup_workers"), "parallel.backup_workers",
+                expected=f"fewer than {workers}: there are so many workers", got=str(self.backup_workers),
+            )  # fmt: skip
+
+    def roles(self, workers: int) -> dict[str, int]:
+        """Servers, and those that train."""
+        servers = self.servers_among(workers)
+        return {"worker": workers - servers, "server": servers}
+
+    def messages(self, sizes: Sizes, cluster: Cluster) -> Iterator[Message]:
+        """Gradients to the servers, and parameters back."""
+        from netspec.parallel.costs.servers import exchange
+        from netspec.parallel.messages import Message
+
+        names = tuple(name.removeprefix(f"{GRADIENT}/") for name in sizes)
+        nbytes, roles = sum(prod(shape) * size for shape, size in sizes.values()), self.roles(cluster.ranks)
+        for name, role, every in (("push", "worker", self.push_every), ("fetch", "server", self.fetch_every)):
+            yield Message(name, names, nbytes, (exchange(nbytes / every, role, roles, cluster),))
+
+    def before_looking(self, group: Communicator, replica: Replica) -> None:
+        """Moving statistics are each worker's own until all look: then they are averaged."""
+        average(group, replica, "statistic")
+
+    def remark(self, workers: int) -> str | None:
+        """Gradients move the parameters as they come, which is in another order each time."""
+        each = "each gradient moves the parameters by its part of the learning rate; "
+        again = "the same training finds other weights each time"
+        if self.mode == "synchronous":
+            return f"{self.strategy}: {again}, since it depends on who is late" if self.backup_workers else None
+        return f"{self.strategy}: {each}{again}"
+
+    def rule(self, workers: int, step: int) -> Rule:
+        """By what the servers decide, from a step on, the first being 0."""
+        updates = step * workers // self.push_every
+        if self.mode == "synchronous":
+            return FirstOfAll(workers, self.backup_workers, step)
+        if self.mode == "asynchronous":
+            return EachAtOnce(updates)
+        return Bounded(workers, self.staleness, step, updates)
