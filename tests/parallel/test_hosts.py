@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from tests.train.conftest import points, spec
 __all__ = ["points", "spec"]
 
 
-def command(hosts: Hosts, program: str, *words: str, workers: Sequence[int] = (2, 2)) -> list[str]:
-    """What runs a program of the tests as so many workers of each host."""
-    return hosts.command([sys.executable, str(PROGRAMS / program), *words], workers)
+def command(hosts: Hosts, program: str, *words: str) -> list[str]:
+    """What runs a program of the tests as two workers of each host."""
+    return hosts.command([sys.executable, str(PROGRAMS / program), *words])
 
 
 @pytest.fixture
@@ -42,13 +42,6 @@ def test_workers_of_two_hosts_agree(jobs, hosts: Hosts) -> None:
     different, received = job.out.split()
     assert int(different) == 2
     assert int(received) > 4_000_000  # at least one sum came to each host
-
-
-def test_sums_by_host_are_those_of_all_at_once(jobs, hosts: Hosts) -> None:
-    """Where one host has more workers than the other."""
-    job = jobs.start(command(hosts, "by_host.py", workers=(3, 2)), OVER_THE_NETWORK["ucx"])
-    assert job.end() == 0, job.err
-    assert job.out == "all agree\n"
 
 
 def test_a_training_that_sums_by_host_goes_as_one_that_does_not(

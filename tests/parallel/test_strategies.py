@@ -47,6 +47,13 @@ def test_sums_in_every_encoding(jobs, workers: int) -> None:
     assert job.out == "all agree\n"
 
 
+def test_sums_by_host_are_those_of_all_at_once(jobs) -> None:
+    """Where one host has more workers than the other."""
+    job = jobs(5, "by_host.py")
+    assert job.end() == 0, job.err
+    assert job.out == "all agree\n"
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_an_encoding_can_tell_is_told_exactly(shape: tuple[int, ...], dtype: str) -> None:

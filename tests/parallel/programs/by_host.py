@@ -1,10 +1,10 @@
-"""`by_host.py`: sums by host, of hosts with other numbers of workers too; the first worker says that all is well."""
+"""Sums by host, as if the first three workers were on one and all others on another; the first says if all is well."""
 
 import numpy as np
 
 from netspec.cli.ranks import enter, leave
 from netspec.parallel import world
-from netspec.parallel.by_host import HostSum, groups_by_host
+from netspec.parallel.by_host import HostGroups, HostSum, groups_by_host
 
 SIZES = 100_003, 1000, 3, 1
 EPSILON = {"": 0.0, "bfloat16": 2.0**-8}
@@ -13,11 +13,13 @@ EPSILON = {"": 0.0, "bfloat16": 2.0**-8}
 enter()
 workers = world()
 rank, size = workers.rank, workers.size
-groups = groups_by_host(workers)
-assert groups is not None
-assert groups.columns == 2
-assert groups.inside.size == workers.host_size
-assert (groups.across.size == 2) == (groups.inside.rank < 2)
+assert size > 4
+assert workers.hosts() == [size]
+assert groups_by_host(workers) is None
+inside = workers.split(rank >= 3)
+across = workers.split(min(inside.rank, 2))
+groups = HostGroups(inside, across, 2, counted=inside.sent + across.sent)
+assert (across.size == 2) == (inside.rank < 2)
 
 
 def of(worker: int, number: int) -> np.ndarray:
