@@ -1,25 +1,31 @@
-"""Arrays of one memory that lie in a row are sent as one."""
+"""Arrays that are sent as one are of one form on all workers, and copied only where they do not lie so."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from netspec.backends.device import open_device
-from netspec.backends.workers.spans import address, side_by_side, spans
+from netspec.backends.workers.spans import Bundle, address
 from netspec.graph.types import DType, TensorType
 
+SHAPES = (3, 4), (2, 5), (16,), ()
 
-def test_what_lies_side_by_side_is_one_piece_of_memory() -> None:
+
+@pytest.mark.parametrize("offsets", [(0, 64, 128, 192), (0, 64, 192, 256), (64, 0, 128, 192)], ids=str)
+def test_arrays_are_one_piece_of_memory_wherever_they_lie(offsets: tuple[int, ...]) -> None:
     device = open_device("cpu")
-    memory, other = device.allocate(4096), device.allocate(4096)
-    kinds = [TensorType(shape, DType.FLOAT32) for shape in ((3, 4), (2, 5), (16,), (7,))]
-    # Two whose gap is that of the alignment; one behind a larger gap; one in other memory.
-    arrays = [device.view(memory, 0, kinds[0]), device.view(memory, 64, kinds[1]), device.view(memory, 256, kinds[2])]
-    arrays.append(device.view(other, 0, kinds[3]))
-    assert side_by_side(arrays) == [[0, 1], [2], [3]]
-    found = spans(arrays)
-    assert [one.size for one in found] == [16 + 10, 16, 7]
-    assert [address(one) for one in found] == [address(arrays[number]) for number in (0, 2, 3)]
-    found[0][...] = np.arange(26)
-    np.testing.assert_array_equal(arrays[1].reshape(-1), np.arange(16, 26))
-    assert side_by_side([]) == spans([]) == []
+    memory = device.allocate(4096)
+    kinds = [TensorType(shape, DType.FLOAT32) for shape in SHAPES]
+    arrays = [device.view(memory, place, kind) for place, kind in zip(offsets, kinds, strict=True)]
+    bundle = Bundle(arrays)
+    assert bundle.starts == [0, 16, 32, 48, 64]
+    assert bundle.whole.shape == (49,)
+    assert (address(bundle.whole) == address(arrays[0])) == (offsets == (0, 64, 128, 192))
+    for number, array in enumerate(arrays):
+        array[...] = number + 1
+    bundle.fill()
+    bundle.whole *= 2
+    bundle.empty()
+    for number, array in enumerate(arrays):
+        np.testing.assert_array_equal(array, 2 * (number + 1))

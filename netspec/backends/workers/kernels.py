@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from netspec.backends.workers.spans import address, spans
+from netspec.backends.workers.spans import Bundle, Emptied, address, span
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
 from netspec.graph.ops.gathering import JoinGatherRows, StartGatherRows
@@ -26,7 +27,7 @@ class Sum(Kernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that sums up in the result's memory."""
         (out,), workers = buffers.outputs, world()
-        fill, (whole,) = _fill(buffers.inputs[:1], [out]), spans([out])
+        fill, whole = _fill(buffers.inputs[:1], [out]), span(out, node.types[0].size)
 
         def run() -> None:
             fill()
@@ -41,7 +42,7 @@ class Start(Kernel):
     """Send a bucket on its way, and look after those sent before."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that sends the pieces of memory in which the values lie: one, if the plan could lay them in a row."""
+        """A thunk that sends the values as one piece of memory, which they are if the plan could lay them in a row."""
         op = node.op
         assert isinstance(op, StartAllReduce)
         workers, outputs = world(), buffers.outputs[: op.count]
@@ -115,17 +116,24 @@ def finish(key: int) -> None:
 
 
 def _sender(encoding: str, arrays: Sequence[Any]) -> Callable[[], list[Pending]]:
-    """What sends arrays on their way to be summed up: as pieces of memory, or encoded."""
-    workers = world()
-    form = between_hosts(encoding)
-    if form is not None and workers.by_host is not None:
-        sums = [HostSum(workers, workers.by_host, form, piece) for piece in spans(arrays)]
-        return lambda: [one.start() for one in sums]
-    if encoding := encoding if form is None else form:
+    """What sends arrays on their way to be summed up: as one piece of memory, or encoded."""
+    if not arrays:
+        return list
+    workers, form = world(), between_hosts(encoding)
+    by_host, encoding = (None, encoding) if form is None else (workers.by_host, form)
+    if encoding and by_host is None:
         whole = encoded_sum(workers, encoding, arrays)
         return lambda: [whole.start()]
-    pieces = spans(arrays)
-    return lambda: [workers.start_all_reduce(piece) for piece in pieces]
+    bundle = Bundle(arrays)
+    start: Callable[[], Pending] = partial(workers.start_all_reduce, bundle.whole)
+    if by_host is not None:
+        start = HostSum(workers, by_host, encoding, bundle.whole).start
+
+    def run() -> list[Pending]:
+        bundle.fill()
+        return [Emptied(start(), bundle)]
+
+    return run
 
 
 def _fill(inputs: Sequence[Any], outputs: Sequence[Any]) -> Thunk:

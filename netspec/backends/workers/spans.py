@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from netspec.graph.plan import ALIGNMENT
+from netspec.graph.plan import aligned
+from netspec.parallel import Pending
 
 
 def address(array: Any) -> int:
@@ -14,16 +15,53 @@ def address(array: Any) -> int:
     return int(array.ctypes.data)
 
 
-def side_by_side(arrays: Sequence[Any]) -> list[list[int]]:
-    """The numbers of the arrays, those together that lie in a row."""
-    runs = [[0]] if arrays else []
-    for number, (before, after) in enumerate(pairwise(arrays), 1):
-        gap = address(after) - address(before) - before.nbytes
-        if 0 <= gap < ALIGNMENT and _owner(after) is _owner(before):
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return runs
+class Bundle:
+    """Arrays of one type as one piece of memory, of the same form on all workers: each array is at an aligned place.
+
+    Where they lie so already, that is their memory. Else, which may be so on some workers alone, it is memory beside,
+    and they are copied.
+    """
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        import numpy as np
+
+        self.starts = [0]
+        """Where each array begins, in numbers; and one more, behind the last."""
+        itemsize = arrays[0].itemsize
+        for one in arrays:
+            self.starts.append(self.starts[-1] + aligned(one.nbytes) // itemsize)
+        size = self.starts[-2] + arrays[-1].size
+        beside = not _side_by_side(arrays)
+        self.whole = np.zeros(size, arrays[0].dtype) if beside else span(arrays[0], size)
+        """All of it: flat."""
+        places = [self.whole[start : start + one.size] for start, one in zip(self.starts, arrays, strict=False)]
+        self._copies = [(place.reshape(one.shape), one) for place, one in zip(places, arrays, strict=True) if beside]
+
+    def fill(self) -> None:
+        """Take what the arrays hold."""
+        for place, array in self._copies:
+            place[...] = array
+
+    def empty(self) -> None:
+        """Give the arrays what it holds."""
+        for place, array in self._copies:
+            array[...] = place
+
+
+class Emptied:
+    """What is under way in a bundle, whose arrays get it in the end."""
+
+    def __init__(self, pending: Pending, bundle: Bundle) -> None:
+        self._pending, self._bundle = pending, bundle
+
+    def advance(self) -> bool:
+        """Whether it is complete."""
+        return self._pending.advance()
+
+    def wait(self) -> None:
+        """Wait, and give the arrays what came."""
+        self._pending.wait()
+        self._bundle.empty()
 
 
 def span(first: Any, count: int) -> Any:
@@ -35,13 +73,12 @@ def span(first: Any, count: int) -> Any:
     return whole.view(np.uint8)[start : start + count * first.itemsize].view(first.dtype)
 
 
-def spans(arrays: Sequence[Any]) -> list[Any]:
-    """Flat arrays that span those which lie side by side, gaps included."""
-    found = []
-    for run in side_by_side(arrays):
-        first, last = arrays[run[0]], arrays[run[-1]]
-        found.append(span(first, (address(last) + last.nbytes - address(first)) // first.itemsize))
-    return found
+def _side_by_side(arrays: Sequence[Any]) -> bool:
+    """Whether each array begins at the aligned place behind the one before, in the same memory."""
+    return all(
+        address(after) - address(before) == aligned(before.nbytes) and _owner(after) is _owner(before)
+        for before, after in pairwise(arrays)
+    )
 
 
 def _owner(array: Any) -> Any:
