@@ -10,8 +10,9 @@ import onnx
 import pytest
 
 from netspec.errors import InputError
+from netspec.exchange.onnx_import import import_onnx
 from netspec.exchange.onnx_model import open_session
-from tests.exchange.foreign import floats, imported, ints, layers_of, node, random
+from tests.exchange.foreign import floats, imported, ints, layers_of, model, node, random
 from tests.exchange.foreign_whole import joined
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -151,3 +152,30 @@ def test_a_function_of_the_last_state_is_no_field_of_the_layer(tmp_path: Path) -
     nodes = [node("GRU", "x w r b", ", h", hidden_size=3), node("Tanh", "h", "t"), node("Squeeze", "t zero")]
     made = joined(nodes, {"x": [4, "N", 2]}, zero=ints(0), **weights("GRU"))
     same(made, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))
+
+
+@pytest.mark.parametrize("columns", [1, 12])
+def test_an_lstm_of_bytes_is_one_of_floats(columns: int, tmp_path: Path) -> None:
+    """Its kernels of onnxruntime's quantization, by one scale or one for each gate's unit: results but for rounding."""
+    w, r = (random.integers(0, 256, (1, rows, 12)).astype(np.uint8) for rows in (4, 3))
+    drawn: dict[str, Any] = {
+        "w": w, "r": r, "b": floats(1, 24) - 0.5,
+        "ws": (floats(1, columns) + 0.5) / 128, "rs": (floats(1, columns) + 0.5) / 128,
+        "wz": np.full((1, columns), 120, np.uint8), "rz": np.full((1, columns), 130, np.uint8),
+    }  # fmt: skip
+    if columns == 1:
+        drawn |= {name: drawn[name][:, 0] for name in ("ws", "rs", "wz", "rz")}
+    read = ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"]
+    lstm = onnx.helper.make_node("DynamicQuantizeLSTM", read, ["y"], domain="com.microsoft", hidden_size=3)
+    made = model([lstm], (5, "N", 4), **drawn)
+    made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    x = random.uniform(-1, 1, (5, 2, 4)).astype("float32")
+    expected = open_session(made.SerializeToString()).run(None, {"x": x})[0]
+    (tmp_path / "model.onnx").write_bytes(made.SerializeToString())
+    found = import_onnx(tmp_path / "model.onnx")
+    assert any("rounds what it reads to 8 bits" in note for note in found.notes)
+    net, text = imported(made, tmp_path)
+    assert "type: LSTM, return_sequences: true, units: 3" in text
+    (y,) = net.predict({"x": x.swapaxes(0, 1)}).values()
+    # Of 7 numbers read each is rounded by 2/255/2, with weights of up to 1.5 on the way to a gate.
+    np.testing.assert_allclose(y.reshape(2, 5, 3), expected[:, 0].swapaxes(0, 1), atol=7 * 1.5 / 255)
