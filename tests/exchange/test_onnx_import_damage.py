@@ -40,7 +40,7 @@ def broken(change: str) -> bytes:
         case "type":
             weights.data_type = 1234
         case "old":
-            made.opset_import[0].version = 6
+            made.opset_import[0].version = 5  # in which Relu was another one than in 7
         case "new":
             made.opset_import[0].version = 999
         case "new IR":
@@ -69,7 +69,7 @@ def broken(change: str) -> bytes:
         ("negative", "have the shape [-4, 2, 3, 3]"),
         ("huge", "the weights `w` are damaged"),
         ("type", "the weights `w` are damaged: they are no known array of 4 × 2 × 3 × 3"),
-        ("old", "opset 6"),
+        ("old", "opset 5"),
         ("new", "is written in ONNX opset 999"),
         ("new IR", "is written in ONNX IR version 999"),
         ("two initializers", "the initializer `w` is there 2 times"),

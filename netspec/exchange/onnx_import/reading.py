@@ -49,6 +49,8 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
     opset = opsets.get("", 0)
     if not opset or not graph.node:
         raise InputError(f"{origin} is not an ONNX model", expected=WHAT, got="a message without nodes or opset")
+    if opset < OLDEST_OPSET and _unchanged(graph, opset):
+        opset = opsets[""] = OLDEST_OPSET
     if opset < OLDEST_OPSET:
         raise InputError(
             f"{origin} is written in ONNX opset {opset}", expected=f"opset {OLDEST_OPSET} or newer",
@@ -81,6 +83,22 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
         raise InputError(Problem(f"{origin}: {one}") for one in dict.fromkeys(problems))
     model.remarks = arrays.remarks
     return model
+
+
+def _unchanged(graph: onnx.GraphProto, opset: int) -> bool:
+    """Whether all operators of a graph say in an opset what they say in the oldest that is read."""
+    import onnx
+
+    inner = any(one.HasField("g") for node in graph.node for one in node.attribute)
+    plain = not inner and all(text(node.domain) in DOMAINS for node in graph.node)
+    try:
+        return plain and all(
+            onnx.defs.get_schema(node.op_type, opset).since_version
+            == onnx.defs.get_schema(node.op_type, OLDEST_OPSET).since_version
+            for node in graph.node
+        )
+    except onnx.defs.SchemaError:
+        return False
 
 
 def _known_version(origin: str, what: str, number: int, newest: int) -> None:
