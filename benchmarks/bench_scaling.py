@@ -111,7 +111,7 @@ def main() -> int:
     """Measure and predict; the exit status is 1 where anything failed."""
     options = report.parsed(report.parser(__doc__ or ""))
     results = Results("scaling", options, "mpi4py", "mpich")
-    counts, cores = [1, 2] if options.quick else [1, 2, 4], report.cores()
+    counts, cores = [1, 2, 4], report.cores()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         random = np.random.default_rng(0)

@@ -19,7 +19,7 @@ from netspec.errors import Problem, SpecError
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
 from netspec.graph.ops.communication import WEIGHT, AllReduce, Sending
-from netspec.graph.ops.elementwise import Equal, Maximum, Minimum, Where, cast, scalar
+from netspec.graph.ops.elementwise import Equal, Greater, Maximum, Minimum, Where, cast, scalar
 from netspec.graph.ops.gathering import Factoring
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.ops.reduce import ReduceSum
@@ -296,7 +296,8 @@ class Training:
             finite = Equal()(nothing, zero)
             made = {name: Where()(finite, value, old[name]) for name, value in updates.items()}
             scale, good, skipped = map(self._state, (SCALE, GOOD_STEPS, SKIPPED))
-            grows = Equal()(good + one, scalar(float(self.scaling.growth_steps), self.dtype))
+            # Of workers that train by themselves it is a mean, which need be no whole number.
+            grows = Greater()(good + one, scalar(self.scaling.growth_steps - 0.5, self.dtype))
             grown = Where()(grows, Minimum()(scale * 2.0, scalar(MOST_SCALE, self.dtype)), scale)
             made[SCALE] = Where()(finite, grown, Maximum()(scale * 0.5, scalar(LEAST_SCALE, self.dtype)))
             made[GOOD_STEPS] = Where()(finite, Where()(grows, zero, good + one), zero)

@@ -140,3 +140,7 @@ def test_a_step_whose_gradients_overflow_is_skipped(device, tmp_path):
         whole(compiler, samples(6, step), skipped + 1 + step)
     assert compiler.states[SCALE] == 2.0 ** (127 - skipped), "doubled after three good steps"
     assert compiler.states["loss_scale/good_steps"] == 0
+
+    compiler.states.assign("loss_scale/good_steps", 2.25)  # the mean of workers, some of which skipped a step
+    whole(compiler, samples(6, 3), skipped + 3)
+    assert compiler.states["loss_scale/good_steps"] == 0
