@@ -6,6 +6,7 @@ from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Json
 from netspec.cli.output import print_json, table
 from netspec.errors import InputError
+from netspec.parallel import world
 
 app = command_app()
 
@@ -19,7 +20,7 @@ def devices(as_json: Json = False) -> None:
 
     The devices' names are what `--device` takes; `auto` is the fastest that is there. Of each kind of kernels it says
     which library of which version it runs on, or why it cannot be used here; and with what several workers are
-    started, for `netspec train --workers`.
+    started, for `netspec train --workers`. In a job of MPI it also says which worker is on which host.
     """
     from netspec.backends.device import DEVICES, open_device
     from netspec.parallel.found import INSTALL, describe_mpi
@@ -32,7 +33,10 @@ def devices(as_json: Json = False) -> None:
         except InputError as error:  # not on this machine
             facts = {"name": name, "kernels": [], "about": {}, "missing": {}, "absent": error.summary}
         found.append({**facts, "auto": name == auto, "runs": cls.runs})
-    mpi = describe_mpi()
+    job = world().describe() if world().size > 1 else None
+    mpi = {**describe_mpi(), "job": job}
+    if not world().is_first:
+        return
     if as_json:
         print_json({"devices": found, "mpi": mpi})
         return
@@ -58,6 +62,10 @@ def devices(as_json: Json = False) -> None:
         else None,
     }
     rows = [[name, f"missing: {mpi['missing'][name]}" if name in mpi["missing"] else text] for name, text in by.items()]
+    if job is not None:
+        ranks = {host: [str(rank) for rank, one in enumerate(job["hosts"]) if one == host] for host in job["hosts"]}
+        told = "; ".join(f"{', '.join(numbers)} on {host}" for host, numbers in ranks.items())
+        rows.append(["this job", f"{job['workers']} workers: ranks {told}"])
     print()
     table(["MPI", "for several workers"], [row for row in rows if row[1]])
     if mpi["missing"]:

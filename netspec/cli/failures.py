@@ -17,9 +17,8 @@ from netspec.schema.plainjson import json_text
 def report(error: Exception, words: Sequence[str], *, debug: bool) -> int:
     """Tell what went wrong on stderr, and as JSON on stdout where `words` ask for it; the exit status."""
     told = as_netspec_error(error)
-    if debug:
-        traceback.print_exception(error)
-    text, output = told.render(), _output(told.problems, words) if "--json" in words else ""
+    trace = "".join(traceback.format_exception(error)) if debug else ""
+    text, output = trace + told.render(), _output(told.problems, words) if "--json" in words else ""
     end_job(told.exit_status, error=text, output=output)
     if output:
         with suppress(OSError):  # nobody takes it: `main` sees that too

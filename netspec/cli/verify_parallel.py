@@ -13,7 +13,7 @@ import typer
 
 from netspec.cli import DONE, FAILED
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Json, Overrides, Training
+from netspec.cli.options import Json, Overrides, Training, check_batch
 from netspec.cli.output import print_json, table
 from netspec.errors import InputError, RunError
 
@@ -45,8 +45,9 @@ def verify_parallel(
     from netspec.schema.load import load_train
     from netspec.train.run import check_workers
 
-    if workers < 2 or steps < 1:  # one alone has nobody to be compared with
-        raise InputError("--workers must be 2 or more, --steps 1 or more", got=f"{workers} and {steps}")
+    if workers < 2:
+        raise InputError("--workers must be 2 or more: one has nobody to be compared with", got=str(workers))
+    check_batch(steps, "--steps")
     changes = [*(overrides or []), *_changes(load_train(spec, overrides or []), steps)]
     check_workers(load_train(spec, changes), workers)
     what_starts_workers()

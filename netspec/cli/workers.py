@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from netspec.parallel.mpiexec import Mpiexec
 
 
+MOST_A_CORE = 64
+"""Processes that are started for each core: more would take the machine down before they say so."""
+
+
 def to_start(workers: int) -> bool:
     """Whether workers are to be started. Raises `InputError` where another number was started already."""
     if workers < 1:
@@ -38,6 +42,14 @@ def start(workers: int, words: Sequence[str]) -> int:
     """
     from netspec.parallel.launch import launch
 
+    cores = os.cpu_count() or 1
+    if workers > MOST_A_CORE * cores:
+        raise InputError(
+            f"--workers starts processes of this machine, which has {cores:,} cores",
+            expected=f"{MOST_A_CORE * cores:,} or fewer", got=str(workers),
+            hint="many hosts have a launcher of their own: docs/guide/launch.md",
+        )  # fmt: skip
+
     return launch(what_starts_workers(), workers, [*_program(), *words], dict(os.environ))
 
 
@@ -55,5 +67,6 @@ def what_starts_workers() -> Mpiexec:
 
 def _program() -> list[str]:
     """How this command line is called again, by the same Python with the same modules."""
-    called = Path(sys.argv[0])
-    return [sys.executable, *([str(called)] if called.stem == "netspec" and called.is_file() else ["-m", "netspec"])]
+    called, debug = Path(sys.argv[0]), ["--debug"] * ("--debug" in sys.argv)
+    words = [str(called)] if called.stem == "netspec" and called.is_file() else ["-m", "netspec"]
+    return [sys.executable, *words, *debug]

@@ -86,15 +86,16 @@ class Jobs:
         """A program beside, started as `netspec train --workers N` does, or with MPI's own `mpiexec`."""
         program = [str(PROGRAMS / words[0]), *words[1:]]
         if by == "mpiexec":
-            return self.start(self._by_mpiexec(workers, program), variables, stdout)
+            return self.start(self.by_mpiexec(workers, program), variables, stdout)
         return self.start([sys.executable, str(PROGRAMS / "start.py"), str(workers), *program], variables, stdout)
 
     def train(self, *words: object, by: int = 0) -> Job:
         """`netspec train`, by that many processes of `mpiexec` if there are any."""
         program = ["-m", "netspec", "train", *map(str, words)]
-        return self.start(self._by_mpiexec(by, program) if by else [sys.executable, *program])
+        return self.start(self.by_mpiexec(by, program) if by else [sys.executable, *program])
 
-    def _by_mpiexec(self, workers: int, program: list[str]) -> list[str]:
+    def by_mpiexec(self, workers: int, program: list[str]) -> list[str]:
+        """The command that runs a program of Python's with MPI's own `mpiexec`."""
         assert MPIEXEC is not None
         return MPIEXEC.command(workers, [sys.executable, *program], root=os.geteuid() == 0)
 

@@ -142,6 +142,20 @@ def test_what_is_wrong_is_told_before_anything_is_started(jobs, spec: Path) -> N
     assert job.err.startswith(f"{spec}:3:58: error: a batch has fewer samples than there are workers\n")
 
 
+def test_a_job_is_shown_once_with_its_hosts(jobs) -> None:
+    job = jobs.start(jobs.by_mpiexec(2, ["-m", "netspec", "devices"]))
+    assert job.end() == 0, job.err
+    (line,) = (one for one in job.out.splitlines() if one.startswith("this job"))
+    assert line.split(maxsplit=2)[2].startswith("2 workers: ranks 0, 1 on ")
+
+
+def test_debug_reaches_workers(jobs, spec: Path, tmp_path: Path) -> None:
+    (tmp_path / "blobs.npz").write_bytes(b"no zip")
+    job = jobs.train(spec, "--workers", 2, "--debug", "--run-dir", tmp_path / "run")
+    assert job.end() == 2
+    assert job.err.count("Traceback (most recent call last)") == 1  # all have found the same
+
+
 def test_a_launcher_and_workers_must_agree(jobs, spec: Path) -> None:
     job = jobs.train(spec, "--workers", 3, by=2)
     assert job.end() == 2
@@ -197,3 +211,8 @@ def test_what_one_worker_finds_in_the_data_loses_nothing_of_what_all_did(
     }
     place = ("epoch", "position", "step")
     assert [kept.progress["loader"][one] for one in place] == [expected.progress["loader"][one] for one in place]
+
+
+def test_more_workers_than_a_machine_can_start_are_none(spec: Path, capfd) -> None:
+    assert main(["train", str(spec), "data.train.batch_size=100000000", "--workers", "10000000"]) == 2
+    assert "--workers starts processes of this machine" in capfd.readouterr().err

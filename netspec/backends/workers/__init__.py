@@ -11,5 +11,5 @@ def missing() -> None:
 
 def about() -> str:
     """Who the workers are."""
-    facts = world().describe()
-    return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "hosts")
+    group = world()
+    return f"{group.size} workers of {group.describe()['mpi']}" if group.size > 1 else "one worker, which asks nobody"
