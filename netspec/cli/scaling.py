@@ -13,13 +13,15 @@ from netspec.backends.device import open_device
 from netspec.cli.costs import LayerCost, layer_costs
 from netspec.cli.specs import autotune_of, net_of, precision_of, rounding_of
 from netspec.cli.timing import Timing, time_net
-from netspec.compile import Compiler, Purpose
+from netspec.compile import Built, Compiler, Purpose
+from netspec.compile.cutting import divisible
 from netspec.errors import InputError
 from netspec.parallel.costs.plans import Job
 from netspec.parallel.costs.workload import Compute, Dense, Layer, Work
 from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.parallel.strategies.elastic_averaging import ElasticAveraging
 from netspec.parallel.strategies.local_sgd import AVERAGED, LocalSGD
+from netspec.parallel.strategies.model import Model
 from netspec.parallel.strategies.one_bit import OneBit
 from netspec.parallel.strategies.synchronous import Synchronous
 from netspec.parallel.strategies.top_k import TopK
@@ -106,6 +108,8 @@ def as_trained(job: Job, spec: NetSpec | TrainSpec, every: int | None = None) ->
     )
     if isinstance(found, (OneBit, TopK)):
         job = replace(job, smallest=found.smallest)
+    if isinstance(found, Model):
+        job = replace(job, ways=found.layers)
     return job
 
 
@@ -128,7 +132,11 @@ def layers_of(spec: NetSpec | TrainSpec) -> list[tuple[Layer, LayerCost]]:
         if state.trainable:
             trained[state.value.node.scope.layer].append(tuple(state.value.shape))
     carried = _carried(net_of(spec), costs)
-    return [(_layer(cost, trained[cost.name], carried[cost.name]), cost) for cost in costs]
+    dense = _dense(net_of(spec), compiler.built(compiler.of_batch, 1))
+    return [
+        (Layer(one.name, tuple(trained[one.name]), 0.0, 0.0, output=carried[one.name], dense=dense.get(one.name)), one)
+        for one in costs
+    ]
 
 
 def _compiler(spec: NetSpec | TrainSpec) -> Compiler:
@@ -139,16 +147,13 @@ def _compiler(spec: NetSpec | TrainSpec) -> Compiler:
     )
 
 
-def _layer(cost: LayerCost, shapes: Sequence[tuple[int, ...]], carried: int) -> Layer:
-    return Layer(cost.name, tuple(shapes), 0.0, 0.0, output=carried, dense=_dense(cost, shapes))
-
-
-def _dense(cost: LayerCost, shapes: Sequence[tuple[int, ...]]) -> Dense | None:
-    matrices = [shape for shape in shapes if len(shape) == 2]
-    if cost.type != "Dense" or not matrices:
-        return None
-    inputs, units = matrices[0]
-    return Dense(inputs, units, int(np.prod(cost.output_shape[1:-1])))
+def _dense(net: NetSpec, built: Built) -> dict[str, Dense]:
+    """The layers whose weights are a matrix that samples are multiplied by, by their names."""
+    found, before = dict[str, Dense](), None
+    for one in divisible(net, built):
+        follows = before is not None and one.follows == before
+        found[one.layer], before = Dense(one.inputs, one.units, one.positions, follows), one.kernel
+    return found
 
 
 def _carried(net: NetSpec, costs: Sequence[LayerCost]) -> dict[str, int]:

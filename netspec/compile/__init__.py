@@ -16,6 +16,7 @@ from netspec.compile.build import LOSS, REGULARIZATION, Built, build, input_type
 
 if TYPE_CHECKING:
     from netspec.compile.compiler import KEPT_FORMS, Compiler, Duty, Purpose
+    from netspec.compile.cutting import Cutting
     from netspec.compile.division import Divide
     from netspec.compile.planning import PASSES, make_plan
     from netspec.compile.steps import FIRST, LEARNING_RATE, NEW, SHARE, STEP, TOTAL, rate_inputs, training_form
@@ -38,6 +39,7 @@ __all__ = [
     "WEIGHT",
     "Built",
     "Compiler",
+    "Cutting",
     "Divide",
     "Duty",
     "Purpose",
@@ -56,6 +58,7 @@ _HOMES = {
     ),
     **dict.fromkeys(("SCALE", "SKIPPED"), "training"),
     "Divide": "division",
+    "Cutting": "cutting",
     "WEIGHT": "spreading",
 }
 

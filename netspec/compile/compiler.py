@@ -12,13 +12,14 @@ from netspec.backends.device import open_device
 from netspec.backends.program import Program
 from netspec.backends.states import States
 from netspec.compile.build import Built, build
+from netspec.compile.cutting import Cutting
 from netspec.compile.division import Divide, Division
 from netspec.compile.factors import factoring
 from netspec.compile.planning import make_plan, plan_within
 from netspec.compile.spreading import send_plainly
 from netspec.compile.steps import gradients_graph, losses, training_form
 from netspec.compile.training import Made, Training
-from netspec.errors import InputError
+from netspec.errors import InputError, Problem, SpecError, listing
 from netspec.graph.graph import Graph
 from netspec.graph.ops.communication import Sending
 from netspec.graph.ops.gathering import Choice, Factoring
@@ -27,6 +28,7 @@ from netspec.graph.plan import Plan
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value, in_scope
 from netspec.layers.states import Constant, Domain, StateInfo
+from netspec.passes.cut import Cut
 from netspec.passes.data_parallel import DataParallel
 from netspec.schema.net import NetSpec
 from netspec.schema.train import LoopSpec
@@ -103,6 +105,7 @@ class Compiler:
         divide: Divide | None = None,
         shared: Sequence[str] = (),
         duty: Duty = Duty.ALL,
+        cutting: Cutting | None = None,
     ) -> None:
         """`loop` says what is recomputed within which memory (without it nothing is), and what a step consists of.
 
@@ -114,7 +117,8 @@ class Compiler:
         `shared` are those of all workers of the host.
 
         With `divide` each worker moves pieces of the parameters; averages of them that are evaluated are gathered.
-        Where those who do and those who find the gradients are others, `duty` says which of them this one is.
+        Where those who do and those who find the gradients are others, `duty` says which of them this one is. With
+        `cutting` it has and uses no more than pieces of some, by which it multiplies the batches of all workers.
         """
         self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, dtype.computed, seed, loop
         self.workers, self.buckets, self.sending = workers, buckets or DataParallel(), sending
@@ -128,16 +132,18 @@ class Compiler:
                 f"the device `{self.device.name}` does not compute in {dtype}", expected="float32 or float64",
                 hint="set `train.precision`",
             )  # fmt: skip
-        self._divide, self.duty = divide, duty
+        self._divide, self.duty, self.cutting = divide, duty, cutting
         self.evaluated: dict[str, str] = {}
         """Parameters, and the states that stand for them wherever the net is not trained: averages, for example."""
+        self.wholes: dict[str, str] = {}
+        """Parameters of which this worker has pieces, and the states that are wholes of them."""
         whole = solver is not None and solver.whole
         several = whole or in_parts or duty is not Duty.ALL or (loop is not None and loop.accumulate > 1)
         self.updates = several and not whole and duty is not Duty.GRADIENTS
         """Whether the parameters are moved by a program of its own."""
         self.of_batch = Purpose.ACCUMULATE if several else Purpose.TRAIN
         """What a training runs for each batch: the whole step, or a part of one."""
-        self._forms: dict[tuple[Purpose, int, int | None], _Form] = {}
+        self._forms: dict[tuple[Purpose, int, int | None, int], _Form] = {}
         self.factoring: Factoring | None = None
         self.factored_layers: frozenset[str] = frozenset()
         """Those of which factors could be sent."""
@@ -157,7 +163,15 @@ class Compiler:
         if centers:
             self._add_centers()
         if self.division is not None and duty is not Duty.UPDATE:
-            self._gather(self.division.evaluated)
+            for name, label in self.division.evaluated.items():
+                self.evaluated[name] = self._gathering(name, label, name)
+        if self.cuts:
+            self._form(self.of_batch, 1).check_pieces()
+        for name in self.cuts:
+            self.wholes[name] = self._gathering(name, name)
+            average = self.evaluated.get(name)
+            standing = self.wholes[name] if average is None else self._gathering(name, average, self.wholes[name])
+            self.evaluated[name] = standing
         kinds = {name: info.value.type for name, info in self.info.items()}
         self.states = States(kinds, self.device, self.names(*shared))
         if self.device.runs:
@@ -178,16 +192,24 @@ class Compiler:
                     self.info[label] = StateInfo(State(label, kind)(), Constant(), CENTER, follows=name)
                 self.evaluated[name] = label
 
-    def _gather(self, evaluated: Mapping[str, str]) -> None:
-        """Have wholes stand for parameters wherever the net is not trained, that are gathered from pieces of states."""
-        for name, label in evaluated.items():
-            info, gathered = self.info[name], f"{GATHERED}/{label}"
-            kind = info.value.type if info.piece is None else info.value.type.with_shape(*info.piece.shape)
-            with in_scope(info.value.node.scope):
-                value = State(gathered, kind)()
-            follows = None if name == label else name
-            self.info[gathered] = StateInfo(value, info.initial, GATHERED, follows=follows, gathers=label)
-            self.evaluated[name] = gathered
+    def _gathering(self, name: str, label: str, follows: str | None = None) -> str:
+        """The label of a state that is the whole of what workers have pieces of for a parameter.
+
+        It starts as the state that it `follows`, if it does.
+        """
+        info, gathered = self.info[name], f"{GATHERED}/{label}"
+        kind = info.value.type if info.piece is None else info.value.type.with_shape(*info.piece.shape)
+        with in_scope(info.value.node.scope):
+            value = State(gathered, kind)()
+        self.info[gathered] = StateInfo(value, info.initial, GATHERED, follows=follows, gathers=label)
+        return gathered
+
+    @cached_property
+    def cuts(self) -> Mapping[str, Cut]:
+        """How parameters are cut of which each worker has a piece. Raises `SpecError` where they can't be."""
+        if self.cutting is None:
+            return {}
+        return self.cutting.cuts(self.spec, self._form(self.of_batch, 1).plain)
 
     @cached_property
     def division(self) -> Division | None:
@@ -217,6 +239,13 @@ class Compiler:
                 apart = piece is not None and self.info[info.follows].piece is None
                 self.states.assign(name, piece.of(followed) if piece is not None and apart else followed)
 
+    def assign(self, name: str, whole: Any) -> None:
+        """Give a parameter or statistic a value, this worker's piece and the whole where it has both."""
+        piece = self.info[name].piece
+        self.states.assign(name, whole if piece is None else piece.of(whole))
+        if name in self.wholes:
+            self.states.assign(self.wholes[name], whole)
+
     def weights(self) -> dict[str, Any]:
         """Parameters and statistics as NumPy arrays by name, as the net is evaluated with them."""
         return {name: self.states[self.evaluated.get(name, name)] for name in self.names("parameter", "statistic")}
@@ -226,29 +255,40 @@ class Compiler:
         return [name for name, info in self.info.items() if info.role in roles]
 
     def types(self, *roles: str) -> dict[str, TensorType]:
-        """Element types and shapes of the states with one of these roles, by name."""
-        return {name: self.info[name].value.type for name in self.names(*roles)}
+        """Element types and shapes of the states with one of these roles, by name; of pieces, those of the wholes."""
+        found = {name: self.info[name] for name in self.names(*roles)}
+        return {
+            name: info.value.type if info.piece is None else info.value.type.with_shape(*info.piece.shape)
+            for name, info in found.items()
+        }
 
-    def built(self, purpose: Purpose, batch_size: int) -> Built:
-        """The net's graph values for a purpose."""
-        return self._form(purpose, batch_size).built
+    def built(self, purpose: Purpose, batch_size: int, whole: int | None = None) -> Built:
+        """The net's graph values for a purpose.
 
-    def graph(self, purpose: Purpose, batch_size: int) -> Graph:
+        Where parameters are cut, `whole` is how many samples a training step has on all workers together.
+        """
+        return self._form(purpose, batch_size, whole=whole).built
+
+    def graph(self, purpose: Purpose, batch_size: int, whole: int | None = None) -> Graph:
         """The whole graph for a purpose, before any pass. Raises `SpecError` where there is nothing to train."""
-        return self._form(purpose, batch_size).graph
+        return self._form(purpose, batch_size, whole=whole).graph
 
-    def plan(self, purpose: Purpose, batch_size: int, stage: int | None = None) -> Plan:
+    def plan(self, purpose: Purpose, batch_size: int, stage: int | None = None, whole: int | None = None) -> Plan:
         """Everything decided for a purpose and batch size; nothing is allocated. `stage` is one of the `earlier`."""
-        return self._form(purpose, batch_size, stage).plan
+        return self._form(purpose, batch_size, stage, whole).plan
 
-    def program(self, purpose: Purpose, batch_size: int, stage: int | None = None) -> Program:
+    def program(self, purpose: Purpose, batch_size: int, stage: int | None = None, whole: int | None = None) -> Program:
         """The bound program for a purpose and batch size. Raises `InputError` on a device that only plans."""
-        return self._form(purpose, batch_size, stage).program
+        return self._form(purpose, batch_size, stage, whole).program
 
-    def _form(self, purpose: Purpose, batch_size: int, stage: int | None = None) -> _Form:
+    def _form(self, purpose: Purpose, batch_size: int, stage: int | None = None, whole: int | None = None) -> _Form:
         """What is compiled for a purpose and batch size. The `KEPT_FORMS` used last are kept."""
-        key = purpose, batch_size, stage
-        form = self._forms.pop(key, None) or _Form(self, purpose, batch_size, stage)
+        if self.cutting is None or purpose not in STEPS:
+            whole = 0
+        elif whole is None:
+            whole = self.cutting.whole(batch_size)
+        key = purpose, batch_size, stage, whole
+        form = self._forms.pop(key, None) or _Form(self, *key)
         self._forms[key] = form
         if len(self._forms) > KEPT_FORMS:
             del self._forms[next(iter(self._forms))]
@@ -258,23 +298,33 @@ class Compiler:
 class _Form:
     """A net for one purpose and batch size, compiled as far as anybody has asked."""
 
-    def __init__(self, compiler: Compiler, purpose: Purpose, batch_size: int, stage: int | None = None) -> None:
-        self._compiler, self._purpose, self._batch_size = compiler, purpose, batch_size
+    def __init__(self, compiler: Compiler, purpose: Purpose, batch_size: int, stage: int | None, whole: int) -> None:
+        """`whole` is the size of all workers' batch together, where parameters are cut."""
+        self._compiler, self._purpose, self._batch_size, self._whole = compiler, purpose, batch_size, whole
         self._sending = compiler.sending if stage is None else compiler.earlier[stage]
 
     @cached_property
-    def built(self) -> Built:
-        """The net as graph values."""
+    def plain(self) -> Built:
+        """The net as graph values, with all parameters whole."""
         purpose, compiler = self._purpose, self._compiler
         training, judged = (
             purpose in (*STEPS, Purpose.GRADIENTS, Purpose.FORWARD),
             purpose not in (Purpose.PREDICT, Purpose.ADAPT),
         )
-        standing = compiler.evaluated if purpose in (Purpose.TEST, Purpose.PREDICT) else {}
-        size, dtype, workers = self._batch_size, compiler.dtype, compiler.workers if purpose in STEPS else 1
+        evaluates, steps = purpose in (Purpose.TEST, Purpose.PREDICT), purpose in STEPS
+        standing = compiler.evaluated if evaluates else {} if steps else compiler.wholes
+        size, dtype, workers = self._batch_size, compiler.dtype, compiler.workers if steps else 1
         return build(
             compiler.spec, size, training=training, dtype=dtype, judged=judged, standing=standing, workers=workers
         )
+
+    @cached_property
+    def built(self) -> Built:
+        """The net as graph values."""
+        cutting, cuts = self._compiler.cutting, self._compiler.cuts
+        if cutting is None or self._purpose not in STEPS:
+            return self.plain
+        return cutting.divided(self.plain, cuts, self._batch_size, self._whole)
 
     @cached_property
     def graph(self) -> Graph:
@@ -321,6 +371,19 @@ class _Form:
         """The gradients of a worker's part of a batch, as they are added to those of the others."""
         return self._training(None).weighed(self.built)
 
+    def check_pieces(self) -> None:
+        """Raise `SpecError` where the solver would have to see the whole of a parameter that is cut."""
+        found, solver = self._training(None).looking_at_whole(self.built), self._compiler.solver
+        if found:
+            assert solver is not None
+            raise SpecError(
+                Problem(
+                    f"parameters are cut whose update looks at the whole of each: {listing(found, 3)}", solver.where(),
+                    "solver", expected="a solver without norms or constraints of these, or layers that are not cut",
+                    hint=f"`parallel.layers: {{{found[0].partition('/')[0]}: whole}}` leaves a layer as it is",
+                )
+            )  # fmt: skip
+
     def divided(self, how: Divide) -> Division:
         """Who moves which piece of the parameters."""
         return self._training(None).divide(self.built, how)
@@ -329,7 +392,8 @@ class _Form:
         """The graph; its states become known to the compiler."""
         for label, info in made.states.items():
             self._compiler.info.setdefault(label, info)
-        self._compiler.evaluated.update(made.evaluated)
+        for name, label in made.evaluated.items():
+            self._compiler.evaluated.setdefault(name, label)
         return made.graph
 
     @cached_property

@@ -26,6 +26,7 @@ from netspec.passes.precision import narrowable
 from netspec.passes.prologue import FusePrologues
 from netspec.passes.recompute import Variant, recompute
 from netspec.passes.schedule import schedule
+from netspec.passes.sequence import InSequence
 from netspec.passes.simplify import Simplify
 from netspec.schema.train import LoopSpec
 
@@ -72,7 +73,7 @@ def make_plan(
     """
     epilogues, prologues = FuseEpilogues(device.accepts), FusePrologues(device.accepts)
     fusing = epilogues, prologues, FuseElementwise(device.accepts), GroupAlike(device.accepts)
-    graph = run_passes(graph, (*PASSES, buckets, *fusing))
+    graph = run_passes(graph, (InSequence(), *PASSES, buckets, *fusing))
     narrow = None if stored == stored.computed else Narrow(narrowable(graph), stored)
     assigned = assign_layouts(graph, device, narrow)
     plain = Variant(assigned.graph, assigned.layouts, assigned.choices)

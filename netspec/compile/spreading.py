@@ -78,6 +78,8 @@ class Spread:
             total = cast(self.total, value.dtype)
             return summed(value, lambda node: self._product(name, node, next(found)), self.total) / total
         how = self.sending(value.shape)
+        if self.built.builder.states[name].piece is not None:  # of all samples already, and nobody else's
+            return value / cast(self.total, value.dtype)
         with in_scope(replace(value.node.scope, phase=COMMUNICATION)):
             kept, velocity = _Kept(self, name, value.type, scale), value
             if how.momentum:

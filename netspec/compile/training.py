@@ -12,7 +12,7 @@ from functools import partial, reduce
 from operator import add
 
 from netspec.compile.build import LOSS, Built
-from netspec.compile.division import Divide, Division, division
+from netspec.compile.division import Divide, Division, division, looks_at_whole
 from netspec.compile.spreading import Spread, send_plainly
 from netspec.compile.steps import FIRST, SHARE, STEP, TOTAL, forward_graph, rate_inputs, start_of
 from netspec.errors import Problem, SpecError
@@ -26,10 +26,10 @@ from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.source import Input, State
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, Value, in_scope
-from netspec.layers.states import Constant, StateInfo
+from netspec.layers.states import Constant, Piece, StateInfo
 from netspec.schema.net import NetSpec
 from netspec.schema.train import LossScale
-from netspec.solvers.base import Param, Slot, SolverSpec, Together
+from netspec.solvers.base import Param, Slot, Solution, SolverSpec, Together
 
 SCALE, GOOD_STEPS, SKIPPED = "loss_scale/scale", "loss_scale/good_steps", "loss_scale/skipped"
 """States of a loss scale that adapts: its value, the steps since it changed, the steps that were skipped."""
@@ -96,8 +96,9 @@ class Training:
 
         Raises `SpecError` where there is nothing to train.
         """
-        forward, gradient = self._gradients(built)
-        if (spread := self._spread(built)) is not None:
+        spread = self._spread(built)
+        forward, gradient = self._gradients(built, spread)
+        if spread is not None:
             forward = replace(forward, outputs={**spread.means(forward.outputs), TOTAL: spread.total})
         scalar_type = TensorType((), self.dtype)
         weight = built.builder.input(WEIGHT, scalar_type)
@@ -107,7 +108,7 @@ class Training:
             label, info = self._sum_of(built, name)
             with in_scope(info.value.node.scope):
                 before = Where()(first, scalar(0.0, value.dtype), info.value)
-                updates[label] = before + cast(weight, value.dtype) * value
+                updates[label] = before + (value if spread is not None else cast(weight, value.dtype) * value)
             states[label] = info
         if self.solver.whole:
             check_whole(built, Graph(forward.outputs, forward.updates))
@@ -133,6 +134,16 @@ class Training:
 
     def divide(self, built: Built, how: Divide) -> Division:
         """Who moves which piece of the parameters. Raises `SpecError` where there is nothing to train."""
+        return division(how, *self._imagined(built))
+
+    def looking_at_whole(self, built: Built) -> list[str]:
+        """The parameters that are pieces, and that the solver would have to see the whole of."""
+        params, solution = self._imagined(built)
+        own = [param for param in params if built.builder.states[param.name].piece is not None]
+        return [param.name for param in own if looks_at_whole(param, solution)]
+
+    def _imagined(self, built: Built) -> tuple[list[Param], Solution]:
+        """The parameters, and an update by which they could be moved, whatever their gradients are."""
         params = [
             Param(
                 name, info.value, info.value, project=info.constraint.project if info.constraint is not None else None
@@ -141,7 +152,7 @@ class Training:
         ]
         one = scalar(1.0, self.dtype)
         together = Together([param.name for param in params], lambda _: one)
-        return division(how, params, self.solver.build(params, [one] * len(rate_inputs(self.solver)), one, together))
+        return params, self.solver.build(params, [one] * len(rate_inputs(self.solver)), one, together)
 
     def update_of_pieces(self, built: Built) -> Made:
         """The update of a worker whose parameters are pieces, states of their names, by those of their gradients.
@@ -191,9 +202,9 @@ class Training:
 
     def _sum_of(self, built: Built, name: str) -> tuple[str, StateInfo]:
         """The state in which the gradients of a parameter are summed up, by its name."""
-        parameter, label = built.builder.states[name].value, f"gradient/{name}"
-        with in_scope(replace(parameter.node.scope, phase="update")):
-            return label, StateInfo(State(label, parameter.type)(), Constant(), "gradient")
+        info, label = built.builder.states[name], f"gradient/{name}"
+        with in_scope(replace(info.value.node.scope, phase="update")):
+            return label, StateInfo(State(label, info.value.type)(), Constant(), "gradient", piece=info.piece)
 
     def _gradients(self, built: Built, spread: Spread | None = None) -> tuple[Graph, dict[str, Value]]:
         """The losses with new statistics, and the gradient by each trained parameter, times the scale of the loss.
@@ -237,29 +248,31 @@ class Training:
             project = info.constraint.project if info.constraint is not None else None
             factors = info.learning_rate_multiplier, info.weight_decay_multiplier
             params.append(Param(name, start, gradient, *factors, project))
-        together = None if self.division is None else Together(list(self.division.pieces), partial(_total, totals))
+        pieces = self._pieces(built)
+        together = None
+        if pieces:
+            apart = None if self.division is not None else pieces
+            names = list(pieces) if apart is None else list(starts)
+            together = Together(names, partial(_total, totals), apart)
         solution = self.solver.build(params, rates, count, together)
-        kept = {slot.label: self._slot(slot) for slot in solution.slots}
+        kept = {slot.label: _slot(slot, pieces.get(slot.param)) for slot in solution.slots}
         updates = {**others, **solution.updates, **solution.slot_updates}
         if spread is not None:
             kept |= spread.states
             updates |= spread.updates
         if self._adapts:
             old = {**{name: info.value for name, info in {**states, **kept}.items()}, **(before or {})}
-            updates = self._unless_skipped(updates, old, list(scaled.values()), totals)
+            updates = self._unless_skipped(updates, old, list(scaled.values()), totals if pieces else None)
         together_found = {f"{TOGETHER}/{number}": value for number, value in enumerate(totals)}
         # Of pieces no worker has all that is evaluated: `Compiler` has wholes of them gathered.
         evaluated = solution.evaluated if self.division is None else {}
         return Made(Graph(together_found, updates), {**kept, **self._scale_states()}, evaluated)
 
-    def _slot(self, slot: Slot) -> StateInfo:
-        """What is known of a slot."""
-        pieces = {} if self.division is None else self.division.pieces
-        piece = pieces.get(slot.param)
-        if piece is not None and piece.part != slot.value.shape:  # rows of a matrix, say: it has all of that
-            piece = None
-        follows = slot.param if slot.initial is None else None
-        return StateInfo(slot.value, Constant(slot.initial or 0.0), "slot", follows=follows, piece=piece)
+    def _pieces(self, built: Built) -> Mapping[str, Piece]:
+        """What of the parameters this worker has a piece of, or moves one of."""
+        if self.division is not None:
+            return self.division.pieces
+        return {name: info.piece for name, info in built.builder.states.items() if info.piece is not None}
 
     def _state(self, label: str) -> Value:
         """A state of the loss scale."""
@@ -280,7 +293,11 @@ class Training:
         return {label: StateInfo(self._state(label), Constant(value), "slot") for label, value in first.items()}
 
     def _unless_skipped(
-        self, updates: Mapping[str, Value], old: Mapping[str, Value], scaled: Sequence[Value], totals: list[Value]
+        self,
+        updates: Mapping[str, Value],
+        old: Mapping[str, Value],
+        scaled: Sequence[Value],
+        totals: list[Value] | None,
     ) -> dict[str, Value]:
         """The updates where all gradients are finite, the old values else; and how the scale goes on.
 
@@ -292,7 +309,7 @@ class Training:
             zero, one = scalar(0.0, self.dtype), scalar(1.0, self.dtype)
             # What is not finite stays so times 0; a sum of the values themselves could overflow.
             nothing = reduce(add, [zero, *(cast(ReduceSum()(value * 0.0), self.dtype) for value in scaled)])
-            nothing = nothing if self.division is None else _total(totals, nothing)
+            nothing = nothing if totals is None else _total(totals, nothing)
             finite = Equal()(nothing, zero)
             made = {name: Where()(finite, value, old[name]) for name, value in updates.items()}
             scale, good, skipped = map(self._state, (SCALE, GOOD_STEPS, SKIPPED))
@@ -303,6 +320,14 @@ class Training:
             made[GOOD_STEPS] = Where()(finite, Where()(grows, zero, good + one), zero)
             made[SKIPPED] = Where()(finite, skipped, skipped + one)
         return made
+
+
+def _slot(slot: Slot, piece: Piece | None) -> StateInfo:
+    """What is known of a slot of a parameter that is a piece, or whole."""
+    if piece is not None and piece.part != slot.value.shape:  # rows of a matrix, say: it has all of that
+        piece = None
+    follows = slot.param if slot.initial is None else None
+    return StateInfo(slot.value, Constant(slot.initial or 0.0), "slot", follows=follows, piece=piece)
 
 
 def _total(totals: list[Value], value: Value) -> Value:

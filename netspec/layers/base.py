@@ -364,6 +364,9 @@ class LayerSpec(LayerFields):
     """Why the layer does not come back from an ONNX file as one layer, where it does not."""
     alike: ClassVar[tuple[str, ...]] = ()
     """Layers that are written the same in ONNX, and that it may come back as."""
+    divides: ClassVar[str | None] = None
+    """The parameter, a matrix (features, units), by which samples are multiplied along their last axis: workers may
+    have parts of it."""
     passes_mask: ClassVar[bool] = False
     """Whether the places of the first input that count are those of the output: then its mask is passed on."""
 

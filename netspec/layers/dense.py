@@ -43,6 +43,7 @@ class Dense(LayerSpec):
     """what `bias` is projected on after each step"""
 
     passes_mask: ClassVar = True
+    divides: ClassVar = "kernel"
     samples: ClassVar = (
         Sample.of((3, 5), units=4),
         Sample.of((2, 3, 4), units=2, use_bias=False, activation="softmax"),

@@ -115,14 +115,18 @@ class Communicator:
         """
         return Done()
 
-    def start_all_to_all(self, mine: Any, theirs: Any) -> Pending:
-        """Send row i of `mine` to worker i, and receive what worker i has for this one in row i of `theirs`."""
+    def start_all_to_all(self, mine: Any, theirs: Any, *, apart: bool = False) -> Pending:
+        """Send row i of `mine` to worker i, and receive what worker i has for this one in row i of `theirs`.
+
+        Those that are `apart` are in the order of sums that are so.
+        """
         theirs[...] = mine
         return Done()
 
-    def start_all_gather(self, mine: Any | None, all_: Any, *, follows: bool = False) -> Pending:
-        """Receive what worker i has in row i of `all_`. Those that follow other calls are in an order of their own.
+    def start_all_gather(self, mine: Any | None, all_: Any, *, follows: bool = False, apart: bool = False) -> Pending:
+        """Receive what worker i has in row i of `all_`.
 
+        Those that follow other calls are in an order of their own, those that are `apart` in that of sums that are so.
         `mine` is what this worker has; None: it is in its row already.
         """
         if mine is not None:

@@ -73,16 +73,17 @@ class MpiCommunicator(Communicator):
         self.sent += volumes.reduced(array.nbytes, self.size)
         return _Request((self._apart if apart else self._comm).Iallreduce(MPI.IN_PLACE, array, MPI.SUM))
 
-    def start_all_to_all(self, mine: Any, theirs: Any) -> _Request:
+    def start_all_to_all(self, mine: Any, theirs: Any, *, apart: bool = False) -> _Request:
         """Rows of bytes, one for each worker."""
         self.sent += volumes.exchanged(mine.nbytes, self.size)
-        return _Request(self._comm.Ialltoall(mine, theirs))
+        return _Request((self._apart if apart else self._comm).Ialltoall(mine, theirs))
 
-    def start_all_gather(self, mine: Any | None, all_: Any, *, follows: bool = False) -> _Request:
+    def start_all_gather(self, mine: Any | None, all_: Any, *, follows: bool = False, apart: bool = False) -> _Request:
         """A row of all each."""
         self.sent += volumes.gathered(all_.nbytes / self.size, self.size)
         told = MPI.IN_PLACE if mine is None else mine
-        return _Request((self._following if follows else self._comm).Iallgather(told, all_))
+        comm = self._following if follows else self._apart if apart else self._comm
+        return _Request(comm.Iallgather(told, all_))
 
     def start_send(self, array: Any, to: int, tag: int) -> _Request:
         """MPI reads the array where it lies, until the call is complete."""

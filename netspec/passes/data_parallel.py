@@ -3,10 +3,10 @@
 Each `AllReduce(late=True)` is one message, sent when the step comes to it. Here those of one element type and encoding
 are gathered, in the order in which their operands come to be (the last layer's gradients first), into buckets that are
 started as soon as the last of their values is there, and joined before the first is needed. What the guard is computed
-from goes first, alone: it is there when the backward half begins. Sums that are waited for at once keep the order in
-which they were built. The first bucket of gradients is small, so that something is on its way early; the others are as
-large as pays (Li et al. 2020, arXiv:2006.15704, section 3.2). Rows that are gathered (`GatherRows`) travel by
-themselves, each value as soon as it is there: a layer's inputs while forward goes on.
+from goes first, alone: it is there when the backward half begins. The first bucket of gradients is small, so that
+something is on its way early; the others are as large as pays (Li et al. 2020, arXiv:2006.15704, section 3.2). Rows
+that are gathered (`GatherRows`) travel by themselves, each value as soon as it is there: a layer's inputs while forward
+goes on.
 
 The buckets depend on names and sizes of the values alone, which are those of the parameters: workers with batches of
 other sizes make the same ones.
@@ -22,7 +22,7 @@ from netspec.graph.graph import Graph, rebuild, topological
 from netspec.graph.op import Op
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
 from netspec.graph.ops.gathering import GatherRows, JoinGatherRows, StartGatherRows
-from netspec.graph.value import Node, Value, apply, in_scope
+from netspec.graph.value import Node, Value, in_scope
 from netspec.passes.base import Pass
 
 LATE = (AllReduce, GatherRows)
@@ -43,7 +43,6 @@ class DataParallel(Pass):
         """The graph with a start and a join for each bucket."""
         if not any(isinstance(node.op, LATE) for node in graph.nodes()):
             return graph
-        graph = _in_sequence(graph)
         nodes = graph.nodes()
         late = [node for node in nodes if isinstance(node.op, AllReduce) and node.op.late]
         rows = sorted((node for node in nodes if isinstance(node.op, GatherRows)), key=_ready)
@@ -67,21 +66,6 @@ def _ready(node: Node) -> int:
 def _is_of_forward(bucket: Sequence[Node], guarded: set[Node]) -> bool:
     """Whether it is rows that the guard is computed from too: they are there before it."""
     return isinstance(bucket[0].op, GatherRows) and bucket[0].inputs[0].base.node in guarded
-
-
-def _in_sequence(graph: Graph) -> Graph:
-    """The graph in which each sum that is waited for at once comes after the one that was built before it."""
-    last: list[Value] = []
-
-    def after_the_last(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
-        if not isinstance(node.op, AllReduce) or node.op.late:
-            return None
-        with in_scope(node.scope):
-            made = apply(node.op, (inputs[0], *last))
-        last[:] = made
-        return made
-
-    return graph.rewrite(after_the_last)
 
 
 def _cut(nodes: Sequence[Node], first: int, most: int) -> Iterator[list[Node]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
@@ -70,6 +70,8 @@ class Together:
     """The parameters that all of them move, in an order that is the same on all."""
     total: Callable[[Value], Value]
     """Sums a scalar over all of them."""
+    pieces: Container[str] | None = None
+    """The parameters of which each moves a piece, where all move the others alike; None: all of them are such."""
 
 
 class SolverSpec(Spec):
@@ -206,7 +208,7 @@ class SolverSpec(Spec):
         for own, several in parts.items():
             solver = self if own is None else self._of_group(self.groups[own])
             given = Step(tuple(several), scheduled[_key(solver.learning_rate)], step)
-            given = given if together is None else replace(given, total=together.total)
+            given = given if together is None else replace(given, total=together.total, pieces=together.pieces)
             solver._move(several, given, solution)
         if self.ema is not None:
             self._average(self.ema, params, step, solution)

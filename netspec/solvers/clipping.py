@@ -50,8 +50,12 @@ class ClipByGlobalNorm(Transform):
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         dtype = step.learning_rate.dtype
-        squares = [cast(part, dtype) for part in self._squares(updates, step)]
-        factor = shrink(self.limit, step.total(reduce(add, squares) if squares else scalar(0.0, dtype)))
+        apart, alike = list[Value](), list[Value]()
+        for param, part in zip(step.params, self._squares(updates, step), strict=True):
+            found = apart if step.pieces is None or param.name in step.pieces else alike
+            found.append(cast(part, dtype))
+        total = step.total(reduce(add, apart) if apart else scalar(0.0, dtype))
+        factor = shrink(self.limit, reduce(add, alike, total))
 
         def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             return update * cast(factor, update.dtype), own

@@ -7,7 +7,7 @@ update is added to the parameter. The design is optax's (https://optax.readthedo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -56,6 +56,8 @@ class Step:
     total: Callable[[Value], Value] = lambda value: value
     """Makes of a sum over `params` the sum over those of all workers, where each moves pieces of the parameters. All
     come here the same number of times, one without any piece too."""
+    pieces: Container[str] | None = None
+    """The parameters of which each moves a piece: the others are moved by all alike. None: all of them are."""
 
     def rate(self, param: Param) -> Value:
         """The learning rate of `param`, in its element type."""

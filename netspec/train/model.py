@@ -211,7 +211,7 @@ def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
 
 def count_of(compiler: Compiler, role: str) -> int:
     """How many numbers the states of a role have: `parameter` or `statistic`."""
-    return sum(compiler.info[name].value.type.size for name in compiler.names(role))
+    return sum(kind.size for kind in compiler.types(role).values())
 
 
 def save_weights(compiler: Compiler, path: Path, preparation: Preparation, **meta: Any) -> None:
@@ -249,5 +249,5 @@ def assigned(
     wanted = compiler.types("parameter", "statistic")
     fitting = match_weights(wanted, arrays, partial=partial, source=source).arrays
     for name, array in fitting.items():
-        compiler.states.assign(name, array)
+        compiler.assign(name, array)
     return list(fitting)

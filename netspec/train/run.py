@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.backends.device import open_device
-from netspec.compile import Compiler, Divide, Duty, Purpose
+from netspec.compile import Compiler, Cutting, Divide, Duty, Purpose
 from netspec.data.loader import Loader, open_loader
 from netspec.errors import InputError, Problem
 from netspec.graph.ops.communication import Sending
@@ -22,6 +22,7 @@ from netspec.parallel.activity import writes_to
 from netspec.parallel.encodings import by_host
 from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.parallel.strategies.base import Strategy
+from netspec.parallel.strategies.model import Model
 from netspec.parallel.strategies.sufficient_factors import SufficientFactors
 from netspec.parallel.strategies.synchronous import Synchronous
 from netspec.parallel.world import be_patient
@@ -279,17 +280,21 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
     precision = DType(loop.precision)
     strategy = crew.strategy
     summing = strategy if isinstance(strategy, Synchronous) else AllReduce()  # which the others make no use of
-    factors = None
+    factors = cutting = None
+    samples = spec.data.train.batch_size
     if crew.size > 1 and isinstance(strategy, SufficientFactors):
-        most = -(-spec.data.train.batch_size // crew.size)
+        most = -(-samples // crew.size)
         factors = partial(strategy.chooses, samples=most, workers=crew.size), most
+    if crew.size > 1 and isinstance(strategy, Model):
+        choose = partial(strategy.cuts, samples=samples, workers=crew.size)
+        cutting = Cutting(crew.workers.rank, crew.size, samples, choose)
     compiler = Compiler(
         spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop,
         workers=crew.size if crew.sums and crew.shards is None else 1,
         sending=partial(_by_host, summing.sending) if crew.by_host else summing.sending,
         earlier=[partial(summing.sending, stage=stage) for stage in range(len(summing.stages) - 1)],
         buckets=DataParallel(summing.first_bucket, summing.bucket), in_parts=crew.shards is not None,
-        centers=crew.size > 1 and strategy.has_center, factors=factors,
+        centers=crew.size > 1 and strategy.has_center, factors=factors, cutting=cutting,
         shared=strategy.shared if crew.size > 1 else (), **_divided(crew),
     )  # fmt: skip
     if factors is not None and isinstance(strategy, SufficientFactors):

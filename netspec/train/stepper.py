@@ -77,7 +77,8 @@ class Stepper:
         if self._compiler.of_batch is Purpose.TRAIN:
             if self._compiler.workers == 1 and not len(batch):
                 return 0.0, 0
-            program = self._compiler.program(self._compiler.of_batch, batch.rows, self._stage(step))
+            whole = batch.end - batch.position
+            program = self._compiler.program(self._compiler.of_batch, batch.rows, self._stage(step), whole)
             program.write({**self._inputs(batch, step, part), **_update(step, rates)})
             program.run()
             return program.guard, 1
@@ -104,7 +105,8 @@ class Stepper:
 
     def _add(self, batch: Batch, step: int, part: Part) -> tuple[float, int]:
         """Add the gradients of a batch to those of the step so far: its loss, and how many samples it has."""
-        program = self._compiler.program(self._compiler.of_batch, batch.rows)
+        whole = batch.end - batch.position
+        program = self._compiler.program(self._compiler.of_batch, batch.rows, whole=whole)
         program.write(self._inputs(batch, step, part))
         program.run()
         alone = self._compiler.workers == 1

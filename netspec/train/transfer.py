@@ -44,7 +44,7 @@ def init_from(spec: TrainSpec, compiler: Compiler) -> Transfer | None:
     found = planned(spec, compiler)
     if found is not None:
         for name, array in found.coverage.arrays.items():
-            compiler.states.assign(name, array)
+            compiler.assign(name, array)
     return found
 
 

@@ -41,6 +41,23 @@ TOGETHER = {
 }
 FACTORS = {"strategy": "sufficient_factors", "layers": "all"}
 SERVED = {"strategy": "parameter_server", "servers": 1}
+CUT = {
+    **SMOOTH,
+    "layers": [
+        {"name": "fc1", "type": "Dense", "units": 12, "activation": "tanh"},
+        {"name": "drop", "type": "Dropout", "rate": 0.2},
+        {"name": "fc2", "type": "Dense", "units": 18, "activation": "tanh"},
+        {"name": "drop2", "type": "Dropout", "rate": 0.2},
+        {
+            "name": "fc3", "type": "Dense", "units": 12, "use_bias": False,
+            "kernel_regularizer": {"type": "L2", "l2": 1e-3},
+        },
+        {"name": "norm", "type": "BatchNormalization", "synchronized": True, "momentum": 0.9},
+        {"name": "logits", "type": "Dense", "units": 3},
+    ],
+}  # fmt: skip
+"""Columns to columns, columns to rows, rows by themselves."""
+MODEL = {"strategy": "model", "layers": {"fc1": "columns", "fc2": "columns", "fc3": "rows", "logits": "rows"}}
 LATE = 24
 """The step of the checkpoint that runs are resumed from."""
 
@@ -90,6 +107,13 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
         "together": training(folder, TOGETHER),
         "served": training(folder, solver={**plain, "momentum": 0.9, "global_clipnorm": 0.5}, parallel=SERVED),
         "factors": training(folder, TOGETHER, parallel=FACTORS, train={"loss_scale": 1024.0}),
+        "model": training(
+            folder,
+            CUT,
+            parallel=MODEL,
+            solver={"type": "Adam", "learning_rate": 0.01, "global_clipnorm": 0.5, "ema": {"decay": 0.9}},
+        ),
+        "modelled": training(folder, CUT, parallel=MODEL, train={"accumulate": 3, "loss_scale": "dynamic"}),
         "damaged": training(folder, data="damaged_"),
         "huge": training(folder, solver={**plain, "learning_rate": 1e38}, train={"precision": "float32"}),
     }
@@ -152,7 +176,9 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize("name", ["adam", "buckets", "accumulate", "scaled", "together", "factors", "served"])
+@pytest.mark.parametrize(
+    "name", ["adam", "buckets", "accumulate", "scaled", "together", "factors", "served", "model", "modelled"]
+)
 def test_several_workers_reach_what_one_reaches(name: str, workers: int, trained, alone, jobs) -> None:
     runs, errors = trained(workers, jobs)
     assert name not in errors
@@ -201,7 +227,7 @@ def test_workers_that_rarely_meet_learn(trained, jobs) -> None:
     assert log(runs / "rarely", "done")[0]["test"]["metrics"]["accuracy"] > 0.8
 
 
-@pytest.mark.parametrize("name", ["adam", "normalized", "accumulate", "rarely"])
+@pytest.mark.parametrize("name", ["adam", "normalized", "accumulate", "rarely", "model"])
 def test_resumed_on_as_many_workers_it_reaches_the_same_bits(name: str, folder, tmp_path, trained, jobs) -> None:
     runs, _ = trained(2, jobs)
     again = tmp_path / name
@@ -215,14 +241,25 @@ def test_resumed_on_as_many_workers_it_reaches_the_same_bits(name: str, folder, 
         assert np.array_equal(weights(again)[state], array), state
 
 
-def test_resumed_on_another_number_of_workers_it_goes_on(folder: Path, tmp_path: Path, trained, alone, jobs) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+def test_resumed_on_another_number_of_workers_it_goes_on(
+    workers: int, folder: Path, tmp_path: Path, trained, alone, jobs
+) -> None:
     runs, _ = trained(2, jobs)
-    again = tmp_path / "adam"
-    shutil.copytree(runs / "adam", again)
-    (again / "weights.h5").unlink()
-    (again / "checkpoints" / "step-00000040.h5").unlink()
-    assert trainings(jobs, 3, [{"spec": cases(folder)["adam"], "run_dir": str(again), "resume": True}], tmp_path) == {}
-    assert_close(weights(again), weights(alone("adam")), 1e-11)
+    listed: list[dict[str, Any]] = []
+    for name in ("adam", "model"):
+        again = tmp_path / name
+        shutil.copytree(runs / name, again)
+        (again / "weights.h5").unlink()
+        (again / "checkpoints" / "step-00000040.h5").unlink()
+        listed.append({"spec": cases(folder)[name], "run_dir": str(again), "resume": True})
+    if workers == 1:
+        for one in listed:
+            netspec.train(one.pop("spec"), **one)
+    else:
+        assert trainings(jobs, workers, listed, tmp_path) == {}
+    for name in ("adam", "model"):
+        assert_close(weights(tmp_path / name), weights(alone(name)), 1e-11)
 
 
 def test_damaged_samples_are_counted_over_all_workers(trained, jobs) -> None:

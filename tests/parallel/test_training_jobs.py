@@ -71,7 +71,12 @@ def weights(folder: Path) -> dict[str, bytes]:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
 @pytest.mark.parametrize(
     "parallel",
-    ["", "parallel: {strategy: sufficient_factors, layers: all}\n", "parallel: {strategy: parameter_server}\n"],
+    [
+        "",
+        "parallel: {strategy: sufficient_factors, layers: all}\n",
+        "parallel: {strategy: model, layers: {hidden: columns, logits: rows}}\n",
+        "parallel: {strategy: parameter_server}\n",
+    ],
 )
 def test_a_training_whose_worker_is_killed_goes_on_to_the_same_weights(
     jobs, spec: Path, tmp_path: Path, parallel: str

@@ -22,12 +22,14 @@ from netspec.graph.op import Op
 from netspec.graph.ops import (
     communication,
     elementwise,
+    exchange,
     functions,
     gathering,
     linear,
     logic,
     normalization,
     quantize,
+    random,
     reduce,
     shape,
     special,
@@ -86,6 +88,16 @@ _POSITIVE = (Step(elementwise.Greater(), (0, 1)), Step(elementwise.Where(), (3, 
 
 _TRUE = np.array([[True, True, False, False]])
 
+_ROWS, _COLUMNS = exchange.Parts((0, 3, 5, 8), 1), exchange.Parts((0, 2, 4, 6), 1)
+"""Of this worker 2 rows of 8, and 2 columns of 6; it may have other rows than it should."""
+_EXCHANGES: tuple[tuple[Op, tuple[int, ...]], ...] = (
+    *((exchange.AllGather(_ROWS), (size, 4)) for size in (1, 2, 3)),
+    (exchange.AllGather(_COLUMNS, 2), (3, 2, 2)),
+    *((exchange.ReduceScatter(_ROWS, 0, size), (8, 4)) for size in (1, 2, 3)),
+    *((exchange.AllToAll(_ROWS, _COLUMNS, size), (size, 2, 6)) for size in (1, 2, 3)),
+    *((exchange.AllToAll(_ROWS, _COLUMNS, size, back=True), (8, 2, 2)) for size in (1, 2, 3)),
+)
+
 SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     (communication.AllReduce(), (numbers(3, 4),)),
     (communication.AllReduce(), (numbers(3, 4), numbers(5, offset=0.1))),
@@ -100,6 +112,9 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     (communication.StartAllReduce(1), (numbers(5, offset=0.1), np.array(True))),
     (communication.JoinAllReduce(2), (numbers(3, 4), numbers(5, offset=0.1))),
     (communication.JoinAllReduce(1), (numbers(3, 4),)),
+    *((op, (numbers(*shape),)) for op, shape in _EXCHANGES),
+    (random.FirstOfAll(3), (np.array([1, 2, 7]),)),
+    (exchange.AllGather(_ROWS), (numbers(3, 4), numbers(5, offset=0.1))),
     (logic.And(), (_TRUE, _TRUE[:, ::-1])),
     (logic.Or(), (_TRUE, _TRUE[:, ::-1])),
     (Anchored(_CONV, 2, (_BIAS,)), (_IMAGE, _KERNEL, numbers(4, 1, 1))),

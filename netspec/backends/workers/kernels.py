@@ -1,4 +1,7 @@
-"""Kernels of sums over workers, in place: an operand that lies elsewhere than its result is copied first."""
+"""Kernels of what workers send each other.
+
+Sums are made in place: an operand that lies elsewhere than its result is copied first.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 from netspec.backends.workers.spans import Bundle, Emptied, address, span
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
+from netspec.graph.ops.exchange import Exchange
 from netspec.graph.ops.gathering import JoinGatherRows, StartGatherRows
 from netspec.graph.value import Node
 from netspec.parallel import Pending, world
@@ -35,6 +39,40 @@ class Sum(Kernel):
                 workers.start_all_reduce(whole, apart=True).wait()
 
         return run
+
+
+@kernel(Exchange, backend="workers", rank=10)
+class Exchanged(Kernel):
+    """Send blocks to the others, and wait for theirs."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        """A thunk that packs blocks, sends them, and makes the result of those that come."""
+        import numpy as np
+
+        op, (out,), workers = node.op, buffers.outputs, world()
+        assert isinstance(op, Exchange)
+        x, block = buffers.inputs[0], op.block(node.inputs[0].type)
+        assert out is not None
+        came = np.empty((op.ranks.workers, *block.shape), str(block.dtype))
+        begin = workers.start_all_gather if op.to_all else workers.start_all_to_all
+
+        def run() -> None:
+            if workers.silent:
+                out[...] = op.forward(np, x)
+                return
+            sent = np.ascontiguousarray(op.outgoing(np, x))
+            begin(_bytes(sent, op.to_all), _bytes(came, to_all=False), apart=True).wait()
+            out[...] = op.incoming(np, came)
+
+        return run
+
+
+def _bytes(blocks: Any, to_all: bool) -> Any:
+    """A block as bytes, or a row of them for each block."""
+    import numpy as np
+
+    flat = blocks.reshape(-1).view(np.uint8)
+    return flat if to_all else flat.reshape(len(blocks), -1)
 
 
 @kernel(StartAllReduce, backend="workers", rank=10)

@@ -47,14 +47,18 @@ class Communication(Op):
         """Those of the operands' types of which a worker sends the values; nothing where another op has sent them."""
         return types
 
+    @property
+    def awaited(self) -> bool:
+        """Whether all wait at it: of such ops all workers run one after another in the same sequence.
+
+        What was run before is a further operand.
+        """
+        return False
+
 
 @dataclass(frozen=True)
 class AllReduce(Communication):
-    """The sum of all workers' x. With `late` nobody needs it before the update: it may share a message with others.
-
-    A further operand is a sum that is made before: of those that are waited for at once, all workers make one after
-    another in the same sequence.
-    """
+    """The sum of all workers' x. With `late` nobody needs it before the update: it may share a message with others."""
 
     late: bool = False
     encoding: str = ""
@@ -62,8 +66,12 @@ class AllReduce(Communication):
     traits = Traits(pure=False)
     onnx = _NO_ONNX
 
+    @property
+    def awaited(self) -> bool:
+        return not self.late
+
     def infer(self, x: TensorType, *before: TensorType) -> TensorType:
-        """x[, another sum] → as x."""
+        """x[, what was awaited before] → as x."""
         self.check(x.dtype.is_float, "only floats are summed over workers", got=x)
         return x
 

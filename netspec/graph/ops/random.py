@@ -69,3 +69,18 @@ class RandomUniform(NoGradient):
         words = xp.stack(philox4x32(xp, counter, (seed & LOW, seed >> 32)), axis=1).reshape(-1)
         bits = words[start % 4 : start % 4 + count] >> xp.uint64(8)
         return (bits.astype(str(self.type.dtype)) * 2.0**-24).astype(str(self.type.dtype)).reshape(self.type.shape)
+
+
+@dataclass(frozen=True)
+class FirstOfAll(NoGradient):
+    """What random ops read, of a worker's part of a batch, `before` samples from its begin → of the whole batch."""
+
+    before: int
+    onnx = NoOnnx("it is of a training on several workers, of which ONNX knows nothing")
+
+    def infer(self, rng: TensorType) -> TensorType:
+        self.check(rng == RNG_TYPE, "not the state of the random numbers", expected=str(RNG_TYPE), got=rng)
+        return rng
+
+    def forward(self, xp: Xp, rng: Array) -> Array:
+        return rng - xp.asarray([0, 0, self.before])

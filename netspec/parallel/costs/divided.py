@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from types import MappingProxyType
+from typing import TypeAlias
 
 from netspec.parallel.costs.collectives import (
     ADDING,
@@ -61,39 +63,123 @@ def sufficient_factors(job: Job, cluster: Cluster) -> Plan:
     return Plan(work, tuple(sorted(sent, key=lambda one: one.ready)), extra=extra)
 
 
-def divides(work: Work, ranks: int) -> str | None:
-    """Why dense layers can't be divided by columns among so many ranks; None where they can."""
-    layers = [layer for layer in work.layers if layer.dense is not None]
+WHOLE, COLUMNS, ROWS = "whole", "columns", "rows"
+"""Ways to have a dense layer on several workers: its matrix on each of them, or a part of it."""
+NOTHING = "to divide a Dense layer into equal parts is not possible, or would send more than its gradients"
+_Sent: TypeAlias = tuple[float, tuple[str, ...]]
+"""How many numbers are sent, and the ways of the layers up to here."""
+
+
+def chosen(
+    layers: Sequence[tuple[str, Dense]], samples: float, workers: int, given: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """How each dense layer is had so that least is sent in a step of so many samples; `given` are fixed already.
+
+    Whole, its gradients are summed up. With columns of its matrix a worker gathers the inputs, unless it has columns
+    of these; with rows it wants columns of the inputs, and the outputs are summed up and scattered. Backward sends as
+    much again. What is cut is cut into equal parts. By dynamic programming over what there is of a layer's outputs.
+    """
+    best: dict[str, _Sent] = {WHOLE: (0.0, ())}
+    """The least that is sent up to here, and how, by whether columns of the outputs are there or all of them."""
+    before = 0.0
+    for name, one in layers:
+        rows = samples * one.positions
+        if not one.follows:
+            best = {WHOLE: _least(best, before, workers)}
+        found: dict[str, _Sent] = {}
+        for have, start in best.items():
+            plain = _back(start, before, workers) if have == COLUMNS else start
+            costs: dict[str, tuple[_Sent, float]] = {WHOLE: (plain, one.inputs * one.units)}
+            if one.units % workers == 0:
+                costs[COLUMNS] = start, rows * one.inputs
+            if one.inputs % workers == 0:
+                costs[ROWS] = start, rows * (one.units + (0 if have == COLUMNS else one.inputs / workers))
+            for way, ((sent, ways), more) in costs.items():
+                if given.get(name, way) == way:
+                    left = COLUMNS if way == COLUMNS else WHOLE
+                    made = sent + more, (*ways, way)
+                    found[left] = min(found.get(left, made), made, key=lambda this: this[0])
+        best, before = found, rows * one.units
+    ways = _least(best, before, workers)[1]
+    return dict(zip([name for name, _ in layers], ways, strict=True))
+
+
+def _least(best: Mapping[str, _Sent], outputs: float, workers: int) -> _Sent:
+    """The least where each worker gets all columns of its own samples."""
+    ends = [_back(made, outputs, workers) if left == COLUMNS else made for left, made in best.items()]
+    return min(ends, key=lambda this: this[0])
+
+
+def _back(made: _Sent, outputs: float, workers: int) -> _Sent:
+    """The same where each worker gets all columns of its own samples."""
+    return made[0] + outputs / workers, made[1]
+
+
+def uneven(name: str, dense: Dense, way: str, workers: int) -> str | None:
+    """Why a dense layer can't be cut so into parts alike; None where it can."""
+    count, what = (dense.units, "units") if way == COLUMNS else (dense.inputs, "inputs")
+    return f"the {count:,} {what} of {name} do not divide by {workers:,}" if count % workers and way != WHOLE else None
+
+
+def _dense(work: Work) -> list[tuple[str, Dense]]:
+    return [(layer.name, layer.dense) for layer in work.layers if layer.dense is not None]
+
+
+def divides(job: Job, workers: int) -> str | None:
+    """Why no dense layer is divided among so many workers, or not as the job says; None where one is."""
+    layers = _dense(job.work(workers))
     if not layers:
         return "there is no Dense layer"
-    for layer in layers:
-        assert layer.dense is not None
-        if layer.dense.units % ranks:
-            return f"the {layer.dense.units:,} units of {layer.name} do not divide by {ranks:,}"
-    return None
+    for name, one in layers:
+        reason = uneven(name, one, job.ways.get(name, WHOLE), workers)
+        if reason is not None:
+            return reason
+    ways = chosen(layers, job.total(workers), workers, job.ways)
+    return NOTHING if set(ways.values()) == {WHOLE} else None
 
 
 def model(job: Job, cluster: Cluster) -> Plan:
-    """Columns of dense layers on each rank, all else data-parallel (Krizhevsky 2014, "One weird trick", section 4).
+    """Dense layers with a part of their matrix on each rank, all else data-parallel, biases too.
 
-    Before each dense layer every rank gathers the inputs of the whole batch, and in backward their gradients are
-    summed up and scattered; after the last one each gets the outputs of its own samples from the others. Computing is
-    no more than before: all samples, and a p-th of the columns.
+    Krizhevsky 2014, "One weird trick", section 4: with columns of a matrix every rank gathers the inputs of the whole
+    batch, and in backward their gradients are summed up and scattered; where anything but such a layer follows, each
+    gets the outputs of its own samples from the others. With rows each gets columns of the inputs, unless it has them,
+    and the outputs are summed up and scattered (Shoeybi et al. 2019, "Megatron-LM", section 3). Computing is no more
+    than before: all samples, and a p-th of the matrix.
     """
     work, p = job.work(cluster.ranks), cluster.ranks
-    divided = [layer for layer in work.layers if layer.dense is not None]
-    names = {layer.name for layer in divided}
-    rest = [layer for layer in work.layers if layer.name not in names]
-    after = list[Exchange]()
-    for layer in divided:
-        assert layer.dense is not None
-        inputs = 4.0 * p * work.batch * layer.dense.positions * layer.dense.inputs
-        after += [*all_gather(inputs, cluster), *reduce_scatter(inputs, cluster)]
-    if divided and divided[-1].dense is not None:
-        last = divided[-1].dense
-        after += 2 * to_all(4.0 * work.batch * last.positions * last.units, cluster)
-    sent = messages(job, gradients(work, rest), lambda nbytes: job.algorithm(nbytes, cluster))
-    return Plan(update_share(work, 1 / p, divided), sent, after=tuple(after))
+    layers = _dense(work)
+    ways = chosen(layers, job.total(p), p, job.ways)
+    after, have = list[Exchange](), 0.0
+    """`have`: bytes of a worker's columns of the layer before, where it has no more than these."""
+    for name, one in layers:
+        inputs, outputs = (4.0 * p * work.batch * one.positions * count for count in (one.inputs, one.units))
+        if have and (not one.follows or ways[name] == WHOLE):
+            after += 2 * to_all(have, cluster)
+            have = 0.0
+        if ways[name] == COLUMNS:
+            after += [*all_gather(inputs, cluster), *reduce_scatter(inputs, cluster)]
+        elif ways[name] == ROWS:
+            after += [] if have else 2 * to_all(inputs / p, cluster)
+            after += [*reduce_scatter(outputs, cluster), *all_gather(outputs, cluster)]
+        have = outputs / p if ways[name] == COLUMNS else 0.0
+    after += 2 * to_all(have, cluster) if have else ()
+    parted = [layer for layer in work.layers if ways.get(layer.name, WHOLE) != WHOLE]
+    matrices = {name: (one.inputs, one.units) for name, one in layers if ways[name] != WHOLE}
+    found = [
+        (replace(layer, parameters=_without(layer.parameters, matrices.get(layer.name))), ready)
+        for layer, ready in gradients(work)
+    ]
+    sent = messages(job, found, lambda nbytes: job.algorithm(nbytes, cluster))
+    return Plan(update_share(work, 1 / p, parted), sent, after=tuple(after))
+
+
+def _without(shapes: Sequence[tuple[int, ...]], matrix: tuple[int, int] | None) -> tuple[tuple[int, ...], ...]:
+    """The shapes of a layer's parameters but for one."""
+    left = list(shapes)
+    if matrix is not None:
+        left.remove(matrix)
+    return tuple(left)
 
 
 def micro_batches(job: Job, stages: int) -> int:

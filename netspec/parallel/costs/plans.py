@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from statistics import NormalDist
 
@@ -40,6 +40,8 @@ class Job:
     """Share of a gradient's numbers that `top_k` sends."""
     smallest: int = SMALLEST
     """Gradients with fewer numbers are sent as they are by `one_bit` and `top_k`."""
+    ways: Mapping[str, str] = field(default_factory=dict)
+    """How `model` has dense layers, by their names: by `columns`, by `rows`, or `whole`; the others as sends least."""
     servers: int | None = None
     """Ranks that are servers of `parameter_server`; default: a quarter, at least one."""
     micro_batches: int | None = None

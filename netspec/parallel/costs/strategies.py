@@ -56,7 +56,7 @@ def _factors(job: Job, cluster: Cluster) -> str | None:
 
 
 def _columns(job: Job, cluster: Cluster) -> str | None:
-    return _samples_for_all(job, cluster) or divides(job.work(cluster.ranks), cluster.ranks)
+    return _samples_for_all(job, cluster) or divides(job, cluster.ranks)
 
 
 def _ranks_of_both_kinds(job: Job, cluster: Cluster) -> str | None:

@@ -16,6 +16,8 @@ class Dense:
     units: int
     positions: int = 1
     """Rows of a sample: 1, or the length of a sequence."""
+    follows: bool = False
+    """Whether all between it and the dense layer before is done element by element."""
 
     @property
     def nbytes(self) -> int:

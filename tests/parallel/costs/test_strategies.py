@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
 from netspec.parallel.costs.collectives import all_gather, ring, seconds
-from netspec.parallel.costs.divided import bubble
+from netspec.parallel.costs.divided import NOTHING, bubble
 from netspec.parallel.costs.networks import Cluster, Network
 from netspec.parallel.costs.overlap import bucketed, serve
 from netspec.parallel.costs.plans import Job, Plan, times
@@ -20,7 +20,7 @@ WITHIN = Network("within", 1e-6, 1e-10, "made up")
 LAYERS = (
     Layer("conv", ((64, 32, 3, 3), (64,)), 0.02, 0.04, 0.001, 64_000),
     Layer("fc", ((3200, 512), (512,)), 0.01, 0.02, 0.002, 2048, Dense(3200, 512)),
-    Layer("logits", ((512, 16), (16,)), 0.001, 0.002, 0.001, 64, Dense(512, 16)),
+    Layer("logits", ((512, 16), (16,)), 0.001, 0.002, 0.001, 64, Dense(512, 16, follows=True)),
 )
 N = sum(layer.nbytes for layer in LAYERS)
 JOB = Job(Compute((Work(32, LAYERS, 0.003),)), 32, per_worker=True, algorithm=ring)
@@ -43,6 +43,7 @@ def test_bytes_sent_are_those_of_theory(p: int):
     bits = (64 * 288 + 3200 * 512 + 512 * 16) / 8 + 8 * sum(columns)
     kept = 8 * sum(round(0.01 * size) for size in (64 * 288, 3200 * 512, 512 * 16))
     biases = 2 * share * 4 * (64 + 512 + 16)
+    biases_of_dense = 2 * share * 4 * (512 + 16)
     conv, inputs, logits = LAYERS[0].nbytes, 4 * 32 * p * (3200 + 512), 4 * 32 * 16
     expected = {
         "all_reduce": 2 * share * N,
@@ -52,10 +53,11 @@ def test_bytes_sent_are_those_of_theory(p: int):
         "elastic_averaging": 2 * share * N / 8,
         "one_bit": (p - 1) * bits + biases,
         "top_k": (p - 1) * kept + biases,
-        "model": 2 * share * (conv + inputs + logits),
+        "model": 2 * share * (conv + inputs + logits) + biases_of_dense,
     }
+    by_columns = replace(JOB, ways={"fc": "columns", "logits": "columns"})
     for name, nbytes in expected.items():
-        found = predicted(name, p).traffic
+        found = predicted(name, p, by_columns if name == "model" else JOB).traffic
         assert found.by_role == {"worker": pytest.approx(nbytes)}, name
         assert found.total == pytest.approx(p * nbytes)
         assert found.between_hosts == pytest.approx(p * nbytes)
@@ -190,13 +192,34 @@ def test_times_between_measured_batches_are_on_the_line():
         ("all_reduce", 64, "a batch of 32 has no sample for each of 64 workers"),
         ("hierarchical", 8, "it needs several hosts with several ranks each"),
         ("model", 32, "the 16 units of logits do not divide by 32"),
+        ("model", 31, NOTHING),
         ("pipeline", 4, "3 layers make no 4 stages"),
         ("parameter_server", 2, "3 servers leave no worker among 2 ranks"),
     ],
 )
 def test_what_is_not_possible_says_why(name: str, ranks: int, told: str):
-    found = predict(name, replace(JOB, per_worker=False, servers=3), cluster(ranks))
-    assert found == told
+    job = replace(JOB, per_worker=False, servers=3, ways={"logits": "columns"} if ranks == 32 else {})
+    assert predict(name, job, cluster(ranks)) == told
+
+
+@pytest.mark.parametrize("samples", [4, 64, 300])
+@pytest.mark.parametrize("p", [2, 4])
+def test_dense_layers_are_divided_such_that_least_is_sent(samples: int, p: int):
+    """Of all ways there are; after `side` other things are done than element by element."""
+    layers = (
+        LAYERS[0],
+        LAYERS[1],
+        LAYERS[2],
+        Layer("side", ((16, 8),), 0.0, 0.0, dense=Dense(16, 8)),
+    )
+    job = Job(Compute((Work(samples, layers),)), samples, algorithm=ring)
+    names, sent = ("fc", "logits", "side"), dict[tuple[str, ...], float]()
+    for ways in product(("whole", "columns", "rows"), repeat=3):
+        found = predict("model", replace(job, ways=dict(zip(names, ways, strict=True))), cluster(p))
+        if isinstance(found, Prediction):
+            sent[ways] = found.traffic.by_role["worker"]
+    assert len(sent) == 26  # all but those where nothing is divided
+    assert predicted("model", p, job).traffic.by_role["worker"] == pytest.approx(min(sent.values()))
 
 
 def test_a_net_without_dense_layers_has_nothing_to_divide():
