@@ -117,8 +117,8 @@ def test_factors_are_chosen_where_they_take_less_time(
 
 
 def test_what_has_no_factors_is_told() -> None:
-    with pytest.raises(InputError, match="fc, flat: no layer of this name has a gradient that is a product") as told:
-        compiled(given({"layers": ["logits", "fc", "flat"]}))
+    with pytest.raises(InputError, match="flat, norm: the gradient is no product over samples") as told:
+        compiled(given({"layers": ["logits", "norm", "flat"]}))
     assert "some of attention, logits, project, recurrent" in str(told.value)
     convolution: list[dict[str, Any]] = [
         {"name": "image", "type": "Reshape", "target_shape": [1, 5, 7]},
@@ -127,6 +127,8 @@ def test_what_has_no_factors_is_told() -> None:
     ]
     with pytest.raises(InputError, match="no layer has a gradient that is a product over samples"):
         compiled(given({}, convolution))
+    with pytest.raises(SpecError, match="there is no layer `logit`"):
+        load_train(given({"layers": ["flat", "logit"]}))
     with pytest.raises(SpecError, match="the sum of several batches has no factors"):
         load_train(given({}, accumulate=2))
 

@@ -7,12 +7,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from netspec.errors import InputError, Problem, listing
+from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.ops.gathering import Factors
 from netspec.parallel.base import Communicator
 from netspec.parallel.strategies.base import Replica
 from netspec.parallel.strategies.synchronous import Synchronous
 from netspec.schema.kinds import STRATEGIES
+from netspec.schema.links import resolve_names
 from netspec.schema.spec import describe, problem
 
 HELD = ("parameter", "statistic", "slot")
@@ -54,12 +55,20 @@ class SufficientFactors(Synchronous):
     samples: ClassVar = ({}, {"layers": "all"}, {"layers": ["fc1"]}, {"network": "ib-hdr", "speed": 2e12})
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """Of several batches the gradients are sums already; and layers must be there."""
+        """Of several batches the gradients are sums already; and the layers that are named must be there."""
         if training.train.accumulate > 1:
             yield Problem(
                 "a gradient that is the sum of several batches has no factors", training.train.where("accumulate"),
                 "strategy", expected="`accumulate: 1`, or another strategy", got=str(training.train.accumulate),
             )  # fmt: skip
+
+        known = [link.name for link in resolve_names(training.net).layers]
+        for number, name in enumerate(self.layers if isinstance(self.layers, list) else []):
+            if name not in known:
+                yield Problem(
+                    f"there is no layer `{name}`", self.where("layers", number), f"layers.{number}",
+                    expected=f"some of {listing(known)}", hint=did_you_mean(name, known),
+                )  # fmt: skip
 
     def chooses(self, layer: str, terms: Sequence[Factors], *, samples: int, workers: int) -> bool:
         """Whether factors of a layer are sent, of workers with so many samples each."""
@@ -85,7 +94,7 @@ class SufficientFactors(Synchronous):
             missing = sorted(set(self.layers) - possible) if isinstance(self.layers, list) else []
             if not missing:
                 return
-            message = f"{listing(missing)}: no layer of this name has a gradient that is a product over samples"
+            message = f"{listing(missing)}: the gradient is no product over samples"
             found = f"some of {listing(sorted(possible))}"
         raise InputError(Problem(message, self.where("layers") or self.where(), "parallel.layers", expected=found))
 
