@@ -84,10 +84,10 @@ def test_loops_end_where_a_constant_says_so(tmp_path: Path) -> None:
 
 def test_endless_loops_are_refused(tmp_path: Path) -> None:
     loop = turns(node("Sin", "s", "t"), outputs="t")
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(InputError, match="it takes more than 4096 turns"):
         imported(model([loop], ("N", 3), m=np.array(2**40)), tmp_path)
-    assert time.perf_counter() - start < 60
+    assert time.process_time() - start < 60
 
 
 def test_scans_are_unrolled(tmp_path: Path) -> None:

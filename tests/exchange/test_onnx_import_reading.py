@@ -66,10 +66,10 @@ def test_functions_that_grow_without_bounds_are_refused(tmp_path: Path) -> None:
             node(f"F{depth - 1}", "t1 b", "c", domain="mine"),
         ]  # fmt: skip
         nest.append(function(f"F{depth}", calls))
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(InputError, match="more than 100,000 nodes"):
         imported(with_functions([node("F19", "x x", domain="mine")], *nest), tmp_path)
-    assert time.perf_counter() - start < 60
+    assert time.process_time() - start < 60
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_what_is_computed_of_the_size_of_a_batch_makes_the_model_a_sample(tmp_pa
     ids=["tiles", "range", "split", "computed tiles", "copies", "nonsense"],
 )
 def test_constants_that_cannot_be_computed_are_told(nodes: list[onnx.NodeProto], says: str, tmp_path: Path) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     constants: dict[str, Any] = {
         "k": floats(3),
         "r": ints(2**40),
@@ -246,7 +246,7 @@ def test_constants_that_cannot_be_computed_are_told(nodes: list[onnx.NodeProto],
     }
     with pytest.raises(InputError, match=says):
         imported(model(nodes, ("N", 3), **constants), tmp_path)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def of_two(nodes: list[onnx.NodeProto], k: Any, dtype: int = TensorProto.INT64, **weights: Any) -> onnx.ModelProto:
