@@ -36,6 +36,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "parameter_server, backup": {"strategy": "parameter_server", "backup_workers": 1},
     "parameter_server, asynchronous": {"strategy": "parameter_server", "mode": "asynchronous"},
     "parameter_server, stale": {"strategy": "parameter_server", "mode": "stale_synchronous"},
+    "pipeline": {"strategy": "pipeline"},
 }
 """What is put under `parallel`, by what a table calls it."""
 

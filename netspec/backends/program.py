@@ -15,6 +15,7 @@ from netspec.backends.failures import NonFiniteLoss, input_problems
 from netspec.backends.states import States
 from netspec.errors import InputError
 from netspec.graph.kernel import Buffers, Kernel, Thunk
+from netspec.graph.ops.messages import JoinReceive, StartReceive
 from netspec.graph.ops.source import Input, State
 from netspec.graph.plan import Plan, Storage, signature
 from netspec.graph.value import Node, Value
@@ -169,21 +170,27 @@ class Program:
         return self.read()
 
     def _first_non_finite(self) -> tuple[Node | None, str | None]:
-        """Run the part before the guard again, one node at a time, looking at each result. Inputs are still whole."""
+        """Run the part before the guard again, one node at a time, looking at each result. Inputs are still whole.
+
+        It runs to its end: other workers wait for what it sends them. What they have sent is for them to explain.
+        """
         import numpy as np
 
         def finite(value: Value) -> bool:
             array = self._arrays.get(value)
             return array is None or not value.dtype.is_float or bool(np.isfinite(self.device.fetch(array)).all())
 
+        found: tuple[Node | None, str | None] | None = None
         for node in self.plan.order[: self.plan.before_guard]:
-            if isinstance(node.op, (Input, State)) and not finite(node.outputs[0]):
-                return (None, node.op.label) if isinstance(node.op, State) else (node, None)
+            if found is None and isinstance(node.op, (Input, State)) and not finite(node.outputs[0]):
+                found = (None, node.op.label) if isinstance(node.op, State) else (node, None)
         with world().silence():
             for made, _ in chain(self._first.each(), self._before.each()):
-                if made is not None and not all(map(finite, made.outputs)):
-                    return made, None
-        return None, None
+                if found is not None or made is None or isinstance(made.op, StartReceive):
+                    continue
+                if not all(map(finite, made.outputs)):
+                    found = (None, None) if isinstance(made.op, JoinReceive) else (made, None)
+        return found or (None, None)
 
 
 def _alike(given: Any, array: Any) -> bool:

@@ -78,16 +78,23 @@ def plan(
     sent = None
     if workers is not None:
         from netspec.cli.sending import sending
+        from netspec.cli.stages import as_json as stages_as_json
+        from netspec.cli.stages import show, stage_costs
 
         sent = sending(found, workers, workers_per_host, batch_size or 1)
+        stages = stage_costs(found, workers, batch_size or 1)
     if as_json:
-        print_json({**result.as_json(kernels=kernels), **({"sent": sent.as_json()} if sent is not None else {})})
+        spread = {"sent": sent.as_json(), **stages_as_json(stages)} if sent is not None else {}
+        print_json({**result.as_json(kernels=kernels), **spread})
         return
     _print_layers(result)
     _print_groups(result)
     _print_programs(result)
     if sent is not None:
         print()
+        if stages:
+            show(stages)
+            print()
         sent.show()
     if kernels:
         for purpose, uses in result.kernels.items():

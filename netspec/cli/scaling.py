@@ -23,6 +23,7 @@ from netspec.parallel.strategies.elastic_averaging import ElasticAveraging
 from netspec.parallel.strategies.local_sgd import AVERAGED, LocalSGD
 from netspec.parallel.strategies.model import Model
 from netspec.parallel.strategies.one_bit import OneBit
+from netspec.parallel.strategies.pipeline import Pipeline
 from netspec.parallel.strategies.synchronous import Synchronous
 from netspec.parallel.strategies.top_k import TopK
 from netspec.schema.links import resolve_names
@@ -106,6 +107,8 @@ def as_trained(job: Job, spec: NetSpec | TrainSpec, every: int | None = None) ->
     job = replace(
         job, first_bucket=reduced.first_bucket, bucket=reduced.bucket, every=steps, averaged=kept, centered=centered
     )
+    if isinstance(found, Pipeline):
+        job = replace(job, micro_batches=found.micro_batches)
     if isinstance(found, (OneBit, TopK)):
         job = replace(job, smallest=found.smallest)
     if isinstance(found, Model):

@@ -23,11 +23,11 @@ from netspec.train.shards import message_of_parts
 
 
 class Imagined(Communicator):
-    """The first of workers that there are not."""
+    """One of workers that there are not."""
 
-    def __init__(self, size: int, per_host: int) -> None:
+    def __init__(self, size: int, per_host: int, rank: int = 0) -> None:
         super().__init__()
-        self.size, self._per_host = size, per_host
+        self.size, self.rank, self._per_host = size, rank, per_host
 
     def hosts(self) -> list[int]:
         """Filled one after the other."""
@@ -147,7 +147,10 @@ def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int, batch_size: 
     if workers == 1:
         return Sending(name, cluster, {"worker": 1}, ())
     batches = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
-    compiler, rows = compiler_of(spec, "null", crew), -(-batch_size // crew.size)
+    compiler, rows = (
+        compiler_of(spec, "null", crew),
+        -(-batch_size // (crew.size if crew.strategy.splits_batches else 1)),
+    )
     if crew.shards is None:
         found = messages(compiler, crew.strategy, cluster, rows, batches)
     else:
@@ -160,9 +163,14 @@ def check_spread(spec: NetSpec | TrainSpec, workers: int, batch_size: int) -> No
     """Raise `InputError` where a training can't be spread over so many workers."""
     if isinstance(spec, TrainSpec):
         check_workers(spec, workers)
-    if batch_size < workers:
+    if parts_of_batch(spec, workers) > batch_size:
         raise InputError("a batch has fewer samples than there are workers", expected=f"--batch-size {workers} or more",
                          got=f"{batch_size}")  # fmt: skip
+
+
+def parts_of_batch(spec: NetSpec | TrainSpec, workers: int) -> int:
+    """How many workers share a batch."""
+    return workers if crew_of(spec, Communicator()).strategy.splits_batches else 1
 
 
 def crew_of(spec: NetSpec | TrainSpec, workers: Communicator) -> Crew:

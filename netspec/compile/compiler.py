@@ -15,8 +15,10 @@ from netspec.compile.build import Built, build
 from netspec.compile.cutting import Cutting
 from netspec.compile.division import Divide, Division
 from netspec.compile.factors import factoring
+from netspec.compile.pipelining import PipelinedTraining
 from netspec.compile.planning import make_plan, plan_within
 from netspec.compile.spreading import send_plainly
+from netspec.compile.stages import Staged, StagedNet
 from netspec.compile.steps import gradients_graph, losses, training_form
 from netspec.compile.training import Made, Training
 from netspec.errors import InputError, Problem, SpecError, listing
@@ -106,6 +108,7 @@ class Compiler:
         shared: Sequence[str] = (),
         duty: Duty = Duty.ALL,
         cutting: Cutting | None = None,
+        staged: Staged | None = None,
     ) -> None:
         """`loop` says what is recomputed within which memory (without it nothing is), and what a step consists of.
 
@@ -118,12 +121,14 @@ class Compiler:
 
         With `divide` each worker moves pieces of the parameters; averages of them that are evaluated are gathered.
         Where those who do and those who find the gradients are others, `duty` says which of them this one is. With
-        `cutting` it has and uses no more than pieces of some, by which it multiplies the batches of all workers.
+        `cutting` it has and uses no more than pieces of some, by which it multiplies the batches of all workers. With
+        `staged` each moves those of one stage of the net, through which batches pass in micro-batches.
         """
         self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, dtype.computed, seed, loop
         self.workers, self.buckets, self.sending = workers, buckets or DataParallel(), sending
         self.earlier = tuple(earlier)
         """As `sending`, in the stages of a training before the last one."""
+        self.staged = staged
         self.device = open_device(device) if isinstance(device, str) else device
         self.stored = dtype
         """What values may be rounded to where they go to memory; `dtype` for as they are."""
@@ -172,6 +177,9 @@ class Compiler:
             average = self.evaluated.get(name)
             standing = self.wholes[name] if average is None else self._gathering(name, average, self.wholes[name])
             self.evaluated[name] = standing
+        if staged is not None and staged.stages > 1:
+            for name, label in self._form(self.of_batch, 1).standing().items():
+                self.evaluated[name] = self._gathering(name, label, name)
         kinds = {name: info.value.type for name, info in self.info.items()}
         self.states = States(kinds, self.device, self.names(*shared))
         if self.device.runs:
@@ -217,6 +225,19 @@ class Compiler:
         if self._divide is None:
             return None
         return self._form(self.of_batch, 1).divided(self._divide)
+
+    @cached_property
+    def owners(self) -> dict[str, int]:
+        """Parameters and statistics that one worker alone moves, and which one: all have them, to evaluate the net."""
+        if self.staged is None or self.staged.stages == 1:
+            return {}
+        net = self.in_stages(1)
+        return {name: net.stage_of(name) for name in net.built.builder.states}
+
+    def in_stages(self, samples: int) -> StagedNet:
+        """What goes from stage to stage of a micro-batch of so many samples, where the net is cut into stages."""
+        assert self.staged is not None
+        return StagedNet(self.spec, build(self.spec, samples, training=True, dtype=self.dtype), self.staged)
 
     def reset(self) -> None:
         """Give every state its first value: of a piece, that part of what the whole's would be."""
@@ -362,6 +383,8 @@ class _Form:
         compiler = self._compiler
         assert compiler.solver is not None, "a compiler without a solver has no training step"
         scaling = compiler.loop.loss_scale if compiler.loop is not None else None
+        if compiler.staged is not None:
+            return PipelinedTraining(compiler.spec, compiler.solver, compiler.dtype, scaling, staged=compiler.staged)
         return Training(
             compiler.spec, compiler.solver, compiler.dtype, scaling, compiler.workers, self._sending, division,
             compiler.factoring,
@@ -383,6 +406,12 @@ class _Form:
                     hint=f"`parallel.layers: {{{found[0].partition('/')[0]}: whole}}` leaves a layer as it is",
                 )
             )  # fmt: skip
+
+    def standing(self) -> Mapping[str, str]:
+        """The states that stand for parameters of all stages wherever the net is not trained."""
+        training = self._training(None)
+        assert isinstance(training, PipelinedTraining)
+        return training.evaluated(self.built)
 
     def divided(self, how: Divide) -> Division:
         """Who moves which piece of the parameters."""

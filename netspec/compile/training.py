@@ -248,12 +248,7 @@ class Training:
             project = info.constraint.project if info.constraint is not None else None
             factors = info.learning_rate_multiplier, info.weight_decay_multiplier
             params.append(Param(name, start, gradient, *factors, project))
-        pieces = self._pieces(built)
-        together = None
-        if pieces:
-            apart = None if self.division is not None else pieces
-            names = list(pieces) if apart is None else list(starts)
-            together = Together(names, partial(_total, totals), apart)
+        pieces, together = self._pieces(built), self._together(built, starts, totals)
         solution = self.solver.build(params, rates, count, together)
         kept = {slot.label: _slot(slot, pieces.get(slot.param)) for slot in solution.slots}
         updates = {**others, **solution.updates, **solution.slot_updates}
@@ -262,7 +257,7 @@ class Training:
             updates |= spread.updates
         if self._adapts:
             old = {**{name: info.value for name, info in {**states, **kept}.items()}, **(before or {})}
-            updates = self._unless_skipped(updates, old, list(scaled.values()), totals if pieces else None)
+            updates = self._unless_skipped(updates, old, list(scaled.values()), totals if together else None)
         together_found = {f"{TOGETHER}/{number}": value for number, value in enumerate(totals)}
         # Of pieces no worker has all that is evaluated: `Compiler` has wholes of them gathered.
         evaluated = solution.evaluated if self.division is None else {}
@@ -273,6 +268,15 @@ class Training:
         if self.division is not None:
             return self.division.pieces
         return {name: info.piece for name, info in built.builder.states.items() if info.piece is not None}
+
+    def _together(self, built: Built, starts: Mapping[str, Value], totals: list[Value]) -> Together | None:
+        """What workers have to know of each other who move pieces of the parameters, or some of them."""
+        pieces = self._pieces(built)
+        if not pieces:
+            return None
+        apart = None if self.division is not None else pieces
+        names = list(pieces) if apart is None else list(starts)
+        return Together(names, partial(over_all, totals), apart)
 
     def _state(self, label: str) -> Value:
         """A state of the loss scale."""
@@ -301,7 +305,7 @@ class Training:
     ) -> dict[str, Value]:
         """The updates where all gradients are finite, the old values else; and how the scale goes on.
 
-        Where each worker has pieces of the gradients alone, what all found is one more of the `totals`.
+        Where each worker has some of the gradients alone, what all found is summed up.
         """
         assert self.scaling is not None
         assert self.scaling.growth_steps is not None
@@ -309,7 +313,7 @@ class Training:
             zero, one = scalar(0.0, self.dtype), scalar(1.0, self.dtype)
             # What is not finite stays so times 0; a sum of the values themselves could overflow.
             nothing = reduce(add, [zero, *(cast(ReduceSum()(value * 0.0), self.dtype) for value in scaled)])
-            nothing = nothing if totals is None else _total(totals, nothing)
+            nothing = nothing if totals is None else over_all(totals, nothing)
             finite = Equal()(nothing, zero)
             made = {name: Where()(finite, value, old[name]) for name, value in updates.items()}
             scale, good, skipped = map(self._state, (SCALE, GOOD_STEPS, SKIPPED))
@@ -330,7 +334,7 @@ def _slot(slot: Slot, piece: Piece | None) -> StateInfo:
     return StateInfo(slot.value, Constant(slot.initial or 0.0), "slot", follows=follows, piece=piece)
 
 
-def _total(totals: list[Value], value: Value) -> Value:
+def over_all(totals: list[Value], value: Value) -> Value:
     """The sum over all workers, which is noted: all compute it, one who makes no use of it too."""
     totals.append(AllReduce()(value))
     return totals[-1]

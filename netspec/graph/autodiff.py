@@ -29,7 +29,7 @@ def pullback(ys: Sequence[Value], dys: Sequence[Value | None], wrt: Sequence[Val
     """
     targets = frozenset(wrt)
     nodes = topological(ys, stop=targets)
-    needed = _depending(nodes, targets)
+    needed = depending(nodes, targets)
     total: dict[Value, Value] = {}
 
     def accumulate(value: Value, gradient: Value) -> None:
@@ -51,7 +51,7 @@ def pullback(ys: Sequence[Value], dys: Sequence[Value | None], wrt: Sequence[Val
     return [total.get(value) for value in wrt]
 
 
-def _depending(nodes: Sequence[Node], targets: frozenset[Value]) -> set[Value]:
+def depending(nodes: Sequence[Node], targets: frozenset[Value]) -> set[Value]:
     """The values that depend on a target, targets included."""
     needed = set(targets)
     for node in nodes:

@@ -183,8 +183,8 @@ class Communicator:
         assert arrays is not None
         return arrays[0]
 
-    def broadcast(self, array: Any) -> None:
-        """Replace an array by that of worker 0."""
+    def broadcast(self, array: Any, root: int = 0) -> None:
+        """Replace an array by that of one worker."""
 
     def all_gather(self, told: bytes) -> list[bytes]:
         """What every worker tells, in the order of ranks."""

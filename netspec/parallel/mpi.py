@@ -156,10 +156,10 @@ class MpiCommunicator(Communicator):
         _Request(self._comm.Iscatterv(parts, found)).wait()
         return found
 
-    def broadcast(self, array: Any) -> None:
-        """Replace an array by that of worker 0."""
-        self.sent += array.nbytes * (self.size - 1) if self.is_first else 0
-        _Request(self._comm.Ibcast(array, 0)).wait()
+    def broadcast(self, array: Any, root: int = 0) -> None:
+        """Replace an array by that of one worker."""
+        self.sent += array.nbytes * (self.size - 1) if self.rank == root else 0
+        _Request(self._comm.Ibcast(array, root)).wait()
 
     def all_gather(self, told: bytes) -> list[bytes]:
         """What every worker tells, in the order of ranks."""

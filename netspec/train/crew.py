@@ -78,6 +78,8 @@ class Crew:
         if self.by_host and everyone.by_host is None:
             everyone.by_host = groups_by_host(everyone)
         self.share = Share(everyone.rank, self.size, self.shards)
+        """Of what is divided among the workers: evaluations, and batches of the training where they split these."""
+        self.training_share = self.share if self.strategy.splits_batches else Share()
         self._expected = self._sent = 0.0
         """Bytes that this worker is to send in a step, and has sent in all steps."""
         self._steps = 0
@@ -186,13 +188,13 @@ class Crew:
         if self.alone or self.shards is not None:  # the first worker may have other parts than the others
             return
         cluster = hosts_of(self.everyone.size, self.everyone.host_size)
-        workers, total = self.strategy.roles(cluster.ranks)["worker"], 0.0
+        (role, workers), total = next(iter(self.strategy.roles(cluster.ranks).items())), 0.0  # the first worker's
         starts = self.strategy.stages
         for begin, end in zip(starts, [*starts[1:], None], strict=True):
             count = len(steps[max(begin - steps.start, 0) : end and max(end - steps.start, 0)])
             if count or end is None:
                 found = messages(compiler, self.strategy, cluster, rows, batches, self.strategy.stage(begin))
-                total += max(count, not steps) * sum(one.sent() for one in found) / workers
+                total += max(count, not steps) * sum(one.sent(role) for one in found) / workers
         self._expected = total / max(len(steps), 1)
 
     def sent_facts(self) -> dict[str, Any]:
@@ -229,6 +231,10 @@ class Crew:
             if self.servers is not None:
                 self.servers.gather()
             self.wholes(compiler).gather()
+        for name, owner in compiler.owners.items():
+            array = compiler.states[name]
+            self.workers.broadcast(array, owner)
+            compiler.states.assign(name, array)
         yield
         self.strategy.after_looking(self.workers)
 

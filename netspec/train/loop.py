@@ -287,7 +287,8 @@ class Loop:
         `wholes` are those of the states of which each worker has a part; without them there is none where it does.
         """
         known = self.crew.wholes(self.compiler)
-        if (wholes is None and known.kept) or (self.crew.size > 1 and self.progress.part.batches):
+        divided = bool(known.kept or self.compiler.owners)
+        if (wholes is None and divided) or (self.crew.size > 1 and self.progress.part.batches):
             return
         self._saved = replace(self.progress, part=replace(self.progress.part))
         if self.crew.is_first:
@@ -316,9 +317,10 @@ class Loop:
 
     def _not_finite(self, error: NonFiniteLoss, step: int) -> RunError:
         """Where the first value that is not finite came from; the weights before the step are saved."""
-        self._save(
-            wholes=self.crew.wholes(self.compiler).assembled() if self.crew.sums else None
-        )  # else one is here alone
+        if self.crew.sums:
+            self._save_together()
+        else:  # one is here alone
+            self._save()
         if error.state is not None:
             what = f"`{error.state}` is not finite since the step before"
         elif error.node is not None and error.node.scope.layer:

@@ -13,6 +13,7 @@ from typing import Any
 
 from netspec.backends.device import open_device
 from netspec.compile import Compiler, Cutting, Divide, Duty, Purpose
+from netspec.compile.stages import Staged, cut_by_cost
 from netspec.data.loader import Loader, open_loader
 from netspec.errors import InputError, Problem
 from netspec.graph.ops.communication import Sending
@@ -23,6 +24,7 @@ from netspec.parallel.encodings import by_host
 from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.parallel.strategies.base import Strategy
 from netspec.parallel.strategies.model import Model
+from netspec.parallel.strategies.pipeline import Pipeline
 from netspec.parallel.strategies.sufficient_factors import SufficientFactors
 from netspec.parallel.strategies.synchronous import Synchronous
 from netspec.parallel.world import be_patient
@@ -227,9 +229,10 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
     problems: list[Problem] = []
     strategy = spec.parallel
     if isinstance(strategy, Strategy):
-        problems += strategy.misfits(workers)
+        problems += strategy.misfits(spec, workers)
         workers -= 0 if problems else strategy.servers_among(workers)
-    if spec.data.train.batch_size < workers:
+    splits = not isinstance(strategy, Strategy) or strategy.splits_batches
+    if splits and spec.data.train.batch_size < workers:
         problems.append(
             Problem(
                 "a batch has fewer samples than there are workers", spec.data.train.where("batch_size"),
@@ -251,7 +254,7 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
                 "parallel", expected="all workers on one host, or another strategy",
             )
         )  # fmt: skip
-    together = strategy is None or (isinstance(strategy, Strategy) and strategy.sums_gradients)
+    together = strategy is None or (isinstance(strategy, Strategy) and strategy.sums_gradients and splits)
     if workers > 1 and not (together and not getattr(strategy, "deterministic", False)):
         problems += [
             Problem(
@@ -288,14 +291,17 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
     if crew.size > 1 and isinstance(strategy, Model):
         choose = partial(strategy.cuts, samples=samples, workers=crew.size)
         cutting = Cutting(crew.workers.rank, crew.size, samples, choose)
+    spread = crew.sums and crew.shards is None and strategy.splits_batches
     compiler = Compiler(
         spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop,
-        workers=crew.size if crew.sums and crew.shards is None else 1,
+        workers=crew.size if spread else 1,
         sending=partial(_by_host, summing.sending) if crew.by_host else summing.sending,
         earlier=[partial(summing.sending, stage=stage) for stage in range(len(summing.stages) - 1)],
         buckets=DataParallel(summing.first_bucket, summing.bucket), in_parts=crew.shards is not None,
         centers=crew.size > 1 and strategy.has_center, factors=factors, cutting=cutting,
-        shared=strategy.shared if crew.size > 1 else (), **_divided(crew),
+        shared=strategy.shared if crew.size > 1 else (),
+        staged=staged(spec, strategy, crew.workers.rank, crew.size) if isinstance(strategy, Pipeline) else None,
+        **_divided(crew),
     )  # fmt: skip
     if factors is not None and isinstance(strategy, SufficientFactors):
         strategy.check_layers(compiler.factored_layers)
@@ -318,12 +324,24 @@ def _divided(crew: Crew) -> dict[str, Any]:
     return {"divide": Divide(crew.everyone.rank, shares, ALL_AT_ONCE, ALL_AT_ONCE), "duty": duty}
 
 
+def staged(spec: TrainSpec, strategy: Pipeline, stage: int, stages: int) -> Staged:
+    """How a step is spread over so many stages, each of which is computed by one worker."""
+    begins: tuple[str, ...] = ()
+    if stages > 1 and strategy.cuts == "auto":
+        samples = -(-spec.data.train.batch_size // strategy.micro_batches)
+        begins = cut_by_cost(spec.net, stages, samples, DType(spec.train.precision))
+    elif stages > 1:
+        begins = tuple(strategy.cuts)
+    return Staged(stages, stage, strategy.micro_batches, strategy.schedule == "1f1b", begins)
+
+
 def open_training_loader(spec: TrainSpec, compiler: Compiler, crew: Crew = ALONE) -> Loader:
     """The loader of the training data, with what the net's programs read."""
-    wanted = wanted_inputs(compiler, [compiler.of_batch, *([Purpose.ADAPT] if compiler.adapts else [])])
+    of_batch = compiler.of_batch if compiler.staged is None else Purpose.FORWARD  # a stage may read nothing by itself
+    wanted = wanted_inputs(compiler, [of_batch, *([Purpose.ADAPT] if compiler.adapts else [])])
     return open_loader(
         spec.data.train, seed=spec.train.seed, wanted=wanted, ranges=ranges(compiler), known=spec.net.inputs,
-        share=crew.share,
+        share=crew.training_share,
     )  # fmt: skip
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from netspec.compile import Purpose
+from netspec.parallel.costs.collectives import Exchange
 from netspec.parallel.costs.networks import Cluster
 from netspec.parallel.messages import Message, of_programs
 from netspec.parallel.strategies.base import Sizes, Strategy
+from netspec.parallel.strategies.pipeline import stage_role
 
 if TYPE_CHECKING:
     from netspec.compile import Compiler
@@ -26,4 +30,32 @@ def messages(
     """Those of a step of so many batches, of which a worker has so many rows each, as it is compiled for a stage."""
     update = [compiler.plan(Purpose.UPDATE, 1, stage)] if compiler.updates else []
     programs = [(compiler.plan(compiler.of_batch, rows, stage).order, batches), *((one.order, 1) for one in update)]
-    return [*of_programs(programs, cluster), *strategy.messages(sizes_of(compiler, strategy), cluster)]
+    found = [*of_programs(programs, cluster), *strategy.messages(sizes_of(compiler, strategy), cluster)]
+    if compiler.staged is None:
+        return found
+    return [*_between_stages(compiler, cluster, rows), *(_by_stage(one, cluster.ranks) for one in found)]
+
+
+def _between_stages(compiler: Compiler, cluster: Cluster, rows: int) -> Iterator[Message]:
+    """Values that go from stage to stage, and their gradients that come back."""
+    assert compiler.staged is not None
+    for samples, times in Counter(compiler.staged.sizes(rows)).items():
+        for one in compiler.in_stages(samples).crossings:
+            layer, nbytes = one.value.node.scope.layer, one.value.type.nbytes
+            yield Message(layer, (), nbytes, (_hop(one.source, one.target, nbytes, cluster),), 0.0, times)
+            if one.returns:
+                back = _hop(one.target, one.source, nbytes, cluster)
+                yield Message(layer, ("gradient",), nbytes, (back,), 1.0, times)
+
+
+def _hop(source: int, target: int, nbytes: float, cluster: Cluster) -> Exchange:
+    leaves = source // cluster.on_host != target // cluster.on_host
+    return Exchange(1, nbytes, 1, float(leaves), role=stage_role(source))
+
+
+def _by_stage(one: Message, stages: int) -> Message:
+    """A message of all workers, as one of each stage."""
+    return replace(one, exchanges=tuple(
+        replace(part, senders=part.senders / stages, leave=part.leave / stages, role=stage_role(stage))
+        for part in one.exchanges for stage in range(stages)
+    ))  # fmt: skip

@@ -89,10 +89,10 @@ class Jobs:
             return self.start(self.by_mpiexec(workers, program), variables, stdout)
         return self.start([sys.executable, str(PROGRAMS / "start.py"), str(workers), *program], variables, stdout)
 
-    def train(self, *words: object, by: int = 0) -> Job:
+    def train(self, *words: object, by: int = 0, variables: Mapping[str, str] = NONE) -> Job:
         """`netspec train`, by that many processes of `mpiexec` if there are any."""
         program = ["-m", "netspec", "train", *map(str, words)]
-        return self.start(self.by_mpiexec(by, program) if by else [sys.executable, *program])
+        return self.start(self.by_mpiexec(by, program) if by else [sys.executable, *program], variables)
 
     def by_mpiexec(self, workers: int, program: list[str]) -> list[str]:
         """The command that runs a program of Python's with MPI's own `mpiexec`."""

@@ -57,8 +57,8 @@ class Threads(Communicator):
         assert (found.size, str(found.dtype)) == (counts[self.rank], dtype)
         return found
 
-    def broadcast(self, array: Any) -> None:
-        array[...] = self._all(array.copy())[0]
+    def broadcast(self, array: Any, root: int = 0) -> None:
+        array[...] = self._all(array.copy())[root]
 
 
 def together(size: int, work: Callable[[Communicator], T]) -> list[T]:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from netspec.backends.workers import messages  # noqa: F401  # its kernels
+from netspec.backends.workers.filling import filling
 from netspec.backends.workers.spans import Bundle, Emptied, address, span
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
@@ -31,7 +33,7 @@ class Sum(Kernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that sums up in the result's memory."""
         (out,), workers = buffers.outputs, world()
-        fill, whole = _fill(buffers.inputs[:1], [out]), span(out, node.types[0].size)
+        fill, whole = filling(buffers.inputs[:1], [out]), span(out, node.types[0].size)
 
         def run() -> None:
             fill()
@@ -85,7 +87,7 @@ class Start(Kernel):
         assert isinstance(op, StartAllReduce)
         workers, outputs = world(), buffers.outputs[: op.count]
         read = [one for one in outputs if one is not None]
-        fill, start = _fill(buffers.inputs[: op.count], outputs), _sender(op.encoding, read)
+        fill, start = filling(buffers.inputs[: op.count], outputs), _sender(op.encoding, read)
         key = address(read[0]) if read else 0
 
         def run() -> None:
@@ -129,7 +131,7 @@ class Join(Kernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that waits."""
         key = address(buffers.inputs[0])
-        fill = _fill(buffers.inputs, buffers.outputs)
+        fill = filling(buffers.inputs, buffers.outputs)
 
         def run() -> None:
             finish(key)
@@ -170,20 +172,5 @@ def _sender(encoding: str, arrays: Sequence[Any]) -> Callable[[], list[Pending]]
     def run() -> list[Pending]:
         bundle.fill()
         return [Emptied(start(), bundle)]
-
-    return run
-
-
-def _fill(inputs: Sequence[Any], outputs: Sequence[Any]) -> Thunk:
-    """What copies operands to where their results lie; nothing to do where they lie there already."""
-    apart = [
-        (target, source)
-        for source, target in zip(inputs, outputs, strict=True)
-        if target is not None and address(target) != address(source)
-    ]
-
-    def run() -> None:
-        for target, source in apart:
-            target[...] = source
 
     return run

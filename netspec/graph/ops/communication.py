@@ -16,7 +16,7 @@ from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 
-_NO_ONNX = NoOnnx("it is of a training on several workers, of which ONNX knows nothing")
+NO_ONNX = NoOnnx("it is of a training on several workers, of which ONNX knows nothing")
 WEIGHT = "$weight"
 """Input of a training step: what the samples of this worker, or of this batch of several, count."""
 ORDER = TensorType((), DType.BOOL)
@@ -64,7 +64,7 @@ class AllReduce(Communication):
     encoding: str = ""
     holds: tuple[str, ...] = ()
     traits = Traits(pure=False)
-    onnx = _NO_ONNX
+    onnx = NO_ONNX
 
     @property
     def awaited(self) -> bool:
@@ -100,7 +100,7 @@ class _Bucket(Communication):
     count: int
     encoding: str = ""
     holds: tuple[str, ...] = ()
-    onnx = _NO_ONNX
+    onnx = NO_ONNX
 
     def _checked(self, types: Sequence[TensorType]) -> tuple[TensorType, ...]:
         values = tuple(types[: self.count])

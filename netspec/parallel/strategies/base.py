@@ -68,6 +68,9 @@ class Strategy(Spec):
     sends: ClassVar[tuple[str, ...]] = ("parameter", "statistic", "slot", "center")
     """Roles of the states that it may send between steps."""
 
+    splits_batches: ClassVar[bool] = True
+    """Whether each worker has a part of every batch, where each reads all of it otherwise."""
+
     has_center: ClassVar[bool] = False
     """Whether there is a `center/NAME` for each parameter and moving statistic, which is evaluated in its place."""
 
@@ -102,7 +105,7 @@ class Strategy(Spec):
         """How many of so many ranks, the last ones, do not train, but move the parameters that others train."""
         return 0
 
-    def misfits(self, ranks: int) -> Iterator[Problem]:
+    def misfits(self, training: Any, ranks: int) -> Iterator[Problem]:
         """What keeps the strategy from so many ranks."""
         yield from ()
 

@@ -98,7 +98,7 @@ class ParameterServer(Strategy):
         """How many of so many ranks are servers; one rank trains by itself."""
         return 0 if ranks == 1 else self.servers or max(1, ranks // 4)
 
-    def misfits(self, ranks: int) -> Iterator[Problem]:
+    def misfits(self, training: Any, ranks: int) -> Iterator[Problem]:
         """Too many servers, or too many backups."""
         workers = ranks - self.servers_among(ranks)
         if ranks > 1 and workers < 1:
