@@ -117,7 +117,7 @@ def main() -> int:
         random = np.random.default_rng(0)
         images = random.standard_normal((8 * BATCH, 3, 32, 32)).astype(np.float32)
         np.savez(folder / "data.npz", image=images, label=random.integers(0, 10, 8 * BATCH).astype(np.int32))
-        steps = 20 if options.quick else 40
+        steps = 150
         text = SPEC.format(net=ROOT / "benchmarks" / "nets" / f"{NET}.yaml", batch=BATCH, steps=steps)
         (folder / "train.yaml").write_text(text, encoding="utf-8")
         try:
