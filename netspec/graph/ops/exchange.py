@@ -74,7 +74,6 @@ class Exchange(Communication, ABC):
     onnx = NoOnnx("it is of a training on several workers, of which ONNX knows nothing")
     pattern: ClassVar[str] = "all_to_all"
     encoding = ""
-    holds = ()
 
     @property
     def awaited(self) -> bool:
@@ -131,6 +130,7 @@ class AllGather(Exchange):
     parts: Parts
     axis: int = 0
     pattern: ClassVar[str] = "all_gather"
+    holds = ("all samples, or columns",)
 
     @property
     def to_all(self) -> bool:
@@ -167,6 +167,7 @@ class ReduceScatter(Exchange):
     axis: int
     size: int
     """Places that the worker wants: those beyond its part are 0."""
+    holds = ("sums",)
 
     @property
     def ranks(self) -> Parts:
@@ -208,6 +209,7 @@ class AllToAll(Exchange):
     size: int
     """Samples that the worker has: those beyond its part are passed over, and come back as 0."""
     back: bool = False
+    holds = ("columns",)
 
     @property
     def ranks(self) -> Parts:
