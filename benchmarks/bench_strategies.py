@@ -33,9 +33,9 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "elastic_averaging": {"strategy": "elastic_averaging"},
     "hogwild": {"strategy": "hogwild"},
     "parameter_server": {"strategy": "parameter_server"},
-    "parameter_server, backup": {"strategy": "parameter_server", "backup_workers": 1},
-    "parameter_server, asynchronous": {"strategy": "parameter_server", "mode": "asynchronous"},
-    "parameter_server, stale": {"strategy": "parameter_server", "mode": "stale_synchronous"},
+    "parameter_server backup": {"strategy": "parameter_server", "backup_workers": 1},
+    "parameter_server asynchronous": {"strategy": "parameter_server", "mode": "asynchronous"},
+    "parameter_server stale": {"strategy": "parameter_server", "mode": "stale_synchronous"},
     "pipeline": {"strategy": "pipeline"},
 }
 """What is put under `parallel`, by what a table calls it."""

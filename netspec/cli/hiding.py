@@ -99,6 +99,12 @@ def time_workers(spec: NetSpec | TrainSpec, batch_size: int, device: str, steps:
     Raises `InputError` where the strategy does not sum up in the step's programs what the workers find.
     """
     crew = crew_of(spec, world())
+    if not crew.alone and crew.strategy.servers_among(crew.everyone.size):
+        raise InputError(
+            "what servers are sent and send back follows the step, and nothing of it is hidden",
+            location=crew.strategy.where(), expected="another strategy",
+            hint="`netspec plan --workers` says how many bytes it is",
+        )  # fmt: skip
     if crew.shards is not None:
         raise InputError(
             "steps that are `deterministic` add up parts one by one: nothing is hidden, and nothing to be timed",

@@ -23,6 +23,7 @@ from netspec.parallel.strategies.elastic_averaging import ElasticAveraging
 from netspec.parallel.strategies.local_sgd import AVERAGED, LocalSGD
 from netspec.parallel.strategies.model import Model
 from netspec.parallel.strategies.one_bit import OneBit
+from netspec.parallel.strategies.parameter_server import ParameterServer
 from netspec.parallel.strategies.pipeline import Pipeline
 from netspec.parallel.strategies.synchronous import Synchronous
 from netspec.parallel.strategies.top_k import TopK
@@ -113,6 +114,8 @@ def as_trained(job: Job, spec: NetSpec | TrainSpec, every: int | None = None) ->
         job = replace(job, smallest=found.smallest)
     if isinstance(found, Model):
         job = replace(job, ways=found.layers)
+    if isinstance(found, ParameterServer):
+        job = replace(job, servers=found.servers)
     return job
 
 

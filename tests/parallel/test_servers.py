@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from netspec.cli.hiding import time_workers
 from netspec.cli.rehearsal import rehearse
-from netspec.cli.scaling import layers_of
-from netspec.cli.sending import sending
+from netspec.cli.scaling import as_trained, layers_of
+from netspec.cli.sending import Imagined, sending
 from netspec.errors import InputError
 from netspec.parallel.costs.networks import NETWORKS, Cluster
 from netspec.parallel.costs.plans import Job, traffic
 from netspec.parallel.costs.strategies import STRATEGIES
 from netspec.parallel.costs.workload import Compute, Work
 from netspec.parallel.servers.rules import Bounded, Drop, EachAtOnce, FirstOfAll, Push, Rule, Update
+from netspec.parallel.world import acting_as
 from netspec.schema.load import load_train
 from netspec.train.run import check_workers
 from tests.train.conftest import points, spec
@@ -107,12 +109,15 @@ def test_a_training_that_servers_would_share_is_rehearsed(tmp_path: Path, spec) 
     found = rehearse(str(tmp_path / "train.yaml"), [], 6)
     assert (found.workers, found.servers, found.largest_share) == (4, 2, -(-found.batch_size // 4))
     assert "4 workers and 2 servers" in found.told()
+    with acting_as(Imagined(6, 6)), pytest.raises(InputError, match="nothing of it is hidden"):
+        time_workers(load_train(given), 8, "reference", 1)
     sent = sending(load_train(given), 6, 3, found.batch_size)
     nbytes = sent.messages[0].nbytes
     assert sent.each() == {"worker": nbytes, "server": 4 * nbytes / 2}
     network = NETWORKS["ib-hdr"]
     layers = tuple(layer for layer, _ in layers_of(load_train(given)))
-    job = Job(Compute((Work(found.batch_size, layers),)), found.batch_size, servers=2)
+    job = as_trained(Job(Compute((Work(found.batch_size, layers),)), found.batch_size), load_train(given))
+    assert job.servers == 2
     plan = STRATEGIES["parameter_server"].plan(job, Cluster(6, network, network, 3))
     predicted = traffic(plan, {"worker": 4, "server": 2})
     assert predicted.by_role == pytest.approx(sent.each())
