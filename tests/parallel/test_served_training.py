@@ -16,6 +16,7 @@ __all__ = ["folder"]
 
 SOLVER = {"type": "SGD", "learning_rate": 0.1, "momentum": 0.9, "global_clipnorm": 0.5, "ema": 0.9}
 """The norm of all gradients is no server's alone, and no worker has the averages that are evaluated."""
+LOOP: dict[str, Any] = {"accumulate": 3, "loss_scale": 1024.0}
 PLAIN = {"type": "SGD", "learning_rate": 0.1}
 
 
@@ -34,11 +35,10 @@ def trained(folder: Path, runs: Path, jobs: Any) -> Path:
     if any(runs.iterdir()):
         return runs
     two: dict[str, Any] = {"solver": SOLVER, "parallel": served(servers=2)}
-    loop: dict[str, Any] = {"accumulate": 3}
-    whole = training(folder, **two, train=loop)
+    whole = training(folder, **two, train=LOOP)
     specs: dict[str, dict[str, Any]] = {
         "two": whole,
-        "halves": training(folder, **two, train={**loop, "max_steps": LATE}),
+        "halves": training(folder, **two, train={**LOOP, "max_steps": LATE}),
         "late": training(folder, NORMALIZED, parallel=served(backup_workers=1)),
         "downpour": training(folder, solver=PLAIN, parallel=served(mode="asynchronous", fetch_every=3, push_every=2)),
         "stale": training(folder, NORMALIZED, solver=PLAIN, parallel=served(mode="stale_synchronous", staleness=2)),
@@ -47,17 +47,16 @@ def trained(folder: Path, runs: Path, jobs: Any) -> Path:
     listed: list[dict[str, Any]] = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in specs.items()]
     listed.append({"spec": whole, "run_dir": str(runs / "halves"), "resume": True})
     half = str(runs / "two" / "checkpoints" / f"step-{LATE:08}.h5")
-    reduced = training(folder, solver=SOLVER, train=loop)
+    reduced = training(folder, solver=SOLVER, train={**LOOP, "checkpoint_every": 6})
     listed.append({"spec": reduced, "run_dir": str(runs / "reduced"), "resume": half})
     half = str(runs / "reduced" / "checkpoints" / f"step-{LATE + 12:08}.h5")
-    reduced["train"]["checkpoint_every"] = 6
     listed.append({"spec": {**whole, "parallel": served()}, "run_dir": str(runs / "served"), "resume": half})
     assert trainings(jobs, 4, listed, runs) == {}
     return runs
 
 
 def test_two_servers_and_two_workers_reach_what_one_worker_reaches(trained: Path, folder: Path, tmp_path: Path) -> None:
-    netspec.train(training(folder, solver=SOLVER, train={"accumulate": 3}), run_dir=tmp_path / "alone")
+    netspec.train(training(folder, solver=SOLVER, train=LOOP), run_dir=tmp_path / "alone")
     expected = weights(tmp_path / "alone")
     for name in ("two", "halves", "reduced", "served"):  # at once, resumed, by another strategy, and by this one again
         assert_close(weights(trained / name), expected, 1e-11)
