@@ -57,9 +57,10 @@ class Exchanged(Kernel):
         assert out is not None
         came = np.empty((op.ranks.workers, *block.shape), str(block.dtype))
         begin = workers.start_all_gather if op.to_all else workers.start_all_to_all
+        alone = workers.size == 1
 
         def run() -> None:
-            if workers.silent:
+            if alone or workers.silent:
                 out[...] = op.forward(np, x)
                 return
             sent = np.ascontiguousarray(op.outgoing(np, x))
