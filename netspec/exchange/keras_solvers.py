@@ -24,10 +24,19 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
     },
     "Lion": {"beta_1": 0.9, "beta_2": 0.99},
     "Lamb": _MOMENTS,
+    "Adafactor": {"beta_2_decay": -0.8, "epsilon_1": 1e-30, "epsilon_2": 1e-3, "clip_threshold": 1.0},
+    "Muon": {
+        "momentum": 0.95, "nesterov": True, "ns_steps": 5, "rms_rate": 0.2, "adam_weight_decay": 0.004,
+        "adam_lr_ratio": 1.0, "adam_beta_1": 0.9, "adam_beta_2": 0.999, "epsilon": 1e-7,
+    },
 }  # fmt: skip
 """Optimizers that are solvers here by the same name, and their fields with defaults, which are the same too."""
-DECAYS = {"AdamW": 0.004, "Lion": 0.0}
+DECAYS = {"AdamW": 0.004, "Lion": 0.0, "Adafactor": 0.0, "Muon": 0.004}
 """Solvers whose decay is decoupled without being told, and what it is where nothing is said."""
+COEFFICIENTS: Mapping[str, float] = {"muon_a": 3.4445, "muon_b": -4.775, "muon_c": 2.0315}
+"""Muon's `ns_coefficients`, one by one."""
+NONE = {"rms_rate": None, "adam_weight_decay": 0.0}
+"""What a field is here that Keras says None of, where that is not what it is by default."""
 CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 """Fields that are the same for all of them."""
 
@@ -55,7 +64,10 @@ _SLOTS: Mapping[str, Sequence[Sequence[str]]] = {
     "Ftrl": [["accumulator", "linear"]],
     "Lion": [["first_moment"]],
     "Lamb": [["first_moment", "second_moment"]],
+    "Adafactor": [["rows", "columns", "second_moment"]],
+    "Muon": [["momentum", "first_moment", "second_moment"]],
 }
+"""Of Adafactor, a vector has two zeros for its rows and columns; of Muon, see `is_kept`."""
 MOMENTUM_PRODUCT = "solver/$all/momentum_product"
 """The slot of Nadam that all parameters share; Keras has it behind all others."""
 
@@ -71,6 +83,11 @@ def slot_groups(type_: str, solver: Mapping[str, Any]) -> list[list[str]]:
     if solver.get("amsgrad"):
         groups.append(["largest_second_moment"])
     return groups
+
+
+def is_kept(type_: str, slot: str, *, matrix: bool) -> bool:
+    """Whether a parameter has a slot: Muon's matrices have their momentum, what AdamW moves there has its two."""
+    return type_ != "Muon" or slot not in _SLOTS[type_][0] or (slot == "momentum") == matrix
 
 
 def is_turned(type_: str, slot: str) -> bool:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from netspec.graph.factoring import factored
 from netspec.graph.ops.elementwise import Maximum, Minimum, cast, scalar
 from netspec.graph.ops.functions import Exp, Log, Sqrt
 from netspec.graph.ops.reduce import ReduceMean
@@ -17,14 +18,6 @@ from netspec.solvers.clipping import sum_of_squares
 from netspec.solvers.rules import DecoupledSolver
 from netspec.solvers.schedules.constant import Constant, Schedule
 from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Transform, Updates, for_each
-
-
-def factored(shape: tuple[int, ...]) -> tuple[int, int] | None:
-    """The two largest axes of a parameter, rows before columns; the later ones of equal ones. None for a vector."""
-    if len(shape) < 2:
-        return None
-    column, row = sorted(range(len(shape)), key=lambda axis: (shape[axis], axis))[:-3:-1]
-    return min(row, column), max(row, column)
 
 
 def root_mean_square(x: Value) -> Value:

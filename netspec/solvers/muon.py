@@ -143,8 +143,11 @@ class Muon(DecoupledSolver):
 
     def orthogonalizes(self, param: Param) -> bool:
         """Whether a parameter is moved as a matrix."""
-        rank = len(param.value.shape)
-        return (rank == 2 or (self.flatten and rank > 2)) and not matches(self.exclude, param.name)
+        return self.is_matrix(param.name, param.value.shape)
+
+    def is_matrix(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Whether a parameter of this name and shape is moved as a matrix."""
+        return (len(shape) == 2 or (self.flatten and len(shape) > 2)) and not matches(self.exclude, name)
 
     def usual_decay(self, param: Param) -> float:
         return self.weight_decay if self.orthogonalizes(param) else self.adam_weight_decay

@@ -432,6 +432,9 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "rmsprop": lambda kinds: kinds.RMSprop(0.01, momentum=0.5, centered=True),
     "nadam": lambda kinds: kinds.Nadam(0.01, weight_decay=0.02),
     "adagrad": lambda kinds: kinds.Adagrad(0.05),
+    "adafactor": lambda kinds: kinds.Adafactor(0.05, weight_decay=0.1),
+    "muon": lambda kinds: kinds.Muon(0.05, momentum=0.8),
+    "muon_but_classes": lambda kinds: kinds.Muon(0.05, exclude_layers=["class"], rms_rate=None),
 }
 
 NETS: dict[str, Callable[[Any], Any]] = {

@@ -79,6 +79,17 @@ LEARNED = net_data(
     losses=[{"type": "MeanSquaredError", "from": ["y", "a"]}],
 )
 """Layers of a few numbers, which are other layers in Keras."""
+MATRICES = net_data(
+    {"type": "Conv2D", "filters": 6, "kernel_size": 2, "activation": "tanh"},
+    {"type": "Reshape", "target_shape": [6, 12]},
+    {"type": "Permute", "dims": [2, 1]},
+    {"type": "GRU", "units": 4},
+    {"type": "Dense", "name": "hidden", "units": 5, "activation": "tanh"},
+    {"type": "Dense", "name": "classes", "units": 4},
+    inputs={"image": {"shape": [4, 5, 4]}, "target": {"shape": [], "dtype": "int32"}},
+    losses=[{"type": "SparseCategoricalCrossentropy", "from_logits": True, **JUDGES}],
+)
+"""Kernels whose largest axes are the two that Keras has behind all others."""
 SOLVERS: dict[str, dict[str, Any]] = {
     "sgd": {"type": "SGD", "learning_rate": 0.1},
     "sgd with momentum": {"type": "SGD", "learning_rate": {"type": "CosineDecay", "initial": 0.1}, "momentum": 0.9,
@@ -123,6 +134,10 @@ class Training:
             shape, last = made.info[name].value.shape, name.rpartition("/")[2]
             positive = any(word in last for word in ("variance", "second", "norm", "accumulator", "product"))
             array = random.uniform(0.5, 0.9, shape) if positive else random.uniform(-0.4, 0.4, shape)
+            if last in ("rows", "columns"):  # means of the same squares, or both would not be of one parameter
+                of = made.info[name.removeprefix("solver/").removesuffix(f"/{last}")].value.shape
+                gone = tuple(axis for axis, size in enumerate(of) if size != shape[axis])
+                array = np.random.default_rng(5).uniform(0.5, 0.9, of).mean(axis=gone, keepdims=True)
             made.states.assign(name, array.astype(np.float32))
         return made
 
@@ -161,6 +176,10 @@ def trainings() -> list[Training]:
     """All that are gone on with: each solver, and a net in which the order of many layers' variables matters."""
     of_images = [Training(name, IMAGES, solver) for name, solver in SOLVERS.items()]
     adam = {"type": "Adam", "learning_rate": 0.01}
+    muon = {"type": "Muon", "learning_rate": 0.1, "exclude": ["gru/recurrent_kernel", "classes/kernel"],
+            "momentum": 0.8, "adam_weight_decay": 0.1, "ns_steps": 3, "ns_coefficients": [2.0, -1.5, 0.5]}  # fmt: skip
+    adafactor = {"type": "Adafactor", "learning_rate": 0.5, "clip_threshold": 0.5, "weight_decay": 0.1}
+    of_images += [Training("muon", MATRICES, muon), Training("adafactor", MATRICES, adafactor)]
     return [*of_images, Training("two outputs", SEQUENCES, adam), Training("learned numbers", LEARNED, adam)]
 
 

@@ -1,32 +1,18 @@
-"""The solver of a training → the optimizer that a Keras model is compiled with, and its states as variables.
-
-A slot has the shape of its parameter, and Keras has it as it has that: slots are written as if they were the weights.
-"""
+"""The solver of a training → the optimizer that a Keras model is compiled with, with its states."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from netspec.exchange.formats import Exportable
 from netspec.exchange.keras_export.judging import judged
-from netspec.exchange.keras_export.model import KerasModel
+from netspec.exchange.keras_export.orthogonal import excluded
+from netspec.exchange.keras_export.states import variables
 from netspec.exchange.keras_export.values import plain
 from netspec.exchange.keras_export.writer import Writer
 from netspec.exchange.keras_names import keras_snake
-from netspec.exchange.keras_solvers import (
-    CLIPPING,
-    DECAYS,
-    FIELDS,
-    MOMENTUM_PRODUCT,
-    SCHEDULES,
-    is_turned,
-    slot_groups,
-)
+from netspec.exchange.keras_solvers import CLIPPING, COEFFICIENTS, DECAYS, FIELDS, SCHEDULES
 from netspec.schema.train import TrainSpec
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MOST_NAMED = 6
 """Layers that a note names."""
@@ -53,7 +39,7 @@ def write_training(made: Exportable, net: Writer) -> None:
     rate = _rate(made.train, made.step, net)
     net.model.compiled = {"optimizer": _optimizer(made.train, rate, net), **compared}
     if made.step:
-        net.model.optimizer = _variables(made, rate, net)
+        net.model.optimizer = variables(made, rate, net)
 
 
 def _optimizer(train: TrainSpec, rate: Any, net: Writer) -> dict[str, Any]:
@@ -66,10 +52,14 @@ def _optimizer(train: TrainSpec, rate: Any, net: Writer) -> dict[str, Any]:
     config["weight_decay"] = (
         solver.weight_decay if solver.decouples and (solver.weight_decay or type_ in DECAYS) else None
     )
+    handled = (*_HANDLED, *FIELDS[type_])
+    if type_ == "Muon":
+        config |= dict(zip(COEFFICIENTS, solver.ns_coefficients, strict=True)) | excluded(solver, net)
+        handled += ("ns_coefficients", "exclude", "flatten")
     if solver.weight_decay and not solver.decouples:
         net.note("`weight_decay` of the solver was left out: Keras's is decoupled")
     for key, field in type(solver).model_fields.items():
-        if key not in (*_HANDLED, *FIELDS[type_]) and getattr(solver, key) != field.default:
+        if key not in handled and getattr(solver, key) != field.default:
             more = ": the weights are the averages that evaluation uses" if key == "ema" else ""
             net.note(f"`{key}` of the solver was left out{more}")
     if train.train.accumulate > 1:
@@ -104,46 +94,3 @@ def _rate(train: TrainSpec, step: int, net: Writer) -> Any:
         return now
     config = {**told, **more, "name": then.type}
     return {"module": "keras.optimizers.schedules", "class_name": then.type, "config": config, "registered_name": None}
-
-
-def _variables(made: Exportable, rate: Any, net: Writer) -> list[NDArray[Any]]:
-    """The optimizer's variables in Keras's order; none, with a note, where the states are not those that it wants."""
-    import numpy as np
-
-    solver: Any = made.train.solver if made.train is not None else None
-    found = [np.array(made.step, np.int32)]
-    if not isinstance(rate, dict):
-        found.append(np.array(rate, np.float32))
-    wanted = net.trained()
-    for group in slot_groups(solver.type, {key: getattr(solver, key) for key in FIELDS[solver.type]}):
-        kinds = []
-        for name in group:
-            end = f"/{name}"
-            own = {
-                key.removeprefix("solver/").removesuffix(end): -array if is_turned(solver.type, name) else array
-                for key, array in made.slots.items()
-                if key.endswith(end)
-            }
-            if not own.keys() >= wanted:
-                net.note("the states of the solver were left out: they are not those of all weights that Keras trains")
-                return []
-            alike = replace(
-                net, arrays={key: own[key] for key in net.arrays if key in wanted}, problems=[], notes={}
-            ).write()
-            kinds.append(_in_order(alike))
-        found += [array.astype(np.float32) for several in zip(*kinds, strict=True) for array in several]
-    if solver.type == "Nadam":
-        if MOMENTUM_PRODUCT not in made.slots:
-            net.note("the states of the solver were left out: their product of momenta is not in the checkpoint")
-            return []
-        found.append(np.asarray(made.slots[MOMENTUM_PRODUCT], np.float32))
-    return found
-
-
-def _in_order(model: KerasModel) -> list[NDArray[Any]]:
-    """The arrays of a model, each once, in the order of Keras's trainable variables."""
-    found: dict[int, NDArray[Any]] = {}
-    for layer in model.ordered():
-        for array in layer.arrays.values():
-            found.setdefault(id(array), array)
-    return list(found.values())

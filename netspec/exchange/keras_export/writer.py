@@ -93,10 +93,10 @@ class Writer:
         self.model.outputs = [self._output(name) for name in resolve_names(self.net).outputs]
         return self.model
 
-    def trained(self) -> set[str]:
-        """Names of the parameters that Keras trains."""
+    def trained(self) -> dict[str, tuple[int, ...]]:
+        """The parameters that Keras trains, with their shapes."""
         return {
-            f"{link.fields.share or link.name}/{one.state}"
+            f"{link.fields.share or link.name}/{one.state}": self.shapes(link)[one.state]
             for link in self.links
             if link.fields.trainable and link.name not in self._operations
             for one in variables(link.fields, self.shapes(link))

@@ -17,7 +17,8 @@ from netspec.exchange.keras_import.config import graph_of
 from netspec.exchange.keras_import.fields import Reading
 from netspec.exchange.keras_import.judging import Judging
 from netspec.exchange.keras_import.rules import apply, check
-from netspec.exchange.keras_import.solving import slots_of, text_of, training_of
+from netspec.exchange.keras_import.solving import text_of, training_of
+from netspec.exchange.keras_import.states import slots_of
 from netspec.exchange.keras_import.translate import Translator
 from netspec.exchange.keras_import.weights import give, without_model
 

@@ -1,29 +1,25 @@
-"""The optimizer of a model → the solver of a training file, and its variables → the solver's states."""
+"""The optimizer of a model → the solver of a training file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from netspec.exchange import keras_solvers
-from netspec.exchange.hdf5_foreign import Hdf5
 from netspec.exchange.keras_import.archive import KerasFile
 from netspec.exchange.keras_import.fields import Reading, Unsupported, plain, refuse_foreign
-from netspec.exchange.keras_import.translate import Translator, Wanted
-from netspec.exchange.keras_import.weights import fitted, flat_order
-from netspec.exchange.keras_names import Variable
+from netspec.exchange.keras_import.orthogonal import FIELDS as OF_MATRICES
+from netspec.exchange.keras_import.orthogonal import exclusion
+from netspec.exchange.keras_import.states import trained_in_order
+from netspec.exchange.keras_import.translate import Translator
 from netspec.schema.flow import flow
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FURTHER = 1000
 """Steps that a training goes on for where the file says how far it had come: how far it shall go, no file says."""
 _NOTHING = (
     "name", "learning_rate", "lr", "weight_decay", "decay", "use_ema", "ema_momentum", "ema_overwrite_frequency",
     "loss_scale_factor", "gradient_accumulation_steps", "jit_compile", "is_legacy_optimizer", "clipnorm", "clipvalue",
-    "global_clipnorm", "schedule_decay",
+    "global_clipnorm", "schedule_decay", "relative_step",
 )  # fmt: skip
 
 
@@ -33,10 +29,13 @@ def training_of(file: KerasFile, net: Translator, targets: Sequence[str]) -> tup
     if given is None or not targets:
         return {}, {}
     try:
-        return solver_of(given, net.reading)
+        solver, train = solver_of(given, net.reading)
     except Unsupported as reason:
         net.reading.note(f"there is no training file: {reason}")
         return {}, {}
+    if solver["type"] == "Muon":
+        solver |= exclusion(file, trained_in_order(net), net.reading)
+    return solver, train
 
 
 def _optimizer(config: Mapping[str, Any]) -> Any:
@@ -69,10 +68,13 @@ def solver_of(given: Any, reading: Reading) -> tuple[dict[str, Any], dict[str, A
     rate = config.get("learning_rate", config.get("lr", 0.01 if type_ == "SGD" else 0.001))
     solver = {"type": type_, "learning_rate": _rate(rate, config.get("decay"))}
     for key, value in config.items():
-        if key in usual and value is not None and plain(value) != usual[key]:
-            solver[key] = plain(value)
-        elif key not in usual and key not in _NOTHING and value not in (None, False, 0, 0.0):
+        if key in usual and (value is not None or key in keras_solvers.NONE) and plain(value) != usual[key]:
+            solver[key] = keras_solvers.NONE[key] if value is None else plain(value)
+        elif key not in (*usual, *_NOTHING, *OF_MATRICES) and value not in (None, False, 0, 0.0):
             reading.note(f"`{key}` of the optimizer {type_} was left out")
+    told = [plain(config.get(key, usual)) for key, usual in keras_solvers.COEFFICIENTS.items()]
+    if type_ == "Muon" and told != list(keras_solvers.COEFFICIENTS.values()):
+        solver["ns_coefficients"] = told
     decay = plain(config.get("weight_decay"))
     if isinstance(decay, float) and decay != keras_solvers.DECAYS.get(type_, 0.0):
         solver |= {"weight_decay": decay} | ({} if type_ in keras_solvers.DECAYS else {"decoupled_weight_decay": True})
@@ -130,71 +132,3 @@ def text_of(net: Translator, solver: Mapping[str, Any], train: Mapping[str, Any]
         ["netspec: 1", "net: net.yaml", "data:", f"  train: {flow(data)}", f"solver: {flow(solver)}",
          f"train: {flow(loop)}", ""]
     )  # fmt: skip
-
-
-def slots_of(file: KerasFile, net: Translator, solver: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]], int]:
-    """The states of the solver, and how many steps it had taken; none where the file's do not fit the net."""
-    weights = file.weights
-    found = [] if weights is None else _stored(weights)
-    if weights is None or not found or weights.shape(found[0]) != ():
-        return {}, 0
-    step = int(weights.array(found[0]).item())
-    rest = [weights.array(path) for path in found[1:]]
-    type_ = str(solver["type"])
-    products = [rest.pop()] if type_ == "Nadam" and rest and rest[-1].shape == () and len(rest) > 1 else []
-    if not isinstance(solver["learning_rate"], dict) and rest and rest[0].shape == () and file.major > 2:
-        rest = rest[1:]
-    layers = [one.layer for one in net.wanted]
-    turn = {layer: place for place, layer in enumerate(net.graph.layers)}
-    ordered = sorted(net.wanted, key=lambda one: turn[one.layer]) if layers else []
-    trained = [(one, v) for one, v in flat_order(ordered) if v is not None and v.trainable and not one.layer.frozen]
-    by_name = sorted(trained, key=lambda pair: pair[0].stored.get(pair[1].state, ""))
-    parameters = [by_name, trained] if file.version.startswith(("1.", "2.0.")) else [trained]  # which sorted them
-    for groups, several in product(_orders(type_, solver, file.major), parameters):
-        slots = _laid(groups, several, rest)
-        if slots is not None:
-            slots = {
-                key: -one if keras_solvers.is_turned(type_, key.rpartition("/")[2]) else one
-                for key, one in slots.items()
-            }
-            if products:
-                slots[keras_solvers.MOMENTUM_PRODUCT] = products[0].astype("float32")
-            return slots, step
-    net.reading.note("the states of the optimizer do not fit the net and were left out")
-    return {}, 0
-
-
-def _stored(weights: Hdf5) -> list[str]:
-    """Paths of the optimizer's variables, in its order."""
-    if weights.attribute("optimizer_weights", "weight_names"):
-        names = weights.attribute("optimizer_weights", "weight_names")
-        return [path for name in names if weights.holds(path := f"optimizer_weights/{name}")]
-    group = "optimizer/inner_optimizer/vars" if "optimizer/inner_optimizer/vars" in weights else "optimizer/vars"
-    numbers = sorted(int(name) for name in weights.below(group) if name.isdigit())
-    return [f"{group}/{number}" for number in numbers]
-
-
-def _orders(type_: str, solver: Mapping[str, Any], major: int) -> list[list[list[str]]]:
-    """The ways in which files of this optimizer may have its variables, the likeliest first."""
-    groups = keras_solvers.slot_groups(type_, solver)
-    if solver.get("ema"):
-        groups.insert(0, ["average"])
-    apart = [[name] for group in groups for name in group]  # all of one kind, then all of the next
-    return [groups, apart] if major > 2 else [apart, groups]
-
-
-def _laid(
-    groups: Sequence[Sequence[str]], trained: Sequence[tuple[Wanted, Variable]], arrays: Sequence[NDArray[Any]]
-) -> dict[str, NDArray[Any]] | None:
-    """The slots by name, if there are as many arrays, of the shapes of the parameters."""
-    expected = [(one, variable, name) for group in groups for one, variable in trained for name in group]
-    if len(arrays) < len(expected) or any(array.size > 1 for array in arrays[len(expected) :]):
-        return None
-    found: dict[str, NDArray[Any]] = {}
-    for (one, variable, name), array in zip(expected, arrays, strict=False):
-        made = fitted(array, variable, one)
-        state = f"{one.draft.name}/{one.prefix}{variable.state}"
-        if made is None or made.shape != one.shapes[one.prefix + variable.state]:
-            return None
-        found[f"solver/{state}/{name}"] = made
-    return found

@@ -76,6 +76,8 @@ def notes(net: dict[str, Any], solver: dict[str, Any], **loop: Any) -> tuple[lis
          "the learning rate is the number 0.01: Keras has no StepDecay"),
         ({"type": "SGD", "learning_rate": {"type": "InverseTimeDecay", "initial": 0.1, "decay_rate": 1, "power": 2}},
          "the learning rate is the number 0.00625: Keras has no InverseTimeDecay like that"),
+        ({"type": "Muon", "flatten": True}, "Keras's Muon moves `conv2d/kernel`, `p_re_lu/alpha`, "),
+        ({"type": "Adafactor"}, "Keras's Adafactor keeps averages along the last two axes, which are other ones"),
     ],
 )  # fmt: skip
 def test_what_an_optimizer_has_not_is_told(solver: dict[str, Any], told: str) -> None:
@@ -83,6 +85,24 @@ def test_what_an_optimizer_has_not_is_told(solver: dict[str, Any], told: str) ->
     assert [note.startswith(told) for note in found] == [True]
     assert model.compiled["optimizer"]["class_name"] == solver["type"]
     assert len(model.optimizer) >= 2
+
+
+def test_a_matrix_that_is_a_row_in_keras_is_moved_by_adamw_there() -> None:
+    found, model = notes(LEARNED, {"type": "Muon"})
+    (note,) = found
+    assert note.startswith("Keras's Muon moves `own/value` by AdamW, whose states start afresh")
+    told = model.compiled["optimizer"]["config"]
+    assert (told["exclude_layers"], told["exclude_embeddings"]) == (["^places/", "^bias/", "^own/"], False)
+
+
+def test_averages_along_other_axes_stand_for_the_same_second_moments() -> None:
+    one = Training("other", IMAGES, {"type": "Adafactor"})
+    model, _ = keras_model(one.exportable())
+    rows, columns = (np.array(one.compiler.states[f"solver/conv2d/kernel/{name}"]) for name in ("rows", "columns"))
+    (axis,) = (axis for axis, sizes in enumerate(zip(rows.shape, columns.shape, strict=True)) if sizes[1] < sizes[0])
+    second = (rows * columns / rows.mean(axis=axis, keepdims=True)).transpose(2, 3, 1, 0)
+    for found, expected in zip(model.optimizer[2:5], (second.mean(-1), second.mean(-2), second), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_a_solver_that_is_none_of_keras_is_left_out() -> None:
