@@ -10,13 +10,14 @@ arXiv:1910.02054, section 5.1.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netspec.graph.graph import topological
 from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.ops.scattering import AllGather, ReduceScatter
 from netspec.graph.ops.shape import Slice
 from netspec.graph.types import TensorType
-from netspec.graph.value import Value
+from netspec.graph.value import Value, in_scope
 from netspec.layers.states import Piece
 from netspec.solvers.base import Param, Solution
 
@@ -54,7 +55,41 @@ class Division:
         piece = self.pieces[name]
         if piece.is_whole:
             return whole
-        return Slice(0, piece.start, piece.stop)(reshape_to(whole, (whole.type.size,)))
+        with in_scope(replace(whole.node.scope, phase="update")):
+            return Slice(0, piece.start, piece.stop)(reshape_to(whole, (whole.type.size,)))
+
+    def scattered(self, wholes: Mapping[str, Value]) -> tuple[dict[str, Value], list[Value]]:
+        """This worker's pieces of the sums of all workers' values, by names of parameters; and what came with them."""
+        found: dict[str, Value] = {}
+        beside = []
+        for bucket in self.buckets:
+            cuts = tuple(self.pieces[name].cuts for name in bucket)
+            *parts, order = ReduceScatter(cuts, self._rank(bucket), bucket).many(*(wholes[name] for name in bucket))
+            found.update(zip(self._of(bucket), parts, strict=True))
+            beside.append(order)
+        return {name: reshape_to(one, self.pieces[name].part) for name, one in found.items()}, beside
+
+    def gathered(
+        self, pieces: Mapping[str, Value], wholes: Mapping[str, Value], beside: Sequence[Value], before: Sequence[Value]
+    ) -> dict[str, Value]:
+        """All parameters, from this worker's new pieces and the parameters as they were.
+
+        `beside` is what came with the gradients. What is done `before` all workers do before any of it.
+        """
+        found: dict[str, Value] = {}
+        for bucket, order in zip(self.buckets, beside, strict=True):
+            cuts = tuple(self.pieces[name].cuts for name in bucket)
+            parts = [reshape_to(pieces[name], (pieces[name].type.size,)) for name in self._of(bucket)]
+            gather = AllGather(cuts, self._rank(bucket), bucket)
+            *made, _ = gather.many(*parts, *(wholes[name] for name in bucket), order, *before)
+            found.update(zip(bucket, made, strict=True))
+        return found
+
+    def _of(self, bucket: Sequence[str]) -> list[str]:
+        return [name for name in bucket if not self.pieces[name].is_empty]
+
+    def _rank(self, bucket: Sequence[str]) -> int:
+        return self.pieces[bucket[0]].rank
 
     def own(self) -> Iterator[str]:
         """The parameters of which this worker has a piece, in the order of the net."""

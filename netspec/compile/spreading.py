@@ -11,13 +11,14 @@ from dataclasses import replace
 from functools import cached_property
 
 from netspec.compile.build import Built
+from netspec.compile.division import Division
 from netspec.compile.factors import key, summed
 from netspec.graph.ops.communication import WEIGHT, AllReduce, Sending
 from netspec.graph.ops.elementwise import Equal, Where, cast, scalar
 from netspec.graph.ops.gathering import Factoring, Factors, GatherRows
 from netspec.graph.ops.source import State
 from netspec.graph.types import DType, TensorType
-from netspec.graph.value import Node, Value, in_scope
+from netspec.graph.value import Node, Scope, Value, in_scope
 from netspec.layers.states import Constant, StateInfo
 
 COMMUNICATION = "communication"
@@ -71,6 +72,12 @@ class Spread:
         the workers is that of Lin et al. 2018, section 3: each adds up velocities, and forgets those of what it sends.
         """
         return {name: self._gradient(name, value, scale) for name, value in weighed.items()}
+
+    def pieces(self, weighed: Mapping[str, Value], division: Division) -> tuple[dict[str, Value], list[Value]]:
+        """This worker's pieces of the means of gradients that are weighed already; and what came with them."""
+        with in_scope(Scope("", "ReduceScatter", None, COMMUNICATION)):
+            sums, beside = division.scattered(weighed)
+            return {name: one / cast(self.total, one.dtype) for name, one in sums.items()}, beside
 
     def _gradient(self, name: str, value: Value, scale: Value | None) -> Value:
         if self.factoring is not None and (terms := self.factoring.products.get(name)):

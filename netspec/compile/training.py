@@ -13,7 +13,7 @@ from operator import add
 
 from netspec.compile.build import LOSS, Built
 from netspec.compile.division import Divide, Division, division, looks_at_whole
-from netspec.compile.spreading import Spread, send_plainly
+from netspec.compile.spreading import COMMUNICATION, Spread, send_plainly
 from netspec.compile.steps import FIRST, SHARE, STEP, TOTAL, forward_graph, rate_inputs, start_of
 from netspec.errors import Problem, SpecError
 from netspec.graph.autodiff import gradients
@@ -39,6 +39,11 @@ MOST_SCALE = 2.0**127
 """The scale grows no further: an infinite one would be infinite for ever, and every step be skipped."""
 LEAST_SCALE = 2.0**-14
 """It is not halved below this: gradients that are still not finite are so without it too."""
+
+
+def sum_label(name: str) -> str:
+    """The name of the state in which the gradients of a parameter are summed up."""
+    return f"gradient/{name}"
 
 
 @dataclass
@@ -79,12 +84,11 @@ class Training:
         forward, gradient = self._gradients(built, spread)
         starts = {name: start_of(forward, name, info) for name, info in self._trained(built).items()}
         if spread is not None:
-            gradient = spread.gradients(gradient, self._scale())
             forward = replace(
                 forward, outputs=spread.means(forward.outputs), updates=spread.statistics(forward.updates)
             )
-        made = self._update(built, starts, gradient, forward.updates, spread)
-        made.graph = Graph(forward.outputs, made.graph.updates, guard=forward.outputs[LOSS])
+        made = self._moved(built, starts, gradient, forward.updates, spread)
+        made.graph = replace(made.graph, outputs=forward.outputs | made.graph.outputs, guard=forward.outputs[LOSS])
         return made
 
     def weighed(self, built: Built) -> dict[str, Value]:
@@ -125,10 +129,9 @@ class Training:
                 gradient[name] = self._mean_of(built, info.value) if spread is None else info.value
             sums[label] = info
         if spread is not None:
-            gradient = spread.gradients(gradient, self._scale())
             kept = {name: info.value for name, info in built.builder.states.items() if name in built.builder.updates}
             others = spread.statistics(kept)
-        made = self._update(built, {name: info.value for name, info in trained.items()}, gradient, others, spread)
+        made = self._moved(built, {name: info.value for name, info in trained.items()}, gradient, others, spread)
         made.states |= sums
         return made
 
@@ -165,7 +168,7 @@ class Training:
         for name in self.division.own():
             info, piece = built.builder.states[name], self.division.pieces[name]
             kind = info.value.type.with_shape(*piece.part)
-            for label, found, role in ((name, starts, info.role), (f"gradient/{name}", gradient, "gradient")):
+            for label, found, role in ((name, starts, info.role), (sum_label(name), gradient, "gradient")):
                 with in_scope(replace(info.value.node.scope, phase="update")):
                     found[name] = State(label, kind)()
                 initial = info.initial if role == info.role else Constant()
@@ -202,7 +205,7 @@ class Training:
 
     def _sum_of(self, built: Built, name: str) -> tuple[str, StateInfo]:
         """The state in which the gradients of a parameter are summed up, by its name."""
-        info, label = built.builder.states[name], f"gradient/{name}"
+        info, label = built.builder.states[name], sum_label(name)
         with in_scope(replace(info.value.node.scope, phase="update")):
             return label, StateInfo(State(label, info.value.type)(), Constant(), "gradient", piece=info.piece)
 
@@ -217,6 +220,31 @@ class Training:
         loss = loss if spread is None else spread.weighed(loss)
         scaled = loss if scale is None else loss * cast(scale, loss.dtype)
         return forward, dict(zip(trained, gradients(scaled, starts), strict=True))
+
+    def _moved(
+        self,
+        built: Built,
+        starts: Mapping[str, Value],
+        gradient: Mapping[str, Value],
+        others: Mapping[str, Value],
+        spread: Spread | None,
+    ) -> Made:
+        """The update of parameters that move on from `starts`, by the means of what all workers have as `gradient`.
+
+        Where they divide it among them, each moves its pieces, and all get the others'.
+        """
+        if spread is None or self.division is None:
+            mean = gradient if spread is None else spread.gradients(gradient, self._scale())
+            return self._update(built, starts, mean, others, spread)
+        wholes, division = {name: info.value for name, info in self._trained(built).items()}, self.division
+        pieces, beside = spread.pieces(gradient, division)
+        start, before = ({name: division.cut(name, one[name]) for name in division.own()} for one in (starts, wholes))
+        made = self._update(built, start, pieces, others, spread, before)
+        totals, updates = made.graph.outputs, made.graph.updates
+        with in_scope(Scope("", "AllGather", None, COMMUNICATION)):
+            gathered = division.gathered(updates, wholes, beside, list(totals.values()))
+        made.graph = Graph(totals, {**updates, **gathered})
+        return made
 
     def _update(
         self,

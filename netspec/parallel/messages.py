@@ -21,6 +21,7 @@ PATTERNS: dict[str, Callable[[float, Cluster], Exchanges]] = {
     "all_reduce": ring,
     "reduce_scatter": lambda nbytes, cluster: (around(nbytes, cluster, adds=True),),
     "all_gather": gathered,
+    "all_gather_parts": lambda nbytes, cluster: (around(nbytes, cluster, adds=False),),
     "all_to_all": to_all,
 }
 """What is sent where each worker has so many bytes, by `Communication.pattern`, and algorithms that send least."""

@@ -6,7 +6,9 @@ started as soon as the last of their values is there, and joined before the firs
 from goes first, alone: it is there when the backward half begins. The first bucket of gradients is small, so that
 something is on its way early; the others are as large as pays (Li et al. 2020, arXiv:2006.15704, section 3.2). Rows
 that are gathered (`GatherRows`) travel by themselves, each value as soon as it is there: a layer's inputs while forward
-goes on.
+goes on. So do sums of which each worker gets a part (`ReduceScatter`), which come in buckets already, as what follows
+depends on where these are cut; wholes that are put together (`AllGather`) come after all that was started, one after
+another.
 
 The buckets depend on names and sizes of the values alone, which are those of the parameters: workers with batches of
 other sizes make the same ones.
@@ -22,10 +24,13 @@ from netspec.graph.graph import Graph, rebuild, topological
 from netspec.graph.op import Op
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
 from netspec.graph.ops.gathering import GatherRows, JoinGatherRows, StartGatherRows
-from netspec.graph.value import Node, Value, in_scope
+from netspec.graph.ops.scattering import AllGather, JoinReduceScatter, ReduceScatter, StartReduceScatter
+from netspec.graph.value import Node, Value, apply, in_scope
 from netspec.passes.base import Pass
 
-LATE = (AllReduce, GatherRows)
+ALONE = (GatherRows, ReduceScatter)
+"""What is a message by itself."""
+LATE = (AllReduce, *ALONE)
 FIRST_BYTES, BUCKET_BYTES = 1 << 18, 1 << 22
 """Of the first bucket of gradients, and of the others."""
 
@@ -45,13 +50,13 @@ class DataParallel(Pass):
             return graph
         nodes = graph.nodes()
         late = [node for node in nodes if isinstance(node.op, AllReduce) and node.op.late]
-        rows = sorted((node for node in nodes if isinstance(node.op, GatherRows)), key=_ready)
-        if not late and not rows:
+        alone = sorted((node for node in nodes if isinstance(node.op, ALONE)), key=_ready)
+        if not late and not alone:
             return graph
         guarded = set(topological([graph.guard])) if graph.guard is not None else set()
         urgent = [node for node in late if node in guarded]
         rest = [node for node in late if node not in guarded]
-        buckets = [*_cut(rest, self.first_bytes, self.bucket_bytes), *([node] for node in rows)]
+        buckets = [*_cut(rest, self.first_bytes, self.bucket_bytes), *([node] for node in alone)]
         buckets.sort(key=lambda bucket: max(map(_ready, bucket)))
         early = [bucket for bucket in buckets if _is_of_forward(bucket, guarded)]
         later = [bucket for bucket in buckets if not _is_of_forward(bucket, guarded)]
@@ -60,7 +65,7 @@ class DataParallel(Pass):
 
 def _ready(node: Node) -> int:
     """Rises with when what is sent comes to be."""
-    return node.inputs[0].node.serial
+    return max(value.node.serial for value in node.inputs)
 
 
 def _is_of_forward(bucket: Sequence[Node], guarded: set[Node]) -> bool:
@@ -99,14 +104,20 @@ def _bucketed(graph: Graph, buckets: Sequence[Sequence[Node]]) -> Graph:
     for bucket in buckets:
         for node in topological([value for one in bucket for value in one.inputs]):
             _copy(node, new)
-        operands = [new[one.inputs[0]] for one in bucket]
+        operands = [new[value] for one in bucket for value in one.inputs]
         start, join = _halves(bucket)
         scope = bucket[0].scope
         with in_scope(scope if isinstance(start, StartGatherRows) else replace(scope, layer="", location=None)):
             *sent, last = start.many(*operands, *order)
-            new.update(zip((one.outputs[0] for one in bucket), join.many(*sent), strict=True))
+            kept = (last, *operands) if isinstance(join, JoinReduceScatter) else ()  # it is read until then
+            new.update(zip((value for one in bucket for value in one.outputs), join.many(*sent, *kept), strict=True))
         order = [last]
     for node in graph.nodes():
+        if isinstance(node.op, AllGather):
+            with in_scope(node.scope):
+                made = apply(node.op, (*(new[value] for value in node.inputs), *order))
+            new.update(zip(node.outputs, made, strict=True))
+            order = [made[-1]]
         _copy(node, new)
     return graph.mapped(new)
 
@@ -116,6 +127,8 @@ def _halves(bucket: Sequence[Node]) -> tuple[Op, Op]:
     op = bucket[0].op
     if isinstance(op, GatherRows):
         return StartGatherRows(op.workers, op.most, op.holds), JoinGatherRows()
+    if isinstance(op, ReduceScatter):
+        return StartReduceScatter(op.cuts, op.rank, op.holds), JoinReduceScatter(op.cuts, op.rank, op.holds)
     form = len(bucket), _encoding(bucket[0]), tuple(name for one in bucket for name in _holds(one))
     return StartAllReduce(*form), JoinAllReduce(*form)
 

@@ -25,6 +25,7 @@ from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.parallel.strategies.base import Strategy
 from netspec.parallel.strategies.model import Model
 from netspec.parallel.strategies.pipeline import Pipeline
+from netspec.parallel.strategies.sharded_optimizer import ShardedOptimizer
 from netspec.parallel.strategies.sufficient_factors import SufficientFactors
 from netspec.parallel.strategies.synchronous import Synchronous
 from netspec.parallel.world import be_patient
@@ -315,10 +316,13 @@ def _by_host(sending: Callable[[tuple[int, ...]], Sending], shape: tuple[int, ..
 
 
 def _divided(crew: Crew) -> dict[str, Any]:
-    """How a compiler is told of servers, where there are some: they have the parameters in pieces, one stretch each."""
+    """Who has which pieces of the parameters: workers who each move some, or servers, each with one stretch."""
     ranks = crew.everyone.size
     if crew.size == ranks:
-        return {}
+        strategy = crew.strategy
+        if ranks == 1 or not isinstance(strategy, ShardedOptimizer):
+            return {}
+        return {"divide": Divide(crew.workers.rank, [1.0] * ranks, strategy.first_bucket, strategy.bucket)}
     shares = [float(rank >= crew.size) for rank in range(ranks)]
     duty = Duty.UPDATE if crew.serves else Duty.GRADIENTS
     return {"divide": Divide(crew.everyone.rank, shares, ALL_AT_ONCE, ALL_AT_ONCE), "duty": duty}

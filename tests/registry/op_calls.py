@@ -32,6 +32,7 @@ from netspec.graph.ops import (
     quantize,
     random,
     reduce,
+    scattering,
     shape,
     special,
 )
@@ -87,6 +88,9 @@ _WIDE, _CHANNELS = numbers(2, 3, 5, 4, offset=0.3), (numbers(3, low=0.5), number
 _POSITIVE = (Step(elementwise.Greater(), (0, 1)), Step(elementwise.Where(), (3, 2, 1)))
 """Operand 2 where operand 0 is greater than operand 1, which it is elsewhere: the gradient of a ReLU."""
 
+_ARRAYS = numbers(8, 5), numbers(20, offset=0.1)
+_CUTS = (0, 16, 40, 40), (0, 0, 16, 20)
+
 _TRUE = np.array([[True, True, False, False]])
 
 _ROWS, _COLUMNS = exchange.Parts((0, 3, 5, 8), 1), exchange.Parts((0, 2, 4, 6), 1)
@@ -111,6 +115,10 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     (quantize.Largest(3), (numbers(3, 4),)),
     (communication.AllReduce(late=True, encoding="in_full"), (numbers(3, 4),)),
     (communication.StartAllReduce(1), (numbers(5, offset=0.1), np.array(True))),
+    *((scattering.ReduceScatter(_CUTS, rank), _ARRAYS) for rank in (0, 1)),
+    (scattering.StartReduceScatter(_CUTS, 1), (*_ARRAYS, np.array(True))),
+    (scattering.JoinReduceScatter(_CUTS, 1), (_ARRAYS[0].reshape(-1)[16:], _ARRAYS[1][:16], np.array(True), *_ARRAYS)),
+    (scattering.AllGather(_CUTS, 1), (numbers(24), numbers(16, offset=0.2), *_ARRAYS, np.array(True))),
     (communication.JoinAllReduce(2), (numbers(3, 4), numbers(5, offset=0.1))),
     (communication.JoinAllReduce(1), (numbers(3, 4),)),
     *((op, (numbers(*shape),)) for op, shape in _EXCHANGES),

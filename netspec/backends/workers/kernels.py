@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from netspec.backends.workers import messages  # noqa: F401  # its kernels
+from netspec.backends.workers import messages, scattering  # noqa: F401  # they register their kernels
 from netspec.backends.workers.filling import filling
 from netspec.backends.workers.spans import Bundle, Emptied, address, span
+from netspec.backends.workers.underway import finish, send
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
 from netspec.graph.ops.exchange import Exchange
@@ -21,9 +22,6 @@ from netspec.parallel import Pending, world
 from netspec.parallel.by_host import HostSum
 from netspec.parallel.encodings import between_hosts
 from netspec.parallel.sums import encoded_sum
-
-_sent: dict[int, list[Pending]] = {}
-"""What was started and not joined, by the address of its first array."""
 
 
 @kernel(AllReduce, backend="workers", rank=10)
@@ -139,21 +137,6 @@ class Join(Kernel):
             fill()
 
         return run
-
-
-def send(key: int, start: Callable[[], list[Pending]]) -> None:
-    """Set something going, and let MPI go on with what is under way."""
-    for others in _sent.values():
-        for one in others:
-            one.advance()
-    finish(key)  # of a step that was broken off
-    _sent[key] = start()
-
-
-def finish(key: int) -> None:
-    """Wait for what was sent from that address, if anything was."""
-    for one in _sent.pop(key, ()):
-        one.wait()
 
 
 def _sender(encoding: str, arrays: Sequence[Any]) -> Callable[[], list[Pending]]:

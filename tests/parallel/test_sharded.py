@@ -1,0 +1,130 @@
+"""`sharded_optimizer` on real workers: what one worker finds, with the solver's states in pieces; resumed anywhere."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.exchange.hdf5 import read_checkpoint
+from tests.parallel.test_training import LATE, assert_close, folder, log, training, trainings, weights
+
+__all__ = ["folder"]
+
+NET: dict[str, Any] = {
+    "netspec": 1,
+    "name": "wide",
+    "inputs": {"x": {"shape": [6]}, "label": {"shape": [], "dtype": "int32"}},
+    "layers": [
+        {"name": "norm", "type": "BatchNormalization", "synchronized": True, "momentum": 0.9},
+        {"name": "fc1", "type": "Dense", "units": 40, "activation": "tanh", "kernel_constraint": {"type": "MaxNorm"}},
+        {"name": "drop", "type": "Dropout", "rate": 0.2},
+        {"name": "fc2", "type": "Dense", "units": 30, "activation": "tanh", "learning_rate_multiplier": 0.5},
+        {"name": "logits", "type": "Dense", "units": 3, "kernel_constraint": {"type": "NonNeg"}},
+    ],
+    "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
+    "metrics": [{"type": "SparseCategoricalAccuracy", "name": "accuracy", "from": ["logits", "label"]}],
+}
+SMALL = {"strategy": "sharded_optimizer", "bucket": 2000, "first_bucket": 500}
+GROUPS = [
+    {"match": "*/bias", "weight_decay": 0},
+    {"match": "logits/*", "solver": {"type": "SGD", "global_clipnorm": 1}},
+]
+
+
+def cases(folder: Path) -> dict[str, dict[str, Any]]:
+    """Trainings by name."""
+    decay = {"type": "CosineDecay", "initial": 0.01}
+    adam = {"type": "Adam", "learning_rate": decay, "weight_decay": 1e-3}
+    solvers: dict[str, dict[str, Any]] = {
+        "adam": adam,
+        "grouped": {**adam, "global_clipnorm": 0.5, "ema": {"decay": 0.8}, "groups": GROUPS},
+        "lamb": {"type": "Lamb", "learning_rate": decay},
+        "free": {"type": "ScheduleFreeAdamW", "learning_rate": 0.01},
+    }
+    made = {name: training(folder, NET, solver=one, parallel=SMALL) for name, one in solvers.items()}
+    made["plain"] = training(folder, NET, solver=adam, parallel={"strategy": "sharded_optimizer"})
+    loop = {"accumulate": 3, "loss_scale": "dynamic", "precision": "float32"}
+    made["several"] = training(folder, NET, solver={**adam, "global_clipnorm": 0.5}, parallel=SMALL, train=loop)
+    return made
+
+
+NAMES = ("adam", "grouped", "lamb", "free", "plain", "several")
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Runs all trainings on so many workers, once: where."""
+    done: dict[int, Path] = {}
+
+    def run(workers: int, jobs: Any) -> Path:
+        if workers not in done:
+            runs = tmp_path_factory.mktemp(f"on{workers}")
+            listed = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in cases(folder).items()]
+            assert trainings(jobs, workers, listed, runs) == {}
+            done[workers] = runs
+        return done[workers]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same trainings on one worker."""
+    runs = tmp_path_factory.mktemp("alone")
+    for name, spec in cases(folder).items():
+        netspec.train(spec, run_dir=runs / name)
+    return runs
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_workers_reach_what_one_reaches(name: str, workers: int, trained, alone, jobs) -> None:
+    runs, exact = trained(workers, jobs), name != "several"
+    tolerance = 1e-10 if exact else 1e-3  # 40 steps of float64, and of float32: rounding grows by a few times an epoch
+    assert_close(weights(runs / name), weights(alone / name), tolerance)
+    (last,), (there,) = log(runs / name, "done"), log(alone / name, "done")
+    assert last["test"]["metrics"] == there["test"]["metrics"]
+    assert last["test"]["loss"] == pytest.approx(there["test"]["loss"], rel=tolerance)
+    found, expected = (read_checkpoint(one / name / "checkpoints" / "step-00000040.h5") for one in (runs, alone))
+    assert (found.roles, found.evaluated) == (expected.roles, expected.evaluated)
+    assert_close(found.states, expected.states, tolerance)
+    sent = last["bytes_per_step"]  # beside: the wish to stop, and gaps between arrays
+    assert sent["expected"] <= sent["measured"] <= sent["expected"] + 2 * 64 * len(expected.states)
+
+
+@pytest.mark.parametrize("now", [2, 3, 1])
+@pytest.mark.parametrize("name", ["grouped", "several"])
+def test_resumed_on_any_number_of_workers_it_goes_on(name, now, folder, tmp_path, trained, alone, jobs) -> None:
+    again = tmp_path / name
+    shutil.copytree(trained(2, jobs) / name, again)
+    (again / "weights.h5").unlink()
+    (again / "checkpoints" / "step-00000040.h5").unlink()
+    spec = cases(folder)[name]
+    if now == 1:
+        netspec.train(spec, run_dir=again, resume=True)
+    else:
+        assert trainings(jobs, now, [{"spec": spec, "run_dir": str(again), "resume": True}], tmp_path) == {}
+    assert [line["step"] for line in log(again, "log")][-2:] == [30, 40]
+    if now == 2:
+        for state, array in weights(trained(2, jobs) / name).items():
+            assert np.array_equal(weights(again)[state], array), state
+    assert_close(weights(again), weights(alone / name), 1e-10 if name == "grouped" else 1e-3)
+
+
+def test_other_strategies_and_it_go_on_from_each_other(folder, tmp_path, trained, alone, jobs) -> None:
+    spec = cases(folder)["adam"]
+    checkpoint = trained(2, jobs) / "adam" / "checkpoints" / f"step-{LATE:08}.h5"
+    of_one = alone / "adam" / "checkpoints" / f"step-{LATE:08}.h5"
+    listed = [
+        {"spec": {**spec, "parallel": way}, "run_dir": str(tmp_path / name), "resume": str(path)}
+        for name, way, path in (("reduced", {"strategy": "all_reduce"}, checkpoint), ("sharded", SMALL, of_one))
+    ]
+    assert trainings(jobs, 2, listed, tmp_path) == {}
+    for name in ("reduced", "sharded"):
+        assert_close(weights(tmp_path / name), weights(alone / "adam"), 1e-10)
