@@ -10,8 +10,8 @@ goes on. So do sums of which each worker gets a part (`ReduceScatter`), which co
 depends on where these are cut; wholes that are put together (`AllGather`) come after all that was started, one after
 another.
 
-The buckets depend on names and sizes of the values alone, which are those of the parameters: workers with batches of
-other sizes make the same ones.
+The buckets depend on the sizes of the values, which are those of the parameters, and on the order in which they were
+built (`passes/sequence.py`): workers with batches of other sizes make the same ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from netspec.graph.graph import Graph, rebuild, topological
 from netspec.graph.op import Op
-from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
+from netspec.graph.ops.communication import AllReduce, JoinAllReduce, Placed, StartAllReduce
 from netspec.graph.ops.gathering import GatherRows, JoinGatherRows, StartGatherRows
 from netspec.graph.ops.scattering import AllGather, JoinReduceScatter, ReduceScatter, StartReduceScatter
 from netspec.graph.value import Node, Value, apply, in_scope
@@ -63,9 +63,10 @@ class DataParallel(Pass):
         return _bucketed(graph, [*early, *_cut(urgent, self.bucket_bytes, self.bucket_bytes), *later])
 
 
-def _ready(node: Node) -> int:
-    """Rises with when what is sent comes to be."""
-    return max(value.node.serial for value in node.inputs)
+def _ready(node: Node) -> tuple[int, int]:
+    """Rises with when what is sent comes to be: on all workers alike, where the pass `in_sequence` was before."""
+    assert isinstance(node.op, Placed)
+    return node.op.place, max(value.node.serial for value in node.inputs)
 
 
 def _is_of_forward(bucket: Sequence[Node], guarded: set[Node]) -> bool:

@@ -13,15 +13,16 @@ from netspec.backends.states import States
 from netspec.compile import make_plan
 from netspec.graph.graph import Graph
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
-from netspec.graph.ops.elementwise import cast
+from netspec.graph.ops.elementwise import Add, cast
 from netspec.graph.ops.functions import Tanh
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.source import Input, State
 from netspec.graph.types import DType, TensorType
-from netspec.graph.value import Value
+from netspec.graph.value import Value, apply
 from netspec.graph.verify import verify
 from netspec.passes.data_parallel import DataParallel
 from netspec.passes.schedule import schedule
+from netspec.passes.sequence import InSequence
 
 
 def chain(sizes: list[int], dtype: DType = DType.FLOAT32) -> Graph:
@@ -32,7 +33,7 @@ def chain(sizes: list[int], dtype: DType = DType.FLOAT32) -> Graph:
     for number, (size, following) in enumerate(zip(sizes, [*sizes[1:], 1], strict=True)):
         x = Tanh()(x)
         state = State(f"w{number}", TensorType((1, size), dtype))()
-        updates[f"w{number}"] = state - AllReduce(late=True)(x + 1.0)
+        updates[f"w{number}"] = state - AllReduce(late=True, holds=(f"w{number}",))(x + 1.0)
         x = MatMul()(x, Input(f"m{number}", TensorType((size, following), dtype))())
     return Graph({"loss": guard}, updates, guard)
 
@@ -47,6 +48,22 @@ def test_buckets_fill_up_in_the_order_in_which_values_come_to_be() -> None:
     made = verify(DataParallel(first_bytes=80, bucket_bytes=400).run(chain(sizes)))
     assert counts(made) == [1, 2, 2, 1, 2]  # the guard's alone; 80 bytes; 400 and more each
     assert not any(isinstance(node.op, AllReduce) for node in made.nodes())
+
+
+def test_buckets_are_the_same_where_one_worker_has_simplified_more() -> None:
+    """A pass that builds a node anew on the worker with one sample alone does not change what travels together."""
+    graph = InSequence().run(chain([10, 100, 10, 100]))
+    large = [node for node in graph.nodes() if isinstance(node.op, Add) and node.types[0].size == 100]
+    young = {node: apply(node.op, node.inputs) for node in large}
+    other = graph.rewrite(lambda node, inputs: young.get(node))
+    assert held(other) == held(graph)
+    assert held(graph) == [(), ("w0",), ("w1",), ("w2",), ("w3",)]
+
+
+def held(graph: Graph) -> list[tuple[str, ...]]:
+    """What each of many small buckets holds."""
+    made = schedule(DataParallel(first_bytes=1, bucket_bytes=1).run(graph))
+    return [node.op.holds for node in made.order if isinstance(node.op, StartAllReduce)]
 
 
 def test_every_bucket_is_on_its_way_before_the_guard_is_looked_at() -> None:

@@ -8,7 +8,7 @@ By itself each op computes what it does on one worker, where a sum over all work
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from netspec.graph.onnx_map import NoOnnx
@@ -57,7 +57,15 @@ class Communication(Op):
 
 
 @dataclass(frozen=True)
-class AllReduce(Communication):
+class Placed(Communication):
+    """Base of the ops whose messages may wait for others: all workers send them in one sequence."""
+
+    place: int = field(default=0, kw_only=True)
+    """In that sequence, as the pass `in_sequence` finds it."""
+
+
+@dataclass(frozen=True)
+class AllReduce(Placed):
     """The sum of all workers' x. With `late` nobody needs it before the update: it may share a message with others."""
 
     late: bool = False

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.op import Array, NoGradient, Traits, Xp
-from netspec.graph.ops.communication import ORDER, Communication
+from netspec.graph.ops.communication import ORDER, Placed
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 
@@ -46,7 +46,7 @@ class Factoring:
 
 
 @dataclass(frozen=True)
-class _Gathering(NoGradient, Communication):
+class _Gathering(NoGradient, Placed):
     """Base of the ops here. They stand behind all gradients, so that nobody asks for theirs."""
 
     pattern = "all_gather"

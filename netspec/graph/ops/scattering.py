@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.op import Array, NoGradient, Traits, Xp
-from netspec.graph.ops.communication import ORDER, Communication
+from netspec.graph.ops.communication import ORDER, Placed
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 
@@ -23,7 +23,7 @@ _NO_ONNX = NoOnnx("it is of a training on several workers, of which ONNX knows n
 
 
 @dataclass(frozen=True)
-class Cut(Communication, NoGradient):
+class Cut(Placed, NoGradient):
     """Base of the ops that cut a bucket of arrays, or put one together."""
 
     cuts: tuple[tuple[int, ...], ...]
