@@ -28,6 +28,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "one_bit": {"strategy": "one_bit"},
     "top_k": {"strategy": "top_k"},
     "sufficient_factors": {"strategy": "sufficient_factors"},
+    "sharded_optimizer": {"strategy": "sharded_optimizer"},
     "model": {"strategy": "model"},
     "local_sgd": {"strategy": "local_sgd"},
     "elastic_averaging": {"strategy": "elastic_averaging"},
