@@ -12,7 +12,7 @@ from netspec.exchange.formats import Exportable
 from netspec.exchange.keras_export.orthogonal import MATRIX, matrices_of
 from netspec.exchange.keras_export.placing import laid, placed
 from netspec.exchange.keras_export.writer import Writer
-from netspec.exchange.keras_factors import refactored, second_moment
+from netspec.exchange.keras_factors import numbered, refactored, second_moment
 from netspec.exchange.keras_solvers import FIELDS, MOMENTUM_PRODUCT, is_kept, is_turned, slot_groups
 from netspec.graph.factoring import factored
 
@@ -80,24 +80,27 @@ def _of_factors(slots: Mapping[str, Mapping[str, NDArray[Any]]], net: Writer) ->
     rows, columns, second = (dict(slots.get(name, {})) for name in ("rows", "columns", "second_moment"))
     if not {*rows, *second} >= net.trained().keys() or rows.keys() != columns.keys():
         return None
+    places: list[dict[str, NDArray[Any]]] = [{}, {}]
     for name in rows:
         shape = np.broadcast_shapes(rows[name].shape, columns[name].shape)
         axes = factored(shape)
         assert axes is not None  # or it had no rows
         second[name] = second_moment(rows[name], columns[name], axes[0])
-        rows[name], columns[name] = (np.broadcast_to(one[name], shape) for one in (rows, columns))
+        for own, of in zip(places, (rows, columns), strict=True):
+            own[name] = np.broadcast_to(numbered(of[name]), shape)
+            of[name] = np.broadcast_to(of[name], shape)
     vectors = {name: array for name, array in second.items() if name not in rows}
+    kinds = [rows | vectors, columns | vectors, second]
+    kinds += [own | {name: numbered(array) for name, array in vectors.items()} for own in places]
     found: list[NDArray[Any]] = []
     zero, others = np.zeros((), np.float32), []
     names = [name for name, _, _ in placed(net)]
-    for name, *several in zip(
-        names, *(laid(one, net) for one in (rows | vectors, columns | vectors, second)), strict=True
-    ):
-        row, column, moment = several
+    for name, *several in zip(names, *(laid(one, net) for one in kinds), strict=True):
+        moment = several[2]
         if moment.ndim < MATRIX:
             found += [zero, zero, moment]
             continue
-        row, column, same = refactored(row, column, moment, (moment.ndim - 2, moment.ndim - 1))
+        row, column, same = refactored(several[:2], moment, several[3:], (moment.ndim - 2, moment.ndim - 1))
         found += [row[..., 0], column[..., 0, :], moment]
         others += [] if same else [name]
     if others:

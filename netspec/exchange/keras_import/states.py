@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.exchange import keras_solvers
 from netspec.exchange.hdf5_foreign import Hdf5
-from netspec.exchange.keras_factors import refactored
+from netspec.exchange.keras_factors import numbered, refactored
 from netspec.exchange.keras_import.archive import KerasFile
 from netspec.exchange.keras_import.orthogonal import MATRIX, Parameters, matrices_there, name_of
 from netspec.exchange.keras_import.translate import Translator, Wanted
@@ -43,7 +43,8 @@ def slots_of(file: KerasFile, net: Translator, solver: Mapping[str, Any]) -> tup
     by_name = sorted(trained, key=lambda pair: pair[0].stored.get(pair[1].state, ""))
     parameters = [by_name, trained] if file.version.startswith(("1.", "2.0.")) else [trained]  # which sorted them
     matrices = set(matrices_there(file, trained, net.reading)) if type_ == "Muon" else set()
-    spread = _spread(rest, trained, first=len(trained) if solver.get("ema") else 0) if type_ == "Adafactor" else rest
+    averages = len(trained) if solver.get("ema") else 0
+    spread = _spread(rest, trained, averages) if type_ == "Adafactor" else rest
     for groups, several in product(_orders(type_, solver, file.major), parameters):
         slots = _laid(type_, groups, several, spread, matrices)
         if slots is not None:
@@ -52,7 +53,8 @@ def slots_of(file: KerasFile, net: Translator, solver: Mapping[str, Any]) -> tup
                 for key, one in slots.items()
             }
             if type_ == "Adafactor":
-                slots = _factored(slots, net)
+                places = _laid(type_, groups, several, _spread([*map(numbered, rest)], trained, averages), matrices)
+                slots = _factored(slots, places or {}, net)
             if type_ == "Muon":
                 slots = _afresh(slots, trained)
             if products:
@@ -125,8 +127,10 @@ def _spread(arrays: Sequence[NDArray[Any]], trained: Parameters, first: int) -> 
     return found
 
 
-def _factored(slots: Mapping[str, NDArray[Any]], net: Translator) -> dict[str, NDArray[Any]]:
-    """Adafactor's slots of the axes that are factored here, of those that are spread."""
+def _factored(
+    slots: Mapping[str, NDArray[Any]], places: Mapping[str, NDArray[Any]], net: Translator
+) -> dict[str, NDArray[Any]]:
+    """Adafactor's slots of the axes that are factored here, of those that are spread; `places` as `refactored` has."""
     found = dict(slots)
     others = []
     for key, second in slots.items():
@@ -134,10 +138,12 @@ def _factored(slots: Mapping[str, NDArray[Any]], net: Translator) -> dict[str, N
         axes = factored(second.shape)
         if name != "second_moment":
             continue
-        rows, columns = (found.pop(f"{state}/{one}") for one in ("rows", "columns"))
+        keys = [f"{state}/rows", f"{state}/columns"]
+        factors = [found.pop(one) for one in keys]
         if axes is not None:
             del found[key]
-            found[f"{state}/rows"], found[f"{state}/columns"], same = refactored(rows, columns, second, axes)
+            *averages, same = refactored(factors, second, [places[one] for one in keys], axes)
+            found |= zip(keys, averages, strict=True)
             others += [] if same else [state.removeprefix("solver/")]
     if others:
         net.reading.note(

@@ -98,6 +98,8 @@ def test_a_matrix_that_is_a_row_in_keras_is_moved_by_adamw_there() -> None:
 def test_averages_along_other_axes_stand_for_the_same_second_moments() -> None:
     one = Training("other", IMAGES, {"type": "Adafactor"})
     model, _ = keras_model(one.exportable())
+    fresh = replace(one.exportable(), slots={name: array * 0 for name, array in one.exportable().slots.items()})
+    assert [note for note in keras_model(fresh)[1] if "which are other ones for `conv2d/kernel`, " in note]
     rows, columns = (np.array(one.compiler.states[f"solver/conv2d/kernel/{name}"]) for name in ("rows", "columns"))
     (axis,) = (axis for axis, sizes in enumerate(zip(rows.shape, columns.shape, strict=True)) if sizes[1] < sizes[0])
     second = (rows * columns / rows.mean(axis=axis, keepdims=True)).transpose(2, 3, 1, 0)
