@@ -74,8 +74,10 @@ def _told(row: dict[str, Any]) -> str:
 
 def _changes(spec: TrainSpec, steps: int) -> list[str]:
     """Overrides for a short training whose bits do not depend on the number of workers."""
-    shards = getattr(spec.parallel, "shards", None)
-    block = f"{{strategy: all_reduce, deterministic: true{f', shards: {shards}' if shards else ''}}}"
+    from netspec.parallel.strategies.all_reduce import AllReduce
+
+    parts = (spec.parallel if isinstance(spec.parallel, AllReduce) else AllReduce()).shards
+    block = f"{{strategy: all_reduce, deterministic: true, shards: {min(parts, spec.data.train.batch_size)}}}"
     loop = ["~train.max_epochs"] if spec.train.max_epochs is not None else []
     evaluated = ["~data.test"] if spec.data.test is not None else []
     return [*loop, *evaluated, f"train.max_steps={steps}", "train.test_every=0", f"parallel={block}"]

@@ -256,12 +256,20 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
             )
         )  # fmt: skip
     together = strategy is None or (isinstance(strategy, Strategy) and strategy.sums_gradients and splits)
-    if workers > 1 and not (together and not getattr(strategy, "deterministic", False)):
+    in_parts = isinstance(strategy, AllReduce) and strategy.deterministic
+    if workers > 1 and (in_parts or not together):
+        reason, instead = (
+            ("steps that are `deterministic` compute a batch part by part", "`deterministic: false`")
+            if in_parts
+            else (
+                "the workers do not compute a batch at the same time",
+                "a strategy that sums the gradients of every step",
+            )
+        )
         problems += [
             Problem(
-                f"layer `{layer.name}` is synchronized, and the workers do not compute a batch at the same time",
-                layer.where("synchronized"), f"layers.{layer.name}.synchronized",
-                expected="`synchronized: false`, or a strategy that sums the gradients of every step",
+                f"layer `{layer.name}` is synchronized, and {reason}", layer.where("synchronized"),
+                f"layers.{layer.name}.synchronized", expected=f"`synchronized: false`, or {instead}",
             )
             for layer in spec.net.layers
             if getattr(layer, "synchronized", False)

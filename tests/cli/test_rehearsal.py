@@ -41,6 +41,18 @@ def test_a_launcher_says_how_many_and_one_of_them_tells(netspec, work, monkeypat
     assert "has started 4 processes" in netspec("train", "train.yaml", "--dry-run", "--workers", "2").err
 
 
+def test_why_a_synchronized_layer_sees_a_part_of_a_batch(netspec, work):
+    (work / "net.yaml").write_text(
+        (work / "net.yaml")
+        .read_text()
+        .replace("layers:", "layers:\n  - {type: BatchNormalization, synchronized: true}")
+    )
+    words = "train", "train.yaml", "--workers", "2", "--dry-run", "parallel={strategy: all_reduce, deterministic: true}"
+    told = netspec(*words).err
+    assert "is synchronized, and steps that are `deterministic` compute a batch part by part" in told
+    assert "expected: `synchronized: false`, or `deterministic: false`" in told
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -50,6 +62,7 @@ def test_a_launcher_says_how_many_and_one_of_them_tells(netspec, work, monkeypat
         (("data.train.path=blob.npz",), "blob.npz"),
         (("--weights", "nosuch.h5"), "--weights: there is no file nosuch.h5"),
         (("--weights", "nosuch.h5", "--workers", "16", "data.train.path=blob.npz"), "3 errors"),
+        (("parallel={strategy: all_reduce, deterministic: true, shards: 9}",), "more parts than samples in a batch"),
         (("solver.learning_rat=1",), "did you mean `learning_rate`?"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,7 @@ def test_a_density_is_a_share() -> None:
     for density in (0, 1.5):
         with pytest.raises(ValueError, match="density"):
             STRATEGIES.parse({"strategy": "top_k", "density": density})
+    assert TopK(1e-300).count((50, 20)) == 1
 
 
 @pytest.mark.parametrize(
@@ -139,18 +141,21 @@ def test_sums_are_made_by_host_where_hosts_have_several_workers(hosts: list[int]
     assert [one.goes_by_host(hosts) for one in made if isinstance(one, AllReduce)] == [auto, forced, False]
 
 
+BATCH_OF_8 = SimpleNamespace(data=SimpleNamespace(train=SimpleNamespace(batch_size=8)))
+
+
 def test_sums_by_host_are_not_deterministic() -> None:
     made = STRATEGIES.parse({"strategy": "all_reduce", "hierarchical": True, "deterministic": True})
-    (problem,) = made.conflicts(None)
+    (problem,) = made.conflicts(BATCH_OF_8)
     assert problem.path == "hierarchical"
-    assert not list(STRATEGIES.parse({"strategy": "all_reduce", "deterministic": True}).conflicts(None))
+    assert not list(STRATEGIES.parse({"strategy": "all_reduce", "deterministic": True}).conflicts(BATCH_OF_8))
 
 
 def test_16_bits_are_not_deterministic() -> None:
     made = STRATEGIES.parse({"strategy": "all_reduce", "reduce_in": "float16", "deterministic": True})
-    (problem,) = made.conflicts(None)
+    (problem,) = made.conflicts(BATCH_OF_8)
     assert problem.path == "reduce_in"
-    assert not list(STRATEGIES.parse({"strategy": "all_reduce", "reduce_in": "float16"}).conflicts(None))
+    assert not list(STRATEGIES.parse({"strategy": "all_reduce", "reduce_in": "float16"}).conflicts(BATCH_OF_8))
 
 
 @pytest.mark.parametrize("workers", [2, 3])

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netspec.cli.verify_parallel import _compared
+from netspec.cli.verify_parallel import _changes, _compared
 from netspec.parallel.mpiexec import find_mpiexec
+from netspec.parallel.strategies.all_reduce import AllReduce
+from netspec.schema.load import load_train
 from tests.parallel.test_training import folder, training
 
 __all__ = ["folder"]  # the fixture
@@ -35,6 +37,15 @@ def test_a_training_is_the_same_on_one_worker_and_on_two(folder: Path, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["train.yaml"]
 
 
+def test_a_small_batch_has_fewer_parts(folder: Path) -> None:
+    spec = training(folder)
+    spec["data"]["train"]["batch_size"] = 3
+    given = load_train(spec)
+    found = load_train(spec, _changes(given, 2)).parallel
+    assert isinstance(found, AllReduce)
+    assert (found.deterministic, found.shards) == (True, 3)
+
+
 def test_one_bit_is_a_difference() -> None:
     one = {"a": np.ones(3, np.float32), "b": np.zeros(2, np.float32)}
     other = {"a": np.nextafter(one["a"], np.float32(2)), "b": -one["b"]}
@@ -47,7 +58,10 @@ def test_one_bit_is_a_difference() -> None:
     [
         (["--workers", "1"], "--workers must be 2 or more"),
         (["data.train.batch_size=1"], "a batch has fewer samples than there are workers"),
-        (["--workers", "3", "parallel={strategy: all_reduce, shards: 2}"], "there are more workers than parts"),
+        (
+            ["--workers", "3", "parallel={strategy: all_reduce, deterministic: true, shards: 2}"],
+            "there are more workers than parts",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_told(words: list[str], told: str, folder: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class AllReduce(Synchronous):
     """the same weights to the last bit on any number of workers (up to `shards`): a batch is computed in as many parts,
     whose gradients are added in the order of a fixed tree. It takes longer, and batch normalization sees a part"""
     shards: PositiveInt = 8
-    """parts of a batch, where it is `deterministic`: there can be as many workers, or fewer"""
+    """parts of a batch, where it is `deterministic`: there can be as many workers, or fewer; no more than samples"""
 
     samples: ClassVar = (
         {},
@@ -45,7 +45,20 @@ class AllReduce(Synchronous):
     )
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """What is added in the order of a tree is not rounded on the way."""
+        """What is added in the order of a tree is not rounded on the way, and each part of a batch has a sample."""
+        most = training.data.train.batch_size
+        if self.deterministic and self.shards > most:
+            yield Problem(
+                "there are more parts than samples in a batch", self.where("shards") or self.where("deterministic"),
+                "shards", expected=f"{most} or fewer, which is the `batch_size`", got=str(self.shards),
+            )  # fmt: skip
+
+        if not self.deterministic and self.shards != type(self).model_fields["shards"].default:
+            yield Problem(
+                "a batch is computed in parts only where it is `deterministic`", self.where("shards"), "shards",
+                expected="`deterministic: true`, or no `shards`", got=str(self.shards),
+            )  # fmt: skip
+
         if self.deterministic and self.reduce_in != "float32":
             yield Problem(
                 "sums of 16 bits are not the same on any number of workers", self.where("reduce_in"), "reduce_in",

@@ -63,8 +63,14 @@ class SufficientFactors(Synchronous):
             )  # fmt: skip
 
         known = [link.name for link in resolve_names(training.net).layers]
-        for number, name in enumerate(self.layers if isinstance(self.layers, list) else []):
-            if name not in known:
+        named = self.layers if isinstance(self.layers, list) else []
+        for number, name in enumerate(named):
+            if name in named[:number]:
+                yield Problem(
+                    f"`{name}` is named twice", self.where("layers", number), f"layers.{number}",
+                    expected="each layer once",
+                )  # fmt: skip
+            elif name not in known:
                 yield Problem(
                     f"there is no layer `{name}`", self.where("layers", number), f"layers.{number}",
                     expected=f"some of {listing(known)}", hint=did_you_mean(name, known),

@@ -29,7 +29,7 @@ class TopK(Synchronous):
 
     strategy: Literal["top_k"] = "top_k"
     density: Annotated[float, Field(gt=0, le=1)] = 0.01
-    """share of the numbers of a gradient that are sent"""
+    """share of the numbers of a gradient that are sent; of each gradient one is at least, however small the share"""
     smallest: PositiveInt = SMALLEST
     """gradients with fewer numbers, and those of vectors, are sent as they are"""
 
