@@ -130,5 +130,8 @@ def run(words: Sequence[str]) -> int:
             "netspec zoo copy lenet_mnist my_net", "netspec check my_net/train.yaml", "netspec train my_net/train.yaml"
         ),
     )(_root)
-    status = get_command(app).main(args=list(words), prog_name="netspec", standalone_mode=False)
+    try:
+        status = get_command(app).main(args=list(words), prog_name="netspec", standalone_mode=False)
+    except SystemExit as end:  # typer's where nobody reads the output: other workers are still to be told that we end
+        status = end.code
     return status if isinstance(status, int) else 0

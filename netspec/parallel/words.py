@@ -68,8 +68,8 @@ class LastWords:
         if first.rank == 0 and (alike or first.status in (WRONG_INPUT, INTERRUPTED)):
             lines = [first.error, *(_marked(one) for one in failed if one.error not in ("", first.error))]
         else:
-            lines = [_marked(one) for one in failed]
-            if again is not None and first.status != INTERRUPTED:
+            lines = [_marked(one) for one in failed if one.error]  # nothing where nobody reads what it would say
+            if lines and again is not None and first.status != INTERRUPTED:
                 lines.append(f"  hint: {again}")
         return first.output, "\n".join(lines), first.status
 

@@ -27,7 +27,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.stop: str | None = None
-        """Name of the signal that asked to stop."""
+        """What asked to stop: the name of a signal, or an error that may wait until all have saved."""
         self.snapshot = False
         """True once a checkpoint was asked for; the loop sets it back."""
         self._before: dict[int, Any] = {}

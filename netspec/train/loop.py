@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -23,7 +24,7 @@ from netspec.solvers.base import SolverSpec
 from netspec.train.crew import Asked, AskedOfServers, Crew, Origin
 from netspec.train.environment import threads
 from netspec.train.evaluation import Evaluation, evaluate
-from netspec.train.events import MOST_EXAMPLES, Listener, tell, tell_skipped
+from netspec.train.events import MOST_EXAMPLES, Event, Listener, tell, tell_skipped
 from netspec.train.interrupt import Signals
 from netspec.train.model import save_weights
 from netspec.train.preparation import Preparation
@@ -86,7 +87,10 @@ class Loop:
         self.stopped = False
         """Whether the loop ended before the training did, as it was asked to."""
         self.spec, self.compiler, self.loader, self.test_loader = spec, compiler, loader, test
-        self.folder, self.listeners, self.signals, self.progress = folder, listeners, signals, progress
+        self.folder, self.signals, self.progress = folder, signals, progress
+        self.listeners = [partial(self._told, one) for one in listeners]
+        self._unheard: NetspecError | OSError | None = None
+        """Why a listener could not go on, the first one that could not."""
         self.schedules = rate_inputs(spec.solver)
         progress.seen = {name: progress.seen.get(name, one.start()) for name, one in self.schedules.items()}
         timing = spec.train
@@ -106,8 +110,8 @@ class Loop:
     def run(self) -> None:
         """Train to the end, or to the step during which a stop was asked for; then evaluate and save.
 
-        A sample that can't be used, in training or in an evaluation, or a listener that can't go on (the output that it
-        prints to is closed) loses nothing of what was learned before; nor does it where another worker finds it.
+        A sample that can't be used, in training or in an evaluation, loses nothing of what was learned before; nor does
+        it where another worker finds it, nor a listener that can't go on: its error is raised when all have stopped.
         """
         try:
             self._train()
@@ -116,7 +120,18 @@ class Loop:
                 self._save_after_failure()
             if isinstance(error, Broken):
                 raise self.crew.end() from None
-            raise
+            if self._unheard is None:
+                raise
+        if self._unheard is not None:
+            raise self._unheard
+
+    def _told(self, listener: Listener, event: Event) -> None:
+        """Tell a listener. One that can't go on (nobody reads what it prints) asks all workers to stop."""
+        try:
+            listener(event)
+        except (NetspecError, OSError) as error:
+            self._unheard = self._unheard or error
+            self.signals.stop = self.signals.stop or "an error"
 
     def _train(self) -> None:
         if self._is_due(self.spec.train.test_every):  # the run ended between the checkpoint and the evaluation after it

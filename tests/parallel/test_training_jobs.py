@@ -125,6 +125,19 @@ def test_a_training_on_servers_is_saved_and_stopped_and_goes_on(jobs, spec: Path
     assert f"netspec train {tmp_path / 'run' / 'spec.yaml'} --resume" in again.err
 
 
+@pytest.mark.parametrize("parallel", ["{strategy: all_reduce}", "{strategy: parameter_server, mode: asynchronous}"])
+def test_a_reader_that_is_gone_ends_the_job_with_a_checkpoint_and_no_complaint(
+    jobs, spec: Path, tmp_path: Path, parallel: str
+) -> None:
+    changes = "train.max_steps=100000000", "train.log_every=1", "train.checkpoint_every=0", f"parallel={parallel}"
+    job = jobs.train(spec, "--workers", 2, "--run-dir", tmp_path / "run", "--json", *changes)
+    read = until(job, "log")["step"]
+    job.process.stdout.close()
+    assert (job.end(), job.err) == (1, "")  # as one worker ends
+    (kept,) = (tmp_path / "run" / "checkpoints").iterdir()
+    assert read_checkpoint(kept).progress["step"] > read
+
+
 def test_a_training_that_is_interrupted_goes_on_with_another_number_of_workers(
     jobs, spec: Path, tmp_path: Path
 ) -> None:
