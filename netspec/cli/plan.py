@@ -38,7 +38,11 @@ def plan(
     ] = False,
     workers: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Also say what each of so many workers sends in a step.", show_default=False),
+        typer.Option(
+            metavar="N",
+            help="Also say what each of so many workers sends in a step, and allocates.",
+            show_default=False,
+        ),
     ] = None,
     workers_per_host: Annotated[
         int, typer.Option(metavar="N", help="With --workers: how many of them share a host.")
@@ -77,14 +81,18 @@ def plan(
     )
     sent = None
     if workers is not None:
+        from netspec.cli.one_worker import one_worker
         from netspec.cli.sending import sending
         from netspec.cli.stages import as_json as stages_as_json
         from netspec.cli.stages import show, stage_costs
 
         sent = sending(found, workers, workers_per_host, batch_size or 1)
+        worker = one_worker(found, workers, batch_size or 1)
         stages = stage_costs(found, workers, batch_size or 1)
     if as_json:
-        spread = {"sent": sent.as_json(), **stages_as_json(stages)} if sent is not None else {}
+        spread = {}
+        if sent is not None:
+            spread = {"sent": sent.as_json(), "worker": worker.as_json(), **stages_as_json(stages)}
         print_json({**result.as_json(kernels=kernels), **spread})
         return
     _print_layers(result)
@@ -96,6 +104,7 @@ def plan(
             show(stages)
             print()
         sent.show()
+        worker.show()
     if kernels:
         for purpose, uses in result.kernels.items():
             _print_kernels(purpose, uses)

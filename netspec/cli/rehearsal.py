@@ -7,18 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from netspec.cli.costs import costs
 from netspec.cli.curves import steps_of
+from netspec.cli.one_worker import one_worker
 from netspec.cli.output import count, size
 from netspec.cli.preflight import preflight
-from netspec.cli.specs import autotune_of, precision_of, rounding_of
-from netspec.compile import Purpose
 from netspec.data.base import Source
 from netspec.errors import InputError, Problem, counted, near_path
 from netspec.parallel.strategies.base import Strategy
 from netspec.schema.load import load_train
 from netspec.schema.train import TrainSpec
-from netspec.solvers.base import SolverSpec
 from netspec.train.run import check_workers
 
 
@@ -38,7 +35,7 @@ class Rehearsed:
     """Of the training data, and of the test data where there is some."""
     steps: int
     worker_bytes: int
-    """What a worker allocates for training steps: activations, weights, the solver's states."""
+    """What a worker allocates for training steps: activations, weights, the solver's states; of stages the most."""
 
     def as_json(self) -> dict[str, Any]:
         """The event that `--json` prints."""
@@ -46,8 +43,9 @@ class Rehearsed:
 
     def told(self) -> str:
         """The same for people."""
-        each = f": {count(self.largest_share)} samples each" if self.workers > 1 else ""
-        if self.batch_size % self.workers:
+        split = self.largest_share < self.batch_size
+        each = f": {count(self.largest_share)} samples each" if split else ""
+        if split and self.batch_size % self.workers:
             each += " or one fewer"
         servers = f" and {counted(self.servers, 'server')}" if self.servers else ""
         data = ", ".join(f"{counted(number, 'sample')} of {split} data" for split, number in self.samples.items())
@@ -84,11 +82,12 @@ def rehearse(file: str, overrides: Sequence[str], workers: int, weights: str | N
     if problems:
         raise InputError(problems)
     batch = spec.data.train.batch_size
+    worker = one_worker(spec, workers, batch)  # which tells what a strategy can't do with the net
     servers = spec.parallel.servers_among(workers) if isinstance(spec.parallel, Strategy) else 0
-    workers -= servers
-    share = -(-batch // workers)
     name = spec.name or spec.net.name
-    return Rehearsed(name, workers, servers, batch, share, samples, steps_of(spec), _worker_bytes(spec, share))
+    return Rehearsed(
+        name, workers - servers, servers, batch, worker.samples, samples, steps_of(spec), worker.nbytes
+    )  # fmt: skip
 
 
 def _find(weights: str | None) -> None:
@@ -100,16 +99,3 @@ def _samples(spec: TrainSpec, split: object) -> int:
     assert isinstance(split, Source)
     found = len(split.open(seed=spec.train.seed))
     return min(found, split.limit) if split.limit is not None else found
-
-
-def _worker_bytes(spec: TrainSpec, share: int) -> int:
-    """Of the programs that a step runs, which share their states."""
-    assert isinstance(spec.solver, SolverSpec)
-    found = costs(
-        spec.net, share, dtype=precision_of(spec), solver=spec.solver, autotune=autotune_of(spec),
-        rounding=rounding_of(spec), loop=spec.train,
-    )  # fmt: skip
-    unused = {str(Purpose.TEST), str(Purpose.PREDICT)}
-    own = [one.arena_bytes + one.constant_bytes + one.steady_bytes
-           for name, one in found.programs.items() if name not in unused]  # fmt: skip
-    return sum(own) + sum(found.states_bytes.values())

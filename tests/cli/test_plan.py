@@ -222,3 +222,15 @@ def test_what_workers_send_is_told(netspec, work):
     assert "a batch has fewer samples than there are workers" in wrong.err
     assert "--batch-size 9" in netspec("plan", "net.yaml", "--workers", "9").err
     assert "sent" not in netspec("plan", "train.yaml", "--json").json
+
+
+def test_what_a_worker_keeps(netspec, work):
+    """With sharded_optimizer it has a fourth of what the solver remembers."""
+    words = "plan", "train.yaml", "net.vars.width=1024", "--workers", "4"
+    found = netspec(*words, "--json", "parallel={strategy: sharded_optimizer}").json
+    kept, worker = found["states_bytes"], found["worker"]
+    assert (worker["samples"], worker["states_bytes"]["parameter"]) == (2, kept["parameter"])
+    pieces = 4  # of as many parameters, each of which is rounded up to whole lines
+    assert worker["states_bytes"]["slot"] == pytest.approx(kept["slot"] / 4, abs=pieces * 64)
+    assert worker["bytes"] == worker["programs_bytes"] + sum(worker["states_bytes"].values())
+    assert "a worker has 2 samples of a batch, and allocates" in netspec(*words).out

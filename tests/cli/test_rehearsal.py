@@ -13,11 +13,46 @@ def test_what_it_would_be(netspec, work):
         "event": "dry_run", "name": "blobs", "workers": 3, "batch_size": 8, "largest_share": 3, "steps": 12,
     }  # fmt: skip
     assert found["samples"] == {"training": 42, "test": 42}
-    plan = netspec("plan", "train.yaml", "--batch-size", "3", "--json").json
+    plan = netspec("plan", "train.yaml", "--json").json
     program = plan["programs"]["train"]
     parts = program["arena_bytes"] + program["constant_bytes"] + program["steady_bytes"]
-    assert found["worker_bytes"] == parts + sum(plan["states_bytes"].values())
+    alone = netspec("train", "train.yaml", "--dry-run", "--json").json
+    assert alone["worker_bytes"] == parts + sum(plan["states_bytes"].values())
     assert sorted(work.iterdir()) == before
+
+
+def test_memory_is_that_of_the_strategy(netspec, work):
+    """Each of two workers keeps a half of what the solver remembers, or has one of the stages."""
+
+    def memory(way: str) -> int:
+        words = "net.vars.width=4096", f"parallel={way}", "--workers", "2", "--dry-run", "--json"
+        return int(netspec("train", "train.yaml", *words).json["worker_bytes"])
+
+    whole, slots = memory("{strategy: all_reduce}"), 4 * (4096 * (3 + 1 + 2) + 2)
+    assert memory("{strategy: sharded_optimizer}") < whole - slots / 2 + 4096
+    found = netspec("train", "train.yaml", "parallel={strategy: pipeline}", "--workers", "2", "--dry-run").out
+    assert found.startswith("blobs: 2 workers, a batch of 8\n")
+    assert memory("{strategy: pipeline}") < whole
+
+
+@pytest.mark.parametrize(
+    ("workers", "way", "told"),
+    [
+        ("3", "{strategy: model, layers: {hidden: columns}}", "parts of one size on 3 workers"),
+        ("2", "{strategy: model, layers: {hidden: rows}}", "parts of one size on 2 workers"),
+        ("2", "{strategy: model, layers: {hidden: whole, logits: whole}}", "a net to divide on 2 workers"),
+        ("2", "{strategy: sufficient_factors, layers: [act]}", "act: the gradient is no product over samples"),
+    ],
+)
+def test_what_a_strategy_cannot_do_with_the_net_is_told(netspec, work, workers, way, told):
+    net = (work / "net.yaml").read_text().replace("  - {name: logits", "  - {name: act, type: ReLU}\n  - {name: logits")
+    (work / "net.yaml").write_text(net)
+    train = (work / "train.yaml").read_text()
+    (work / "train.yaml").write_text(f"{train}parallel: {way}\n")
+    found = netspec("train", "train.yaml", "--workers", workers, "--dry-run")
+    assert found.status == 2
+    assert "train.yaml:8:" in found.err
+    assert told in found.err
 
 
 def test_steps_of_epochs_and_limits_of_data(netspec, work):
