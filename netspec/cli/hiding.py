@@ -11,7 +11,7 @@ from typing import Any
 from netspec.backends.program import Program
 from netspec.cli.output import count, size, table
 from netspec.cli.sending import compiler_of, crew_of
-from netspec.cli.timing import Runs, Timing, parts_of_step, time_compiled, writer
+from netspec.cli.timing import Part, Runs, Timing, run_step, time_compiled, warm_up
 from netspec.compile import Compiler
 from netspec.errors import InputError
 from netspec.graph.ops.communication import Communication
@@ -48,7 +48,7 @@ class Hiding:
     workers: int
     steps: int
     step_seconds: float
-    """Medians, as all of these."""
+    """With what is sent, between steps too; medians, as all of these."""
     silent_seconds: float
     """The same step, in which nobody sends anything."""
     exposed_seconds: float
@@ -63,7 +63,7 @@ class Hiding:
     @property
     def exposed_share(self) -> float:
         """Of a step."""
-        return self.exposed_seconds / (self.step_seconds + self.between_seconds)
+        return self.exposed_seconds / self.step_seconds
 
     @property
     def hidden_share(self) -> float:
@@ -86,11 +86,19 @@ class Hiding:
             rows.append(["between steps", "", "", "", _ms(self.between_seconds)])
         table(["message", "of", "bytes", "started at ms", "waited ms"], rows, right=(2, 3, 4))
         print(
-            f"\nstep {_ms(self.step_seconds)} ms, without what is sent {_ms(self.silent_seconds)} ms "
-            f"(medians of {count(self.steps)})\n"
-            f"exposed: {_ms(self.exposed_seconds)} ms a step, {100 * self.exposed_share:.1f} % of it; "
-            f"hidden: {100 * self.hidden_share:.0f} % of the {_ms(self.alone_seconds)} ms that messages take alone"
+            "started at: since the first worker's program began; waited: what it spends in a step on sending this, and "
+            f"waiting for it\n\nwithout what is sent a step takes {_ms(self.silent_seconds)} ms instead of "
+            f"{_ms(self.step_seconds)} ms\nexposed: {_ms(self.exposed_seconds)} ms a step, "
+            f"{100 * self.exposed_share:.1f} % of it, in which a worker does nothing but send, wait or add up "
+            f"(mean of all)\n{self._told_hidden()}"
         )
+
+    def _told_hidden(self) -> str:
+        alone = f"the {_ms(self.alone_seconds)} ms that messages take alone"
+        more = self.exposed_seconds - self.alone_seconds
+        if more > 0:
+            return f"hidden: nothing; exposed is {_ms(more)} ms more than {alone}: workers waited for each other"
+        return f"hidden: {100 * self.hidden_share:.0f} % of {alone}"
 
 
 def time_workers(spec: NetSpec | TrainSpec, batch_size: int, device: str, steps: int | None) -> tuple[Timing, Hiding]:
@@ -114,22 +122,29 @@ def time_workers(spec: NetSpec | TrainSpec, batch_size: int, device: str, steps:
     began = perf_counter()
     compiler = compiler_of(spec, device, crew)
     first, end = crew.share.of(0, batch_size)
-    timing = time_compiled(compiler, end - first, steps, began)
-    return timing, measure_hiding(compiler, crew, end - first, timing.steps)
+    hiding: list[Hiding] = []
+
+    def measure(parts: Sequence[Part], steps: int | None) -> tuple[list[float], list[Runs]]:
+        whole, by_node, found = measure_hiding(compiler, crew, parts, steps)
+        hiding.append(found)
+        return whole, by_node
+
+    timing = time_compiled(
+        compiler, end - first, steps, began, measure=measure, workers=crew.workers.size, all_samples=batch_size
+    )
+    return timing, hiding[0]
 
 
-def measure_hiding(compiler: Compiler, crew: Crew, rows: int, steps: int) -> Hiding:
-    """Time steps with what the workers send, without, and what they send alone, in turn. All workers come here."""
+def measure_hiding(
+    compiler: Compiler, crew: Crew, parts: Sequence[Part], steps: int | None
+) -> tuple[list[float], list[Runs], Hiding]:
+    """Time steps with what the workers send, without, and what they send alone, in turn. All workers come here.
+
+    Also seconds of whole steps, and of steps node by node, as of one worker: a report has one time of a step.
+    """
     group = crew.workers
-    parts = [(program, writer(compiler, program), times) for program, times in parts_of_step(compiler, rows)]
     alone = [(program.only(communicates), times) for program, _, times in parts]
     meeting = next((step for step in range(1, MEETINGS) if crew.strategy.meets(step)), None)
-
-    def step() -> None:
-        for program, write, times in parts:
-            for _ in range(times):
-                write()
-                program.run()
 
     def messages() -> None:
         for run, times in alone:
@@ -142,14 +157,13 @@ def measure_hiding(compiler: Compiler, crew: Crew, rows: int, steps: int) -> Hid
         act()
         return perf_counter() - began
 
-    for _ in range(2):
-        step()
+    steps = warm_up(parts, steps)
     taken: dict[str, list[float]] = {"whole": [], "silent": [], "alone": [], "between": []}
     by_node: list[Runs] = [[] for _ in parts]
     for _ in range(steps):
-        taken["whole"].append(together(step))
+        taken["whole"].append(together(lambda: run_step(parts)))
         with group.silence():
-            taken["silent"].append(together(step))
+            taken["silent"].append(together(lambda: run_step(parts)))
         group.barrier()
         for (program, write, _), runs in zip(parts, by_node, strict=True):
             write()
@@ -165,10 +179,12 @@ def measure_hiding(compiler: Compiler, crew: Crew, rows: int, steps: int) -> Hid
     ]
     between = median(taken["between"]) if taken["between"] else 0.0
     waited = sum(one.exposed_seconds for one in found) + between
-    return Hiding(
-        crew.strategy.strategy, group.size, steps, median(taken["whole"]), median(taken["silent"]),
+    whole = [seconds + between for seconds in taken["whole"]]
+    hiding = Hiding(
+        crew.strategy.strategy, group.size, steps, median(whole), median(taken["silent"]),
         fmean(group.gather(waited)), median(taken["alone"]) + between, between, tuple(found),
     )  # fmt: skip
+    return whole, by_node, hiding
 
 
 def communicates(node: Node) -> bool:

@@ -45,8 +45,11 @@ def plan(
         ),
     ] = None,
     workers_per_host: Annotated[
-        int, typer.Option(metavar="N", help="With --workers: how many of them share a host.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            metavar="N", help="With --workers: how many of them share a host. Default: all of them.", show_default=False
+        ),
+    ] = None,
     autotune: Autotune = None,
     as_json: Json = False,
 ) -> None:
@@ -86,7 +89,7 @@ def plan(
         from netspec.cli.stages import as_json as stages_as_json
         from netspec.cli.stages import show, stage_costs
 
-        sent = sending(found, workers, workers_per_host, batch_size or 1)
+        sent = sending(found, workers, workers_per_host or workers, batch_size or 1)
         worker = one_worker(found, workers, batch_size or 1)
         stages = stage_costs(found, workers, batch_size or 1)
     if as_json:

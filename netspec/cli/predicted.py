@@ -99,8 +99,11 @@ class Scaling:
         for name, row in self.predictions.items():
             reasons = [(number, one) for number, one in zip(self.counts, row, strict=True) if isinstance(one, str)]
             if reasons:
-                number, reason = reasons[0]
-                yield f"{name} has none for {number:,} workers" + (", nor more" * (len(reasons) > 1)) + f": {reason}"
+                numbers, reason = [number for number, _ in reasons], reasons[0][1]
+                onwards = len(numbers) > 1 and numbers == list(self.counts[-len(numbers) :])
+                lacking = numbers[:1] if onwards else numbers
+                which = ", ".join(f"{one:,}" for one in lacking) + " workers" + ", nor more" * onwards
+                yield f"{name} has none for {which}: {reason}"
 
 
 def _network(found: Network) -> dict[str, Any]:

@@ -145,12 +145,17 @@ def _show(timing: Timing, *, nodes: bool) -> None:
 def _print_summary(found: Timing) -> None:
     what = f"training step with {found.solver}" if found.solver else "prediction"
     read = f"{found.batches} batches" if found.batches > 1 else "a batch"
-    print(f"{found.name}: {what}, {read} of {count(found.batch_size)}, {found.precision}, on {found.device}\n")
+    several = found.workers > 1
+    who = f" on {count(found.workers)} workers" if several else ""
+    share = f" ({count(found.batch_size)} for the first worker, whose layers these are)" if several else ""
+    samples = f"{count(found.all_samples)}{share}"
+    print(f"{found.name}: {what}{who}, {read} of {samples}, {found.precision}, on {found.device}\n")
     per_second = found.samples_per_second
     rate = scaled(found.flops / found.step_seconds, "FLOP/s")
+    everyone, each = (" of all workers", " of the first") if several else ("", "")
     print(
         f"step      {_ms(found.step_seconds)} ms (median of {count(found.steps)}, fastest "
-        f"{_ms(found.fastest_step_seconds)} ms): {count(round(per_second))} samples/s, {rate}"
+        f"{_ms(found.fastest_step_seconds)} ms): {count(round(per_second))} samples/s{everyone}, {rate}{each}"
     )
     print(f"compiled  in {found.compile_seconds:.2f} s")
     peak, copy = found.roofline.flops_per_second, found.roofline.bytes_per_second

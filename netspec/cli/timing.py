@@ -89,6 +89,10 @@ class Timing:
     batch_size: int
     batches: int
     """How many batches a step reads."""
+    workers: int
+    """How many make the step together; figures of layers and nodes are the first one's."""
+    all_samples: int
+    """Of a batch of all workers; `batch_size` is the first one's share."""
     precision: str
     device: str
     solver: str | None
@@ -110,8 +114,8 @@ class Timing:
 
     @property
     def samples_per_second(self) -> float:
-        """Of whole steps."""
-        return self.batches * self.batch_size / self.step_seconds
+        """Of whole steps, of all workers together."""
+        return self.batches * self.all_samples / self.step_seconds
 
     @property
     def nodes_seconds(self) -> float:
@@ -174,13 +178,26 @@ def time_net(
     return time_compiled(Compiler(net, solver=solver, dtype=dtype, device=opened, loop=loop), batch_size, steps, began)
 
 
-def time_compiled(compiler: Compiler, batch_size: int, steps: int | None, began: float) -> Timing:
+Runs: TypeAlias = list[list[tuple[Node | None, float]]]
+"""Of some runs of a program: each node with its seconds."""
+Part: TypeAlias = tuple[Program, Callable[[], None], int]
+"""Of a step: a program, what writes its inputs, and how many times a step runs it."""
+Measure: TypeAlias = Callable[[Sequence[Part], int | None], tuple[list[float], list[Runs]]]
+"""Of parts, for so many steps: seconds of whole steps, and of each part of steps node by node."""
+
+
+def time_compiled(
+    compiler: Compiler, batch_size: int, steps: int | None, began: float, *,
+    measure: Measure | None = None, workers: int = 1, all_samples: int | None = None,
+) -> Timing:  # fmt: skip
     """The same of what was compiled, beginning then, for one worker or for each of several, who all come here."""
     net, solver, dtype = compiler.spec, compiler.solver, compiler.stored
     parts = parts_of_step(compiler, batch_size)
     opened, batches = compiler.device, parts[0][1]
     took = perf_counter() - began
-    whole, by_node = _measure([(program, writer(compiler, program), times) for program, times in parts], steps)
+    whole, by_node = (measure or _measure)(
+        [(program, writer(compiler, program), times) for program, times in parts], steps
+    )
     names = resolve_names(net)
     links: list[LayerLink | LossLink] = [*names.layers, *names.losses]
     roofline = measure_roofline(opened, dtype)
@@ -193,6 +210,8 @@ def time_compiled(compiler: Compiler, batch_size: int, steps: int | None, began:
         purpose=str(Purpose.TRAIN if solver else Purpose.PREDICT),
         batch_size=batch_size,
         batches=batches,
+        workers=workers,
+        all_samples=batch_size if all_samples is None else all_samples,
         precision=str(dtype),
         device=opened.name,
         solver=str(solver.type) if solver else None,
@@ -232,35 +251,31 @@ def writer(compiler: Compiler, program: Program, seed: int = 0) -> Callable[[], 
     return lambda: program.write(inputs)
 
 
-Runs: TypeAlias = list[list[tuple[Node | None, float]]]
-"""Of some runs of a program: each node with its seconds."""
+def run_step(parts: Sequence[Part]) -> float:
+    """Run the parts of a step; the seconds that it took."""
+    start = perf_counter()
+    for program, write, times in parts:
+        for _ in range(times):
+            write()
+            program.run()
+    return perf_counter() - start
 
 
-def _measure(
-    parts: Sequence[tuple[Program, Callable[[], None], int]], steps: int | None
-) -> tuple[list[float], list[Runs]]:
-    """Seconds of whole steps, and of each part of steps node by node, in turn, after two steps that are not counted.
-
-    A part is a program, what writes its inputs, and how many times a step runs it.
-    """
-
-    def step() -> float:
-        start = perf_counter()
-        for program, write, times in parts:
-            for _ in range(times):
-                write()
-                program.run()
-        return perf_counter() - start
-
+def warm_up(parts: Sequence[Part], steps: int | None) -> int:
+    """Run two steps that are not counted; how many to measure, where nobody says it: the same for all workers."""
     try:
-        step()
-        first = step()
+        run_step(parts)
+        first = run_step(parts)
     except NonFiniteLoss:
         raise RunError("the loss of made-up inputs is not finite: there is no step to time") from None
-    steps = steps or int(world().shared(max(LEAST, min(MOST, int(BUDGET / max(first, 1e-6))))))
+    return steps or int(world().shared(max(LEAST, min(MOST, int(BUDGET / max(first, 1e-6))))))
+
+
+def _measure(parts: Sequence[Part], steps: int | None) -> tuple[list[float], list[Runs]]:
+    """As `Measure`, of one worker: whole steps, and those node by node, in turn."""
     whole, by_node = [], [Runs() for _ in parts]
-    for _ in range(steps):
-        whole.append(step())
+    for _ in range(warm_up(parts, steps)):
+        whole.append(run_step(parts))
         for (program, write, _), runs in zip(parts, by_node, strict=True):
             write()
             runs.append(program.timed())

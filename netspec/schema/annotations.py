@@ -31,6 +31,19 @@ def is_union(annotation: Any) -> bool:
     return len(members(annotation)) > 1
 
 
+@cache
+def optional_blocks(cls: type[Spec]) -> list[str]:
+    """The fields of a spec class that are mappings and may be left out."""
+
+    def is_mapping(one: Any) -> bool:
+        return get_origin(one) is dict or (isinstance(one, type) and issubclass(one, Spec))
+
+    return [
+        name for name, field in fields_by_name(cls).items()
+        if not field.is_required() and any(map(is_mapping, members(field.annotation)))
+    ]  # fmt: skip
+
+
 def step_into(annotation: Any, step: str | int) -> Any:
     """The type of the value at `step` in a value of the type `annotation`; None where it is not known."""
     for one in members(annotation):

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from netspec.errors import InputError, Location, Problem, SpecError, by_place, did_you_mean, listing
+from netspec.schema.annotations import optional_blocks
 from netspec.schema.expand import Expander, is_plain
 from netspec.schema.expressions import Unknown
 from netspec.schema.freeze import freeze
@@ -154,7 +155,9 @@ class _Loading:
             return None
         declared = _variables(tree)
         late = [] if is_plain(tree) else [change for change in changes if is_of_none(tree, change.path)]
-        self.problems += apply_overrides(tree, [change for change in changes if change not in late])
+        self.problems += apply_overrides(
+            tree, [change for change in changes if change not in late], optional_blocks(NetSpec)
+        )
         self._undeclared(changes, declared)
         links = self._linked(tree, tree, (), self.evaluator.scope(tree), late)
         return self._validated(NetSpec, tree, links)
@@ -188,7 +191,9 @@ class _Loading:
             return None
         declared = _variables(tree)
         inside = [change for change in changes if change.path[0] == "net" and len(change.path) > 1]
-        self.problems += apply_overrides(tree, [change for change in changes if change not in inside])
+        self.problems += apply_overrides(
+            tree, [change for change in changes if change not in inside], optional_blocks(TrainSpec)
+        )
         scope = self.evaluator.scope(tree)
         self.evaluator.evaluate(tree, scope, skip=("vars", "net"))
         inline = isinstance(tree.get("net"), Map)

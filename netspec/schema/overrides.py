@@ -8,7 +8,7 @@ itself, the longest that exists is taken.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,9 +108,10 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
         yield path, value
 
 
-def apply_overrides(tree: Map, overrides: Sequence[str | Override]) -> list[Problem]:
+def apply_overrides(tree: Map, overrides: Sequence[str | Override], blocks: Collection[str] = ()) -> list[Problem]:
     """Make the changes in `tree`, in order; the problems of those that can't be made.
 
+    `blocks` are the keys of mappings that the document may leave out: one that a path goes into is made.
     Takes command-line texts as well as parsed overrides; texts that are no overrides raise `SpecError`.
     """
     texts = parse_overrides([item for item in overrides if isinstance(item, str)])
@@ -118,7 +119,7 @@ def apply_overrides(tree: Map, overrides: Sequence[str | Override]) -> list[Prob
     problems: list[Problem] = []
     for override in [next(rest) if isinstance(item, str) else item for item in overrides]:
         try:
-            _apply(tree, override)
+            _apply(tree, override, blocks)
         except SpecError as error:
             problems += error.problems
     return problems
@@ -132,10 +133,10 @@ def is_of_none(net: Map, path: Sequence[str]) -> bool:
     )
 
 
-def _apply(tree: Map, override: Override) -> None:
+def _apply(tree: Map, override: Override, blocks: Collection[str]) -> None:
     words = override.path
-    if words[0] == "vars" and "vars" not in tree and len(words) > 1 and not override.remove:
-        tree.put("vars", Map(override.key_place), override.key_place, override.key_place)
+    if words[0] in blocks and words[0] not in tree and len(words) > 1 and not override.remove:
+        tree.put(words[0], Map(override.key_place), override.key_place, override.key_place)
     holder: Any = tree
     walked: tuple[str, ...] = ()
     while True:
@@ -146,7 +147,8 @@ def _apply(tree: Map, override: Override) -> None:
     name = ".".join(words)
     if isinstance(holder, Map):
         if step is None and (override.remove or len(words) > 1):
-            raise _missing(override, words[0], walked, list(holder), "key")
+            absent = [] if walked or override.remove else [one for one in blocks if one not in holder]
+            raise _missing(override, words[0], walked, [*holder, *absent], "key")
         key = name if step is None else str(step)
         if override.remove:
             holder.remove(key)

@@ -133,6 +133,8 @@ def test_text_and_a_picture(netspec, work):
     for title in ("step, ms", "not hidden, ms", "speedup", "efficiency, %", "sent by each worker in a step"):
         assert f"\n{title}\n" in found.out
     assert "pipeline has none for 4 workers, nor more: 2 layers make no 4 stages" in found.out
+    hosts = netspec("scale", "train.yaml", *GIVEN, "--workers", "2,4,8", "--workers-per-host", "4").out
+    assert "hierarchical has none for 2, 4 workers: " in hosts
     picture = ET.parse(work / "scale.svg").getroot()
     texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert "blobs: speedup, ethernet-10g" in texts

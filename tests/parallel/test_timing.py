@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from netspec.cli import main
+from netspec.cli.hiding import Hiding, Wait
 from tests.parallel.test_training_jobs import spec
 
 __all__ = ["spec"]
@@ -40,8 +41,10 @@ def test_messages_are_those_of_the_plan(jobs, spec: Path, capfd) -> None:
     assert found["silent_seconds"] > 0
     assert found["alone_seconds"] > 0
     assert 0 <= found["hidden_share"] <= 1
-    step = found["step_seconds"] + found["between_seconds"]
-    assert found["exposed_share"] == pytest.approx(found["exposed_seconds"] / step)
+    assert found["exposed_share"] == pytest.approx(found["exposed_seconds"] / found["step_seconds"])
+    assert (whole["workers"], whole["all_samples"], whole["steps"]) == (2, 6, 3)
+    assert whole["step_seconds"] == found["step_seconds"], "one time of a step in a report"
+    assert whole["samples_per_second"] == pytest.approx(6 / found["step_seconds"])
     assert any(one["phases"]["communication"] > 0 for one in whole["layers"])
 
 
@@ -49,6 +52,22 @@ def test_what_is_sent_between_steps_is_timed_too(jobs, spec: Path) -> None:
     found = timed(jobs, spec, "parallel={strategy: local_sgd, every: 4}", "--workers", 2)["communication"]
     assert found["messages"] == []
     assert found["exposed_seconds"] > 0 < found["between_seconds"]
+
+
+@pytest.mark.parametrize(
+    ("alone", "told"),
+    [
+        (0.008, "hidden: 75 % of the 8.000 ms that messages take alone"),
+        (0.0005, "exposed is 1.500 ms more than the 0.500 ms that messages take alone: workers waited for each other"),
+    ],
+)
+def test_what_is_hidden_is_told(capsys, alone: float, told: str) -> None:
+    wait = Wait("bucket 1", ("fc/kernel",), 64.0, 0.001, 0.002)
+    Hiding("all_reduce", 2, 3, 0.010, 0.006, 0.002, alone, 0.0, (wait,)).show()
+    out = capsys.readouterr().out
+    assert told in out
+    assert "without what is sent a step takes 6.000 ms instead of 10.000 ms" in out
+    assert "20.0 % of it" in out
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netspec.errors import SpecError
+from netspec.schema.annotations import optional_blocks
 from netspec.schema.load import load_train
+from netspec.schema.net import NetSpec
 from netspec.schema.overrides import apply_overrides, overrides_from_mapping, parse_overrides
 from netspec.schema.reader import parse_yaml
 from netspec.schema.scalars import MAX_INT
+from netspec.schema.train import TrainSpec
 from netspec.schema.tree import Map, locate
 from tests.schema.catalogue import SGD, Conv2D, Dense
 from tests.schema.specs import NET, write
 
+BLOCKS = ("vars", "parallel")
 DOCUMENT = """\
 vars: {width: 1}
 solver: {type: SGD, learning_rate: {type: A, initial: 1}}
@@ -184,3 +188,21 @@ def test_any_argument_is_taken_or_refused(argument):
     except SpecError as error:
         problems += error.problems
     assert all(problem.location.file == "<command line>" for problem in problems)
+
+
+def test_a_block_that_the_document_leaves_out_is_made():
+    tree = parse_yaml(DOCUMENT, "t")
+    assert apply_overrides(tree, ["parallel.strategy=all_reduce", "parallel.heartbeat=3"], BLOCKS) == []
+    assert tree["parallel"] == {"strategy": "all_reduce", "heartbeat": 3}
+    (problem,) = apply_overrides(parse_yaml(DOCUMENT, "t"), ["paralel.heartbeat=3"], BLOCKS)
+    assert (problem.expected, problem.hint) == (
+        "one of layers, parallel, solver, train, vars", "did you mean `parallel`?"
+    )  # fmt: skip
+    (problem,) = apply_overrides(parse_yaml(DOCUMENT, "t"), ["~parallel.heartbeat"], BLOCKS)
+    assert problem.message == "no key `parallel`"
+    assert problem.expected == "one of layers, solver, train, vars"
+
+
+def test_which_blocks_may_be_left_out():
+    assert optional_blocks(TrainSpec) == ["vars", "init_from", "expect", "parallel", "compile"]
+    assert optional_blocks(NetSpec) == ["vars", "blocks", "expect"]
