@@ -65,8 +65,12 @@ class DataParallel(Pass):
 
 def _ready(node: Node) -> tuple[int, int]:
     """Rises with when what is sent comes to be: on all workers alike, where the pass `in_sequence` was before."""
+    return _place(node), max(value.node.serial for value in node.inputs)
+
+
+def _place(node: Node) -> int:
     assert isinstance(node.op, Placed)
-    return node.op.place, max(value.node.serial for value in node.inputs)
+    return node.op.place
 
 
 def _is_of_forward(bucket: Sequence[Node], guarded: set[Node]) -> bool:
@@ -113,12 +117,15 @@ def _bucketed(graph: Graph, buckets: Sequence[Sequence[Node]]) -> Graph:
             kept = (last, *operands) if isinstance(join, JoinReduceScatter) else ()  # it is read until then
             new.update(zip((value for one in bucket for value in one.outputs), join.many(*sent, *kept), strict=True))
         order = [last]
+    gathers = [node for node in graph.nodes() if isinstance(node.op, AllGather)]
+    for gather in sorted(gathers, key=_place):
+        for node in topological(gather.inputs):
+            _copy(node, new)
+        with in_scope(gather.scope):
+            made = apply(gather.op, (*(new[value] for value in gather.inputs), *order))
+        new.update(zip(gather.outputs, made, strict=True))
+        order = [made[-1]]
     for node in graph.nodes():
-        if isinstance(node.op, AllGather):
-            with in_scope(node.scope):
-                made = apply(node.op, (*(new[value] for value in node.inputs), *order))
-            new.update(zip(node.outputs, made, strict=True))
-            order = [made[-1]]
         _copy(node, new)
     return graph.mapped(new)
 

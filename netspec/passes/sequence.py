@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from netspec.graph.graph import Graph
 from netspec.graph.ops.communication import Communication, Placed
+from netspec.graph.ops.scattering import AllGather
 from netspec.graph.value import Node, Value, apply, in_scope
 from netspec.passes.base import Pass
 
@@ -28,7 +29,7 @@ class InSequence(Pass):
         """The graph in which each has the one before as a further operand."""
         last: list[Value] = []
         late = [node for node in graph.nodes() if isinstance(node.op, Placed) and not node.op.awaited]
-        late.sort(key=lambda node: max(value.node.serial for value in node.inputs))
+        late.sort(key=_built)
         places = {node: place for place, node in enumerate(late)}
 
         def after_the_last(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -43,3 +44,9 @@ class InSequence(Pass):
             return made
 
         return graph.rewrite(after_the_last)
+
+
+def _built(node: Node) -> tuple[bool, int]:
+    """Rises with when what is sent was built; of wholes, of which each worker has other parts, when these were."""
+    whole = isinstance(node.op, AllGather)
+    return whole, node.serial if whole else max(value.node.serial for value in node.inputs)

@@ -11,10 +11,18 @@ import numpy as np
 import pytest
 
 import netspec
+from netspec.compile import Compiler, Purpose
+from netspec.compile.division import Divide
 from netspec.exchange.hdf5 import read_checkpoint
+from netspec.graph.ops.communication import Communication, StartAllReduce
+from netspec.graph.ops.scattering import AllGather, StartReduceScatter
+from netspec.passes.data_parallel import DataParallel
+from netspec.schema.load import load_train
+from netspec.solvers.base import SolverSpec
 from tests.parallel.test_training import LATE, assert_close, folder, log, training, trainings, weights
 
 __all__ = ["folder"]
+ROOT = Path(netspec.__file__).parents[1]
 
 NET: dict[str, Any] = {
     "netspec": 1,
@@ -128,3 +136,21 @@ def test_other_strategies_and_it_go_on_from_each_other(folder, tmp_path, trained
     assert trainings(jobs, 2, listed, tmp_path) == {}
     for name in ("reduced", "sharded"):
         assert_close(weights(tmp_path / name), weights(alone / "adam"), 1e-10)
+
+
+def test_all_workers_send_in_one_order_whatever_pieces_they_have() -> None:
+    """On three workers LeNet's second bucket has parameters of which some have nothing."""
+    spec = load_train(ROOT / "model_zoo" / "lenet_mnist" / "train.yaml")
+    assert isinstance(spec.solver, SolverSpec)
+    sent = set()
+    for rank in range(3):
+        compiler = Compiler(
+            spec.net, solver=spec.solver, device="null", loop=spec.train, workers=3, buckets=DataParallel(1 << 18),
+            divide=Divide(rank, [1.0] * 3, 1 << 18, 1 << 22),
+        )  # fmt: skip
+        order = compiler.plan(Purpose.TRAIN, 21 + rank // 2).order
+        calls = [node.op for node in order if isinstance(node.op, Communication)]
+        kinds = StartAllReduce, StartReduceScatter, AllGather
+        sent.add(tuple((type(op).__name__, op.holds) for op in calls if isinstance(op, kinds)))
+    assert len(sent) == 1
+    assert sum(name == "AllGather" for name, _ in sent.pop()) == 2
