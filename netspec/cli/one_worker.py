@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from netspec.cli.output import count, size
+from netspec.cli.output import STATES, count, size
 from netspec.cli.sending import Imagined, compiler_of, crew_of
 from netspec.compile import Purpose
 from netspec.errors import RunError
@@ -39,7 +39,7 @@ class OneWorker:
 
     def show(self) -> None:
         """Print it."""
-        parts = [f"{role}s {size(nbytes)}" for role, nbytes in self.states_bytes.items() if nbytes]
+        parts = [f"{STATES.get(role, role)} {size(nbytes)}" for role, nbytes in self.states_bytes.items() if nbytes]
         print(
             f"a worker has {count(self.samples)} samples of a batch, and allocates {size(self.nbytes)} for a training "
             f"step; states of that: {', '.join(parts) or 'none'}"

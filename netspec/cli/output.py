@@ -12,6 +12,12 @@ from typing import Any
 from netspec.schema.plainjson import json_text
 
 UNITS = ("", "k", "M", "G", "T", "P")
+STATES = {
+    "parameter": "parameters", "statistic": "moving statistics", "slot": "the solver's own",
+    "gradient": "sums of gradients", "residual": "kept for later steps", "center": "centers",
+    "gathered": "wholes of what is divided",
+}  # fmt: skip
+"""What the states of a role are called."""
 
 
 def print_json(data: Any) -> None:

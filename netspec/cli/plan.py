@@ -8,7 +8,7 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Autotune, Json, Overrides, Spec, check_batch
-from netspec.cli.output import count, print_json, scaled, size, table
+from netspec.cli.output import STATES, count, print_json, scaled, size, table
 from netspec.errors import listing
 
 if TYPE_CHECKING:
@@ -155,9 +155,7 @@ def _print_programs(found: Costs) -> None:
     print()
     columns = ["program", "operations", "arithmetic", "arena", "constants", "steady", "states", "in all"]
     table(columns, rows, right=range(1, len(columns)))
-    named = {"parameter": "parameters", "statistic": "moving statistics", "slot": "the solver's own"}
-    named["gradient"] = "sums of gradients"
-    parts = [f"{named[role]} {size(nbytes)}" for role, nbytes in found.states_bytes.items() if nbytes]
+    parts = [f"{STATES[role]} {size(nbytes)}" for role, nbytes in found.states_bytes.items() if nbytes]
     steady = [f"{count(one.steady_nodes)} of {purpose}" for purpose, one in found.programs.items() if one.steady_nodes]
     if steady:
         print(f"\noperations that run only when states have changed: {', '.join(steady)}")

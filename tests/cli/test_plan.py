@@ -233,4 +233,6 @@ def test_what_a_worker_keeps(netspec, work):
     pieces = 4  # of as many parameters, each of which is rounded up to whole lines
     assert worker["states_bytes"]["slot"] == pytest.approx(kept["slot"] / 4, abs=pieces * 64)
     assert worker["bytes"] == worker["programs_bytes"] + sum(worker["states_bytes"].values())
-    assert "a worker has 2 samples of a batch, and allocates" in netspec(*words).out
+    out = netspec(*words, "parallel={strategy: model, layers: {hidden: columns}}").out
+    assert "a worker has 2 samples of a batch, and allocates" in out
+    assert ", wholes of what is divided " in out
