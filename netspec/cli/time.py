@@ -12,6 +12,7 @@ from netspec.cli.options import Autotune, Device, Json, Overrides, Spec, Threads
 from netspec.cli.output import count, print_json, scaled, table
 from netspec.errors import InputError
 from netspec.parallel import world
+from netspec.parallel.world import join
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +78,8 @@ def time(
     from netspec.solvers.sgd import SGD
 
     found = load_spec(spec, overrides or ())
-    if workers is not None or world().size > 1:
+    group = join()  # a job that can't be joined would time one worker as often as there are
+    if workers is not None or group.size > 1:
         given = batch_size or (found.data.train.batch_size if isinstance(found, TrainSpec) else 1)
         words = [spec, *(overrides or []), "--device", device, *(["--nodes"] if nodes else [])]
         for name, value in (("--batch-size", batch_size), ("--steps", steps), ("--autotune", autotune)):

@@ -130,7 +130,10 @@ def _checkpoint_among(arguments: list[str]) -> tuple[str | None, list[str]]:
 
 def _told(stopped: Interrupted) -> str:
     """One line: how it stopped, and the command that goes on. The run's own spec holds the overrides already."""
-    again = command_line(*program(), "train", stopped.run_dir / "spec.yaml", "--resume")
+    from netspec.parallel import world
+    from netspec.parallel.tether import options
+
+    again = command_line(*program(), "train", stopped.run_dir / "spec.yaml", "--resume", *options(world().size))
     if stopped.step is None:
         return f"stopped at once, before the first checkpoint; to begin again: {again}"
     if stopped.at_once:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,15 +53,16 @@ def start(workers: int, words: Sequence[str]) -> int:
 
 
 def what_starts_workers() -> Mpiexec:
-    """The `mpiexec` of this machine. Raises `InputError` where it is missing, or mpi4py is."""
-    from netspec.parallel.found import INSTALL
-    from netspec.parallel.mpiexec import find_mpiexec
+    """The `mpiexec` of this machine. Raises `InputError` where it or mpi4py is missing or can't be used."""
+    from netspec.parallel.found import INSTALL, describe_mpi
+    from netspec.parallel.mpiexec import Mpiexec
 
-    mpiexec = find_mpiexec()
-    missing = [*([] if find_spec("mpi4py") else ["mpi4py"]), *([] if mpiexec else ["mpiexec"])]
-    if mpiexec is None or missing:
-        raise InputError(f"--workers needs {' and '.join(missing)}, not found here", hint=INSTALL)
-    return mpiexec
+    found = describe_mpi()
+    missing: dict[str, str] = found["missing"]
+    if missing:
+        why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        raise InputError(f"--workers needs {' and '.join(missing)}, not usable here", got=why, hint=INSTALL)
+    return Mpiexec(**found["mpiexec"])
 
 
 def _program() -> list[str]:

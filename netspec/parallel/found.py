@@ -24,16 +24,20 @@ def describe_mpi() -> dict[str, Any]:
     """Plain data: `mpi4py` and `library` (a version each), `mpiexec` (path, kind, version); `missing`: why not."""
     mpiexec, missing = find_mpiexec(), {}
     found: dict[str, Any] = {"mpi4py": None, "library": None, "mpiexec": None}
-    asked = subprocess.run(
-        [sys.executable, "-c", _ASK], env=inner_environment(os.environ), capture_output=True, text=True,
-        timeout=ANSWERS_WITHIN, check=False,
-    )  # fmt: skip
-    if asked.returncode == 0:
-        found["mpi4py"], library = json.loads(asked.stdout.splitlines()[-1])
-        found["library"] = library_name(library)
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", _ASK], env=inner_environment(os.environ), capture_output=True, text=True,
+            timeout=ANSWERS_WITHIN, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        missing["mpi4py"] = f"has not answered for {ANSWERS_WITHIN} s"
     else:
-        lines = asked.stderr.strip().splitlines()
-        missing["mpi4py"] = lines[-1] if lines else f"ended with status {asked.returncode}"
+        if asked.returncode == 0:
+            found["mpi4py"], library = json.loads(asked.stdout.splitlines()[-1])
+            found["library"] = library_name(library)
+        else:
+            lines = asked.stderr.strip().splitlines()
+            missing["mpi4py"] = lines[-1] if lines else f"ended with status {asked.returncode}"
     if mpiexec is None:
         missing["mpiexec"] = f"not beside {sys.executable}, not in PATH"
     else:

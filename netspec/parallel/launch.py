@@ -8,6 +8,7 @@ nothing else explains a failure. Signals go from here to the workers, so that al
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import signal
 import socket
@@ -25,8 +26,9 @@ from typing import Any, Self
 from netspec.errors import Problem, RunError
 from netspec.parallel.lines import Lines, Worker
 from netspec.parallel.mpiexec import Mpiexec, inner_environment
+from netspec.parallel.shared_memory import MORE, free_room
 from netspec.parallel.told import TETHER
-from netspec.parallel.words import INTERRUPTED, how_to_go_on
+from netspec.parallel.words import INTERRUPTED, how_to_go_on, workers_option
 
 STOP, SNAPSHOT = ("SIGINT", "SIGTERM"), ("SIGUSR1", "SIGHUP")
 LOOK_EVERY = 0.1
@@ -155,18 +157,20 @@ class _Job:
         if returned == 0:
             return 0
         said = self._said.decode(errors="replace")
-        died, how = self._lines.died, _signal_of(returned)
+        died = self._lines.died
+        how = _signal_of(returned if died is None else _own_status(died.pid, said, returned))
         if self._killed or (self._requests and died is not None and how in STOP):  # it did not listen to it yet
             return INTERRUPTED
-        again = how_to_go_on(self._lines.run_dir())
+        again = how_to_go_on(self._lines.run_dir(), workers_option(self._size))
         if died is None and (failure := self._lines.failure()) is not None:
             raise RunError(failure, hint=again)
         if died is None and self._lines.first_status:
             return self._lines.first_status
         if died is not None:
             ended = f"was ended by {how}" if how else f"ended with status {returned}"
-            more = ": perhaps the memory was not enough" if how == "SIGKILL" else ""
-            raise RunError(f"{died.describe()} {ended}{more}", hint=again)
+            likely, got, hint = _likely(how)
+            hints = [one for one in (hint, again) if one]
+            raise RunError(f"{died.describe()} {ended}{likely}", got=got, hint="; ".join(hints) or None)
         raise RunError(
             Problem(
                 f"{self._program} ended with status {returned}",
@@ -174,6 +178,27 @@ class _Job:
                 hint=again,
             )
         )
+
+
+def _likely(how: str | None) -> tuple[str, str | None, str | None]:
+    """Why a worker may have been ended by a signal: words behind it, what is there now, and what helps."""
+    match how:
+        case "SIGKILL":
+            return ": perhaps the memory was not enough", None, None
+        case "SIGBUS":
+            room = free_room()
+            likely = ": perhaps the shared memory was full, or a file that it read was cut short"
+            return likely, room and f"{room[1]} now that the workers have ended", MORE
+    return "", None, None
+
+
+def _own_status(pid: int | None, said: str, returned: int) -> int:
+    """With which status a process ended: as hydra says of it, else that of `mpiexec`.
+
+    Hydra's own is the OR of all, those that it kills among them: of SIGBUS and SIGKILL it makes SIGTERM (7 | 9 = 15).
+    """
+    own = re.search(rf"PID {pid} RUNNING AT .*\n=\s+EXIT CODE: (\d+)", said)
+    return int(own[1]) if own else returned
 
 
 def _signal_of(returned: int) -> str | None:

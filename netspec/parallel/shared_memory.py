@@ -10,19 +10,24 @@ from netspec.errors import RunError
 SHARED = Path("/dev/shm")  # noqa: S108  nothing is written there by name
 """Where Linux has the memory that processes share."""
 
+MORE = "a container has 64 MB unless told otherwise: `docker run --shm-size 4g`"
+"""How a container gets more of it."""
+
+
+def free_room(folder: Path = SHARED) -> tuple[int, str] | None:
+    """Bytes that are free, and the same in words; None where the system has no such folder."""
+    if not folder.is_dir():
+        return None
+    found = os.statvfs(folder)
+    free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    return free, f"{free / 1e6:,.1f} MB of {whole / 1e6:,.1f} MB are free in {folder}"
+
 
 def check_room(nbytes: int, folder: Path = SHARED) -> None:
     """Raise `RunError` where there is no room for so many bytes.
 
     The system gives out more than there is, and ends whoever then writes to it by SIGBUS.
     """
-    if not folder.is_dir():
-        return
-    found = os.statvfs(folder)
-    free = found.f_bavail * found.f_frsize
-    if free < nbytes:
-        raise RunError(
-            f"there is not enough shared memory: {nbytes / 1e6:,.1f} MB are needed",
-            got=f"{free / 1e6:,.1f} MB are free in {folder}",
-            hint="a container has 64 MB unless told otherwise: `docker run --shm-size 4g`",
-        )
+    room = free_room(folder)
+    if room is not None and room[0] < nbytes:
+        raise RunError(f"there is not enough shared memory: {nbytes / 1e6:,.1f} MB are needed", got=room[1], hint=MORE)

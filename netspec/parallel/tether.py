@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from netspec.parallel.told import TETHER, told_rank
+from netspec.parallel.words import workers_option
 
 HIGH = 200
 """The least file descriptor of a line. Linux closes those of a process that dies from the highest on: so this line ends
@@ -52,6 +53,11 @@ def attach() -> None:
 def attached() -> bool:
     """Whether a command that started this process holds the other end."""
     return bool(_lines)
+
+
+def options(workers: int) -> list[str]:
+    """What the command that started this process was given to start so many; none where a launcher of MPI did."""
+    return workers_option(workers) if attached() else []
 
 
 def tell(**facts: Any) -> None:

@@ -214,11 +214,11 @@ class Watchdog:
         if tether.attached():  # the command at its other end tells it
             tether.tell(failure=message)
         else:
-            again = how_to_go_on(ACTIVITY.run_dir)
+            again = how_to_go_on(ACTIVITY.run_dir, [])
             _write(sys.stderr, f"error: {message}" + (f"\n  hint: {again}" if again else ""))
 
     def _tell(self, words: LastWords) -> NoReturn:
-        output, error, status = words.tell(how_to_go_on(ACTIVITY.run_dir))
+        output, error, status = words.tell(how_to_go_on(ACTIVITY.run_dir, tether.options(len(self._everyone))))
         _write(sys.stdout, output)
         _write(sys.stderr, error)
         self._ended = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -79,8 +80,14 @@ def _marked(words: Words) -> str:
     return f"rank {words.rank} ({words.host}): {words.error}"
 
 
-def how_to_go_on(run_dir: str | None) -> str | None:
-    """The command that goes on with a run."""
+def how_to_go_on(run_dir: str | None, options: Sequence[str]) -> str | None:
+    """The command that goes on with a run, with more options of it."""
     if run_dir is None:
         return None
-    return f"to go on: netspec train {shlex.quote(os.path.join(run_dir, 'spec.yaml'))} --resume"  # noqa: PTH118  a string, as it was given
+    spec = os.path.join(run_dir, "spec.yaml")  # noqa: PTH118  a string, as it was given
+    return f"to go on: {shlex.join(['netspec', 'train', spec, '--resume', *options])}"
+
+
+def workers_option(workers: int) -> list[str]:
+    """The words of a command line that start so many workers."""
+    return ["--workers", str(workers)]

@@ -13,6 +13,8 @@ from netspec.data.loader import Loader
 from netspec.errors import InputError, Problem, listing
 from netspec.exchange.checkpoints import find_latest_checkpoint
 from netspec.exchange.hdf5 import CheckpointFile, read_checkpoint
+from netspec.parallel import world
+from netspec.parallel.tether import options
 from netspec.schema.comparing import MISSING, differences, plain
 from netspec.schema.load import load_train
 from netspec.schema.reader import parse_yaml
@@ -167,7 +169,7 @@ def _all_damaged(folder: RunDir, notes: Sequence[str]) -> InputError:
 
 def go_on(run_dir: Path) -> str:
     """The words of the command that goes on with a run, whatever it was begun with."""
-    return shlex.join(["netspec", "train", str(run_dir / SPEC), "--resume"])
+    return shlex.join(["netspec", "train", str(run_dir / SPEC), "--resume", *options(world().size)])
 
 
 def compare(before: TrainSpec, now: TrainSpec, again: str) -> dict[str, str]:

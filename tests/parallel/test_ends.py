@@ -11,9 +11,13 @@ import time
 
 import pytest
 
+from netspec.parallel.launch import _likely, _own_status, _signal_of
+from netspec.parallel.shared_memory import SHARED
 from tests.parallel.conftest import QUICK
 
 AGAIN = "to go on: netspec train 'runs/a b/spec.yaml' --resume"
+WITH = {"netspec": " --workers 3", "mpiexec": ""}
+"""What more the command that goes on has, by what started the workers."""
 BOTH = pytest.mark.parametrize("by", ["netspec", "mpiexec"])
 
 
@@ -35,17 +39,36 @@ def test_what_all_workers_find_is_told_once(jobs, by: str) -> None:
 def test_what_one_worker_finds_is_told_with_its_rank(jobs, by: str) -> None:
     job = jobs(3, "ends.py", "fail", by=by).begun()
     assert job.end() == 1
-    assert re.fullmatch(rf"rank 1 \(\S+\): error: the disk is full\n  hint: {AGAIN}\n", job.err)
+    assert re.fullmatch(rf"rank 1 \(\S+\): error: the disk is full\n  hint: {AGAIN}{WITH[by]}\n", job.err)
     assert job.out == ""
 
 
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV"])
-def test_a_worker_that_dies_ends_the_job(jobs, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "likely"),
+    [
+        ("SIGKILL", r": perhaps the memory was not enough\n  hint: "),
+        ("SIGSEGV", r"\n  hint: "),
+    ],
+)
+def test_a_worker_that_dies_ends_the_job(jobs, name: str, likely: str) -> None:
     job = jobs(3, "ends.py", name).begun()
     assert job.end() == 1
-    assert f"error: worker 1 (pid {job.pids[1]}) was ended by {name}" in job.err
-    assert AGAIN in job.err
+    assert re.search(
+        rf"error: worker 1 \(pid {job.pids[1]}\) was ended by {name}{likely}{AGAIN} --workers 3\n", job.err
+    ), job.err
     assert job.out == ""
+
+
+def test_a_bus_error_is_told_with_what_is_likely() -> None:
+    said = "=   PID 12 RUNNING AT localhost\n=   EXIT CODE: 7\n=   CLEANING UP\nEXIT STRING: Terminated (signal 15)\n"
+    assert _signal_of(_own_status(12, said, 15)) == "SIGBUS"
+    assert _signal_of(_own_status(1, said, 15)) == "SIGTERM"  # of another one
+    likely, got, hint = _likely("SIGBUS")
+    assert likely.startswith(": perhaps the shared memory was full")
+    assert (got is not None) == SHARED.is_dir()
+    assert got is None or re.match(r"[\d,.]+ MB of [\d,.]+ MB are free in /dev/shm ", got)
+    assert hint is not None
+    assert "--shm-size" in hint
 
 
 @BOTH
@@ -57,7 +80,7 @@ def test_a_worker_that_is_stopped_ends_the_job(jobs, by: str) -> None:
     assert re.search(
         rf"error: rank 1 \(host \S+, pid {job.pids[1]}; last known: step \d, [^)]+\) has not answered for 3 s", job.err
     )
-    assert AGAIN in job.err
+    assert f"{AGAIN}{WITH[by]}\n" in job.err
 
 
 def test_a_worker_that_others_wait_for_in_vain_ends_the_job(jobs) -> None:

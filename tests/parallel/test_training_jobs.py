@@ -6,6 +6,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,9 @@ import pytest
 
 from netspec.cli import main
 from netspec.exchange.hdf5 import read_checkpoint, read_weights
-from tests.parallel.conftest import Job
+from netspec.parallel.found import INSTALL
+from netspec.parallel.mpiexec import Mpiexec
+from tests.parallel.conftest import ROOT, Job
 
 NET = """\
 netspec: 1
@@ -122,7 +126,7 @@ def test_a_training_on_servers_is_saved_and_stopped_and_goes_on(jobs, spec: Path
     os.kill(server, signal.SIGKILL)
     assert again.end() == 1
     assert f"(pid {server}) was ended by SIGKILL" in again.err
-    assert f"netspec train {tmp_path / 'run' / 'spec.yaml'} --resume" in again.err
+    assert f"netspec train {tmp_path / 'run' / 'spec.yaml'} --resume --workers 3\n" in again.err
 
 
 @pytest.mark.parametrize("parallel", ["{strategy: all_reduce}", "{strategy: parameter_server, mode: asynchronous}"])
@@ -149,6 +153,7 @@ def test_a_training_that_is_interrupted_goes_on_with_another_number_of_workers(
     assert last["event"] == "interrupted"
     assert job.err.splitlines()[0] == "finishing this step, then saving; Ctrl-C again stops now"
     assert job.err.count("\n") == 2  # of one worker: that line, and how to go on
+    assert job.err.endswith(f" train {tmp_path / 'run' / 'spec.yaml'} --resume --workers 2\n")
     again = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--json", f"train.max_steps={last['step'] + 5}")
     assert until(again, "start")["step"] == last["step"]
     assert again.end() == 0, again.err
@@ -180,13 +185,41 @@ def test_a_launcher_and_workers_must_agree(jobs, spec: Path) -> None:
     assert job.err.startswith("error: --workers 3, and a launcher of MPI has started 2 processes\n")
 
 
-def test_mpi_that_is_not_there_is_told_with_what_brings_it(spec: Path, monkeypatch, capfd) -> None:
-    monkeypatch.setattr("netspec.cli.workers.find_spec", lambda name: None)
-    monkeypatch.setattr("netspec.parallel.mpiexec.find_mpiexec", lambda: None)
+@pytest.fixture
+def hidden(tmp_path: Path, monkeypatch) -> None:
+    """An mpi4py that is found and can't be loaded, as where its library is missing."""
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "mpi4py.py").write_text("raise ImportError('no library of that name')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'hidden'}{os.pathsep}{ROOT}")
+
+
+@pytest.mark.parametrize("command", ["train", "time", "verify-parallel"])
+def test_mpi4py_that_cannot_be_loaded_is_told_before_anything_starts(
+    command: str, spec: Path, hidden: None, monkeypatch, capfd
+) -> None:
+    monkeypatch.setattr("netspec.parallel.found.find_mpiexec", lambda: Mpiexec("/bin/mpiexec", "other", ""))
+    assert main([command, str(spec), "--workers", "2"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == (
+        "error: --workers needs mpi4py, not usable here\n"
+        f"  got: mpi4py: ImportError: no library of that name\n  hint: {INSTALL}\n"
+    )
+
+
+def test_mpi_that_is_not_there_is_told_with_what_brings_it(spec: Path, hidden: None, monkeypatch, capfd) -> None:
+    monkeypatch.setattr("netspec.parallel.found.find_mpiexec", lambda: None)
     assert main(["train", str(spec), "--workers", "2"]) == 2
     told = capfd.readouterr().err
-    assert told.startswith("error: --workers needs mpi4py and mpiexec, not found here\n")
+    assert told.startswith("error: --workers needs mpi4py and mpiexec, not usable here\n")
     assert "pip install 'netspec[mpi]'" in told
+
+
+def test_time_as_one_of_a_job_that_cannot_be_joined_does_not_time_one_worker(spec: Path, hidden: None) -> None:
+    command = [sys.executable, "-m", "netspec", "time", str(spec), "--steps", "1"]
+    done = subprocess.run(command, env={**os.environ, "PMI_SIZE": "2"}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "mpi4py cannot be loaded" in done.stderr
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
