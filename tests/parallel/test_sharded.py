@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import netspec
+import netspec.train.run  # it registers what specs name
 from netspec.compile import Compiler, Purpose
 from netspec.compile.division import Divide
 from netspec.exchange.hdf5 import read_checkpoint
