@@ -148,9 +148,15 @@ class Gather(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that waits for all."""
+        import numpy as np
+
         op, workers = node.op, world()
         assert isinstance(op, AllGather)
-        count, wholes = len(op.parts), buffers.outputs[: len(op.cuts)]
+        count = len(op.parts)
+        wholes = [  # the others send what nobody reads here too
+            np.empty(kind.shape, str(kind.dtype)) if array is None else array
+            for array, kind in zip(buffers.outputs[: len(op.cuts)], node.types, strict=False)
+        ]
         keep = filling(buffers.inputs[count : count + len(op.cuts)], wholes)
         put = filling(buffers.inputs[:count], [span(wholes[number], stop)[start:] for number, start, stop in op.parts])
 
