@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netspec.backends.loops import merged
-from netspec.graph.layout import PLAIN, Layout
-from netspec.graph.ops.reduce import Reduction
-from netspec.graph.types import TensorType
+from netspec.graph.kernel import Kernel
+from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.ops.reduce import ReduceMean, Reduction
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+
+REDUCED = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
+"""Element types that are reduced."""
 
 
 @dataclass(frozen=True)
@@ -49,3 +54,32 @@ def result_steps(op: Reduction, x: TensorType) -> list[int]:
     axes = op.over(x)
     kept = x.with_shape(*(1 if axis in axes else size for axis, size in enumerate(x.shape)))
     return [0 if axis in axes else step for axis, step in enumerate(PLAIN.strides(kept))]
+
+
+class Reducing(Kernel):
+    """Base of kernels that reduce over axes which leave at most four loops, in pieces where that pays."""
+
+    def why_not(self, op: Reduction, *types: TensorType) -> str | None:
+        (x,) = types
+        if x.dtype not in REDUCED:
+            return f"no reduction of {x.dtype}"
+        if isinstance(op, ReduceMean) and not x.dtype.is_float:
+            return "no mean of whole numbers"
+        return "the axes are too scattered" if nest(op, x, PLAIN) is None else None
+
+    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+        fits = nest(node.op, node.inputs[0].type, given[0]) is not None  # type: ignore[arg-type]  # a Reduction
+        return Signature((given[0] if fits else PLAIN,), (PLAIN,))
+
+    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+        return Signature(wanted.inputs, tuple(one.as_stored(None) for one in wanted.outputs))
+
+    def workspace(self, node: Node, layouts: Signature) -> int:
+        found = nest(node.op, node.inputs[0].type, layouts.inputs[0])  # type: ignore[arg-type]  # a Reduction
+        assert found is not None
+        partial = self.partial_results(found)
+        return partial * node.types[0].nbytes if partial > 1 else 0
+
+    def partial_results(self, found: Nest) -> int:
+        """How many there are of each result, before they are put together."""
+        raise NotImplementedError

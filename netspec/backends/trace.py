@@ -7,12 +7,13 @@ says how the language of a backend writes that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from netspec.graph.fused import Fused
 from netspec.graph.op import Op
-from netspec.graph.types import DType
+from netspec.graph.types import DType, TensorType
 
 CODED = frozenset({DType.FLOAT64, DType.FLOAT32, DType.INT64, DType.INT32, DType.UINT8, DType.BOOL})
 """Element types that the scalar code is written for, and known to agree with NumPy in."""
@@ -26,7 +27,7 @@ class Untraceable(Exception):
     """The op's `forward` uses something that has no scalar form here."""
 
 
-class Writer(Protocol):
+class Writer(Hashable, Protocol):
     """How a language writes scalar arithmetic. Operands are names, or constants that it wrote itself.
 
     Functions of floats are called as `exp_float32(x)` in any language.
@@ -337,6 +338,7 @@ class Namespace:
         return x
 
 
+@lru_cache(maxsize=8192)
 def written(writer: Writer, op: Op, *dtypes: DType) -> Code:
     """Lines that compute one element from `a0`, `a1`, … and the names of the results in them.
 
@@ -350,3 +352,12 @@ def written(writer: Writer, op: Op, *dtypes: DType) -> Code:
         if not isinstance(one, Symbol):
             raise Untraceable("its result does not depend on its operands")
     return tuple(trace.lines), tuple(one.name for one in made)
+
+
+def why_untraceable(writer: Writer, op: Op, types: Sequence[TensorType]) -> str | None:
+    """Why `written` fails, or None."""
+    try:
+        written(writer, op, *(one.dtype for one in types))
+    except Untraceable as reason:
+        return str(reason)
+    return None

@@ -11,12 +11,12 @@ import numpy as np
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.elementwise import stored_type, value_type
 from netspec.backends.cuda.launch import Launch, pointer, sizes
-from netspec.backends.cuda.scalar import scalar_code, why_untraceable
+from netspec.backends.cuda.scalar import WRITER, scalar_code
+from netspec.backends.elementwise import ForEachKernel
 from netspec.backends.moves import in_turn
 from netspec.backends.trace import Code
 from netspec.graph.fused import ForEach
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
-from netspec.graph.types import TensorType
+from netspec.graph.kernel import Buffers, Thunk, kernel
 from netspec.graph.value import Node
 
 CHUNK = 2048
@@ -24,18 +24,10 @@ CHUNK = 2048
 
 
 @kernel(ForEach, backend="cuda", rank=10)
-class Each(Kernel):
+class Each(ForEachKernel):
     """Every elementwise op on sets of plain arrays of one shape each, and scalars."""
 
-    def why_not(self, op: ForEach, *types: TensorType) -> str | None:
-        for own in op.sets(types):
-            result = op.op.infer(*own)
-            shape = (result[0] if isinstance(result, tuple) else result).shape
-            if any(one.shape not in (shape, ()) for one in own):
-                return "an operand broadcasts"
-            if [one.dtype for one in own] != [one.dtype for one in types[: len(own)]]:
-                return "the sets have different element types"
-        return why_untraceable(op.op, types[: len(types) // op.count])
+    writer = WRITER
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op = node.op

@@ -7,7 +7,6 @@ one by one and then together: the order of a sum is always the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -15,11 +14,10 @@ from typing import Any
 from netspec.backends.cuda.elementwise import stored_type
 from netspec.backends.cuda.launch import THREADS, Launch, number, pointer, sizes
 from netspec.backends.cuda.scalar import c_number
-from netspec.backends.nests import Nest, nest, result_steps
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.backends.nests import Nest, Reducing, result_steps
+from netspec.graph.kernel import Buffers, Thunk, kernel
 from netspec.graph.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum, Reduction
-from netspec.graph.types import DType, TensorType
+from netspec.graph.types import DType
 from netspec.graph.value import Node
 
 ENOUGH_BLOCKS = 512
@@ -78,29 +76,11 @@ class Cut:
 
 
 @kernel(ReduceSum, ReduceMean, ReduceMax, ReduceMin, backend="cuda", rank=5)
-class Reduce(Kernel):
+class Reduce(Reducing):
     """Sums, means and extremes over axes that leave at most four loops."""
 
-    def why_not(self, op: Reduction, *types: TensorType) -> str | None:
-        (x,) = types
-        if x.dtype not in (DType.FLOAT32, DType.FLOAT64, *LEAST):
-            return f"no reduction of {x.dtype}"
-        if isinstance(op, ReduceMean) and not x.dtype.is_float:
-            return "no mean of whole numbers"
-        return "the axes are too scattered" if nest(op, x, PLAIN) is None else None
-
-    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
-        fits = nest(node.op, node.inputs[0].type, given[0]) is not None  # type: ignore[arg-type]  # a Reduction
-        return Signature((given[0] if fits else PLAIN,), (PLAIN,))
-
-    def narrowed(self, node: Node, wanted: Signature) -> Signature:
-        return Signature(wanted.inputs, tuple(one.as_stored(None) for one in wanted.outputs))
-
-    def workspace(self, node: Node, layouts: Signature) -> int:
-        found = nest(node.op, node.inputs[0].type, layouts.inputs[0])  # type: ignore[arg-type]  # a Reduction
-        assert found is not None
-        pieces = Cut.of(found).pieces
-        return pieces * node.types[0].nbytes if pieces > 1 else 0
+    def partial_results(self, found: Nest) -> int:
+        return Cut.of(found).pieces
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (x,), (y,) = node.op, buffers.inputs, buffers.outputs

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from functools import partial
 from math import isinf, isnan
 from typing import Any
 
-from netspec.backends.trace import Code, Untraceable, written
-from netspec.graph.op import Op
-from netspec.graph.types import DType, TensorType
+from netspec.backends import trace
+from netspec.backends.trace import written
+from netspec.graph.types import DType
 
 UNSIGNED = {DType.INT64: "uint64", DType.INT32: "uint32"}
 """Types of the same width whose sums wrap around: those of signed numbers have no result in C++ where they overflow."""
@@ -79,21 +78,7 @@ class CudaWriter:
 
 
 WRITER = CudaWriter()
-
-
-@lru_cache(maxsize=4096)
-def scalar_code(op: Op, *dtypes: DType) -> Code:
-    """Lines that compute one element from `a0`, `a1`, … and the names of the results in them.
-
-    Raises `Untraceable`.
-    """
-    return written(WRITER, op, *dtypes)
-
-
-def why_untraceable(op: Op, types: Sequence[TensorType]) -> str | None:
-    """Why `scalar_code` fails, or None."""
-    try:
-        scalar_code(op, *(one.dtype for one in types))
-    except Untraceable as reason:
-        return str(reason)
-    return None
+scalar_code = partial(written, WRITER)
+"""Lines that compute one element, of an op and the types of its operands."""
+why_untraceable = partial(trace.why_untraceable, WRITER)
+"""Why there are none, or None."""

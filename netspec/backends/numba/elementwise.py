@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from netspec.backends.elementwise import ElementwiseKernel
 from netspec.backends.loops import collapsed
 from netspec.backends.numba import native
 from netspec.backends.numba.codegen import ElementwiseSource, Result
-from netspec.backends.numba.trace import scalar_code, why_untraceable
+from netspec.backends.numba.trace import WRITER, scalar_code
 from netspec.backends.trace import Code
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.kernel import Buffers, Thunk, kernel
 from netspec.graph.op import Op
-from netspec.graph.ops.reduce import Broadcast
-from netspec.graph.types import DType, TensorType
+from netspec.graph.types import DType
 from netspec.graph.value import Node
 
 LINES_AN_ELEMENT = 8
@@ -22,19 +21,10 @@ LINES_AN_ELEMENT = 8
 
 
 @kernel(Op, backend="numba", rank=10)
-class Elementwise(Kernel):
+class Elementwise(ElementwiseKernel):
     """Every op with the trait `elementwise`, and `Broadcast`, by its own `forward`, compiled."""
 
-    def why_not(self, op: Op, *types: TensorType) -> str | None:
-        if not (op.traits.elementwise or isinstance(op, Broadcast)):
-            return "the op is not elementwise"
-        return why_untraceable(op, types)
-
-    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
-        return Signature(tuple(given), (PLAIN,) * len(node.outputs))
-
-    def narrowed(self, node: Node, wanted: Signature) -> Signature:
-        return wanted
+    writer = WRITER
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         code = scalar_code(node.op, *(value.dtype for value in node.inputs))

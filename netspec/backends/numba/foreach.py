@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from netspec.backends.elementwise import ForEachKernel
 from netspec.backends.moves import in_turn
 from netspec.backends.numba import native
 from netspec.backends.numba.elementwise import LINES_AN_ELEMENT, dtype_of, source_of
-from netspec.backends.numba.trace import scalar_code, why_untraceable
+from netspec.backends.numba.trace import WRITER, scalar_code
 from netspec.graph.fused import ForEach
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
-from netspec.graph.types import DType, TensorType
+from netspec.graph.kernel import Buffers, Thunk, kernel
+from netspec.graph.types import DType
 from netspec.graph.value import Node
 
 ENTRY = """{body}
@@ -29,18 +30,10 @@ def each(first, last, table, sets):
 
 
 @kernel(ForEach, backend="numba", rank=10)
-class Each(Kernel):
+class Each(ForEachKernel):
     """Every elementwise op on sets of plain arrays of one shape each, and scalars."""
 
-    def why_not(self, op: ForEach, *types: TensorType) -> str | None:
-        for own in op.sets(types):
-            result = op.op.infer(*own)
-            shape = (result[0] if isinstance(result, tuple) else result).shape
-            if any(one.shape not in (shape, ()) for one in own):
-                return "an operand broadcasts"
-            if [one.dtype for one in own] != [one.dtype for one in types[: len(own)]]:
-                return "the sets have different element types"
-        return why_untraceable(op.op, types[: len(types) // op.count])
+    writer = WRITER
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op = node.op
