@@ -1,160 +1,17 @@
-"""Nets of Keras that the importer of its files is tested with: every layer that both have, and ways to join layers.
+"""Nets of Keras that the importer of its files is tested with: ways to join layers, operations, and trained nets.
 
-Each function makes models with Keras, none of netspec is used but the samples of its layers.
+Each function makes models with Keras; none of netspec is used. `keras_catalogue` has those of every layer.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from netspec.exchange.keras_names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT
-from tests.registry.cases import Case, cases
-
-MOST = 3
-"""Samples of each layer."""
-AXES = {
-    **dict.fromkeys(("GroupNormalization", "BatchNormalization", "Concatenate", "Normalization"), 1),
-}
-"""Layers whose axis here is another than Keras's where nothing is said."""
-
-
-def unlike(case: Case) -> bool:
-    """Whether Keras has no such layer, or not with these fields, or not with these inputs."""
-    fields, sample = case.sample.fields, case.sample
-    text = str(fields)
-    explicit = fields.get("padding") is not None and not isinstance(fields["padding"], str)
-    return bool(
-        (explicit and not case.type.startswith("ZeroPadding"))
-        or {"ceil_mode", "count_include_pad", "zero_output_for_mask", "share"} & fields.keys()
-        or (case.type.endswith("Transpose") and "groups" in fields)
-        or (fields.get("padding") == "causal" and case.type != "Conv1D")
-        or (fields.get("padding") == "same" and case.type.startswith("AveragePooling"))
-        or "lanczos" in text or "bicubic" in text or "sparsemax" in text
-        or (case.type == "Activation" and ("axis" in fields or _strange(fields["activation"])))
-        or (case.type in ("Activation", "Masking", "ReversibleEmbedding") and (len(sample.shapes) > 1 or not fields))
-        or any(sample.masks)
-        or ("Pooling" in case.type and "dilation_rate" in fields)
-        or (case.type == "SpectralNormalization" and sample.dtypes[0] != "float32")
-        or (case.type == "Softmax" and len(sample.shapes) > 1)
-        or (case.type in ("LayerNormalization", "RMSNormalization") and fields.get("axis", -1) == 1)
-        or any(dtype not in ("float32", "int32") for dtype in sample.dtypes)
-        or len(set(sample.dtypes)) > 1
-        or (case.type in ("Dropout", "AlphaDropout") and "noise_shape" in fields)
-        or (case.type in ("Add", "Average", "Multiply", "Maximum", "Minimum", "Subtract") and "int32" in sample.dtypes)
-        or (case.type == "GroupQueryAttention" and len({shape[-1] for shape in sample.shapes[:2]}) > 1)
-        or (case.type in ("Identity", "Flatten") and "activity_regularizer" in fields)  # which it cannot write
-        or len(sample.shapes[0]) < 2
-    )  # fmt: skip
-
-
-LAYERS_OF_FUNCTIONS = {"leaky_relu": "LeakyReLU", "elu": "ELU", "relu": "ReLU"}
-"""Functions whose fields Keras has as those of layers, which it takes for functions."""
-
-
-def _strange(function: Any) -> bool:
-    return isinstance(function, dict) and function["type"] not in LAYERS_OF_FUNCTIONS
-
-
-def chosen(keras: Any) -> list[Case]:
-    """Samples of layers that Keras has too, a few of each."""
-    found: list[Case] = []
-    for case in cases("layer"):
-        have = sum(one.type == case.type for one in found)
-        most = 99 if case.type == "Activation" else MOST
-        if hasattr(keras.layers, case.type) and have < most and not unlike(case):
-            found.append(case)
-    return found
-
-
-def made(keras: Any, fields: dict[str, Any], **more: Any) -> Any:
-    """Keras's layer with these fields, images channels-last."""
-    given = {key: value for key, value in fields.items() if key not in ("type", "name", "use_causal_mask", "reverse")}
-    for key, value in given.items():
-        if isinstance(value, dict):
-            if key == "activation":
-                inside = {name: one for name, one in value.items() if name != "type"}
-                given[key] = getattr(keras.layers, LAYERS_OF_FUNCTIONS[value["type"]])(**inside)
-            else:
-                given[key] = made(keras, value) if key in PARTS else of_type(keras.regularizers, value)
-        if key == "cells":
-            given[key] = [made(keras, one) for one in value]
-        if key == "target_shape" and isinstance(value, int):
-            given[key] = (value,)
-        if key == "output_shape" and isinstance(value, int):
-            given[key] = (value,)
-    if fields["type"] in AXES:
-        given.setdefault("axis", AXES[fields["type"]])
-    if fields["type"].startswith("AveragePooling"):
-        given.setdefault("pool_size", 2)
-    return getattr(keras.layers, fields["type"])(**given, **more)
-
-
-PARTS = ("layer", "backward_layer", "cell")
-
-
-def of_type(module: Any, fields: dict[str, Any]) -> Any:
-    """A regularizer."""
-    return getattr(module, fields["type"])(**{key: value for key, value in fields.items() if key != "type"})
-
-
-def lead(fields: dict[str, Any]) -> int | None:
-    """How many axes stand before those of an image that the layer reads, the batch counted; None for other data."""
-    type_ = fields["type"]
-    if type_ in ("TimeDistributed", "SpectralNormalization", "Bidirectional"):
-        inner = lead(fields["layer"])
-        return None if inner is None else inner + int(type_ == "TimeDistributed")
-    if type_ == "Flatten" or not (DATA_FORMAT.fullmatch(type_) or type_ in SPATIAL_WITHOUT_FORMAT):
-        return None
-    return 2 if type_.startswith("ConvLSTM") else 1
-
-
-def channels_last(shape: tuple[int, ...], before: int | None) -> tuple[int, ...]:
-    """The shape of a sample as Keras has it."""
-    if before is None or len(shape) < before + 2:
-        return shape[1:]
-    return (*shape[1:before], *shape[before + 1 :], shape[before])
-
-
-CALLED_WITH_LISTS = re.compile(
-    "Add|Subtract|Multiply|Average|Maximum|Minimum|Concatenate|Dot|Attention|AdditiveAttention"
-)
-
-
-def catalogue(keras: Any, part: int, parts: int) -> Any:
-    """One model with many inputs, each read by one layer, each of which is an output."""
-    inputs, outputs = [], []
-    for case in [one for index, one in enumerate(chosen(keras)) if index % parts == part]:
-        fields = {**case.sample.fields, "type": case.type}
-        name, before = f"{case.type}-{case.number}", lead(fields)
-        given = [
-            keras.Input(
-                channels_last(shape, before if k == 0 or before is None else before - 1),
-                dtype=dtype,
-                name=f"{name}-in{k}",
-            )
-            for k, (shape, dtype) in enumerate(zip(case.sample.shapes, case.sample.dtypes, strict=True))
-        ]
-        layer = made(keras, fields, name=name)
-        more = {key: fields[key] for key in ("use_causal_mask", "reverse") if key in fields}
-        if case.type in ("MultiHeadAttention", "GroupQueryAttention"):
-            named = dict(zip(("query", "value", "key", "attention_mask"), given, strict=False))
-            if len(given) == 1:
-                named["value"] = given[0]
-            made_of = layer(**named, **more)
-        elif CALLED_WITH_LISTS.fullmatch(case.type):
-            made_of = layer(given, **more)
-        elif len(given) > 1:
-            made_of = layer(given[0], initial_state=given[1:], **more)
-        else:
-            made_of = layer(given[0], **more)
-        inputs += given
-        outputs += keras.tree.flatten(made_of)
-    return keras.Model(inputs, outputs, name=f"catalogue_{part}")
+from tests.peers.keras_catalogue import catalogue
 
 
 def images(keras: Any) -> Any:
