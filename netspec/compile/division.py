@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from netspec.graph.graph import topological
 from netspec.graph.ops.reduce import reshape_to
-from netspec.graph.ops.scattering import AllGather, ReduceScatter
+from netspec.graph.ops.scattering import GatherPieces, ScatterSums
 from netspec.graph.ops.shape import Slice
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value, in_scope
@@ -64,7 +64,7 @@ class Division:
         beside = []
         for bucket in self.buckets:
             cuts = tuple(self.pieces[name].cuts for name in bucket)
-            *parts, order = ReduceScatter(cuts, self._rank(bucket), bucket).many(*(wholes[name] for name in bucket))
+            *parts, order = ScatterSums(cuts, self._rank(bucket), bucket).many(*(wholes[name] for name in bucket))
             found.update(zip(self._of(bucket), parts, strict=True))
             beside.append(order)
         return {name: reshape_to(one, self.pieces[name].part) for name, one in found.items()}, beside
@@ -80,7 +80,7 @@ class Division:
         for bucket, order in zip(self.buckets, beside, strict=True):
             cuts = tuple(self.pieces[name].cuts for name in bucket)
             parts = [reshape_to(pieces[name], (pieces[name].type.size,)) for name in self._of(bucket)]
-            gather = AllGather(cuts, self._rank(bucket), bucket)
+            gather = GatherPieces(cuts, self._rank(bucket), bucket)
             *made, _ = gather.many(*parts, *(wholes[name] for name in bucket), order, *before)
             found.update(zip(bucket, made, strict=True))
         return found

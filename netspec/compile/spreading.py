@@ -75,7 +75,7 @@ class Spread:
 
     def pieces(self, weighed: Mapping[str, Value], division: Division) -> tuple[dict[str, Value], list[Value]]:
         """This worker's pieces of the means of gradients that are weighed already; and what came with them."""
-        with in_scope(Scope("", "ReduceScatter", None, COMMUNICATION)):
+        with in_scope(Scope("", "ScatterSums", None, COMMUNICATION)):
             sums, beside = division.scattered(weighed)
             return {name: one / cast(self.total, one.dtype) for name, one in sums.items()}, beside
 

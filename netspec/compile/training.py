@@ -241,7 +241,7 @@ class Training:
         start, before = ({name: division.cut(name, one[name]) for name in division.own()} for one in (starts, wholes))
         made = self._update(built, start, pieces, others, spread, before)
         totals, updates = made.graph.outputs, made.graph.updates
-        with in_scope(Scope("", "AllGather", None, COMMUNICATION)):
+        with in_scope(Scope("", "GatherPieces", None, COMMUNICATION)):
             gathered = division.gathered(updates, wholes, beside, list(totals.values()))
         made.graph = Graph(totals, {**updates, **gathered})
         return made

@@ -6,8 +6,8 @@ started as soon as the last of their values is there, and joined before the firs
 from goes first, alone: it is there when the backward half begins. The first bucket of gradients is small, so that
 something is on its way early; the others are as large as pays (Li et al. 2020, arXiv:2006.15704, section 3.2). Rows
 that are gathered (`GatherRows`) travel by themselves, each value as soon as it is there: a layer's inputs while forward
-goes on. So do sums of which each worker gets a part (`ReduceScatter`), which come in buckets already, as what follows
-depends on where these are cut; wholes that are put together (`AllGather`) come after all that was started, one after
+goes on. So do sums of which each worker gets a part (`ScatterSums`), which come in buckets already, as what follows
+depends on where these are cut; wholes that are put together (`GatherPieces`) come after all that was started, one after
 another.
 
 The buckets depend on the sizes of the values, which are those of the parameters, and on the order in which they were
@@ -24,11 +24,11 @@ from netspec.graph.graph import Graph, rebuild, topological
 from netspec.graph.op import Op
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, Placed, StartAllReduce
 from netspec.graph.ops.gathering import GatherRows, JoinGatherRows, StartGatherRows
-from netspec.graph.ops.scattering import AllGather, JoinReduceScatter, ReduceScatter, StartReduceScatter
+from netspec.graph.ops.scattering import GatherPieces, JoinScatterSums, ScatterSums, StartScatterSums
 from netspec.graph.value import Node, Value, apply, in_scope
 from netspec.passes.base import Pass
 
-ALONE = (GatherRows, ReduceScatter)
+ALONE = (GatherRows, ScatterSums)
 """What is a message by itself."""
 LATE = (AllReduce, *ALONE)
 FIRST_BYTES, BUCKET_BYTES = 1 << 18, 1 << 22
@@ -114,10 +114,10 @@ def _bucketed(graph: Graph, buckets: Sequence[Sequence[Node]]) -> Graph:
         scope = bucket[0].scope
         with in_scope(scope if isinstance(start, StartGatherRows) else replace(scope, layer="", location=None)):
             *sent, last = start.many(*operands, *order)
-            kept = (last, *operands) if isinstance(join, JoinReduceScatter) else ()  # it is read until then
+            kept = (last, *operands) if isinstance(join, JoinScatterSums) else ()  # it is read until then
             new.update(zip((value for one in bucket for value in one.outputs), join.many(*sent, *kept), strict=True))
         order = [last]
-    gathers = [node for node in graph.nodes() if isinstance(node.op, AllGather)]
+    gathers = [node for node in graph.nodes() if isinstance(node.op, GatherPieces)]
     for gather in sorted(gathers, key=_place):
         for node in topological(gather.inputs):
             _copy(node, new)
@@ -135,8 +135,8 @@ def _halves(bucket: Sequence[Node]) -> tuple[Op, Op]:
     op = bucket[0].op
     if isinstance(op, GatherRows):
         return StartGatherRows(op.workers, op.most, op.holds), JoinGatherRows()
-    if isinstance(op, ReduceScatter):
-        return StartReduceScatter(op.cuts, op.rank, op.holds), JoinReduceScatter(op.cuts, op.rank, op.holds)
+    if isinstance(op, ScatterSums):
+        return StartScatterSums(op.cuts, op.rank, op.holds), JoinScatterSums(op.cuts, op.rank, op.holds)
     form = len(bucket), _encoding(bucket[0]), tuple(name for one in bucket for name in _holds(one))
     return StartAllReduce(*form), JoinAllReduce(*form)
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from netspec.graph.graph import Graph
 from netspec.graph.ops.communication import Communication, Placed
-from netspec.graph.ops.scattering import AllGather
+from netspec.graph.ops.scattering import GatherPieces
 from netspec.graph.value import Node, Value, apply, in_scope
 from netspec.passes.base import Pass
 
@@ -48,5 +48,5 @@ class InSequence(Pass):
 
 def _built(node: Node) -> tuple[bool, int]:
     """Rises with when what is sent was built; of wholes, of which each worker has other parts, when these were."""
-    whole = isinstance(node.op, AllGather)
+    whole = isinstance(node.op, GatherPieces)
     return whole, node.serial if whole else max(value.node.serial for value in node.inputs)

@@ -16,7 +16,7 @@ from netspec.compile import Compiler, Purpose
 from netspec.compile.division import Divide
 from netspec.exchange.hdf5 import read_checkpoint
 from netspec.graph.ops.communication import Communication, StartAllReduce
-from netspec.graph.ops.scattering import AllGather, StartReduceScatter
+from netspec.graph.ops.scattering import GatherPieces, StartScatterSums
 from netspec.passes.data_parallel import DataParallel
 from netspec.schema.load import load_train
 from netspec.solvers.base import SolverSpec
@@ -151,7 +151,7 @@ def test_all_workers_send_in_one_order_whatever_pieces_they_have() -> None:
         )  # fmt: skip
         order = compiler.plan(Purpose.TRAIN, 21 + rank // 2).order
         calls = [node.op for node in order if isinstance(node.op, Communication)]
-        kinds = StartAllReduce, StartReduceScatter, AllGather
+        kinds = StartAllReduce, StartScatterSums, GatherPieces
         sent.add(tuple((type(op).__name__, op.holds) for op in calls if isinstance(op, kinds)))
     assert len(sent) == 1
-    assert sum(name == "AllGather" for name, _ in sent.pop()) == 2
+    assert sum(name == "GatherPieces" for name, _ in sent.pop()) == 2

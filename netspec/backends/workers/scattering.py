@@ -14,7 +14,7 @@ from netspec.backends.workers.filling import filling
 from netspec.backends.workers.spans import Bundle, address, span
 from netspec.backends.workers.underway import finish, send
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
-from netspec.graph.ops.scattering import AllGather, Cut, JoinReduceScatter, ReduceScatter, StartReduceScatter
+from netspec.graph.ops.scattering import Cut, GatherPieces, JoinScatterSums, ScatterSums, StartScatterSums
 from netspec.graph.value import Node
 from netspec.parallel import Pending, world
 
@@ -78,14 +78,14 @@ def _alone(op: Cut, arrays: Sequence[Any], results: Sequence[Any]) -> Thunk:
     return filling([span(arrays[number], stop)[start:] for number, start, stop in op.parts], results)
 
 
-@kernel(StartReduceScatter, backend="workers", rank=10)
+@kernel(StartScatterSums, backend="workers", rank=10)
 class StartScatter(Kernel):
     """Send a bucket on its way, and look after what was sent before."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that sends it."""
         op, workers = node.op, world()
-        assert isinstance(op, StartReduceScatter)
+        assert isinstance(op, StartScatterSums)
         arrays, results = buffers.inputs[: len(op.cuts)], buffers.outputs[: len(op.parts)]
         alone, key = _alone(op, arrays, results), address(arrays[0])
         if workers.size == 1:
@@ -101,14 +101,14 @@ class StartScatter(Kernel):
         return run
 
 
-@kernel(JoinReduceScatter, backend="workers", rank=10)
+@kernel(JoinScatterSums, backend="workers", rank=10)
 class JoinScatter(Kernel):
     """Wait for a bucket."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that waits."""
         op = node.op
-        assert isinstance(op, JoinReduceScatter)
+        assert isinstance(op, JoinScatterSums)
         count = len(op.parts)
         key, copy = address(buffers.inputs[count + 1]), filling(buffers.inputs[:count], buffers.outputs[:count])
 
@@ -119,14 +119,14 @@ class JoinScatter(Kernel):
         return run
 
 
-@kernel(ReduceScatter, backend="workers", rank=10)
+@kernel(ScatterSums, backend="workers", rank=10)
 class Scatter(Kernel):
     """Send a bucket, and wait for it."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that waits."""
         op, workers = node.op, world()
-        assert isinstance(op, ReduceScatter)
+        assert isinstance(op, ScatterSums)
         results = buffers.outputs[: len(op.parts)]
         alone = _alone(op, buffers.inputs, results)
         if workers.size == 1:
@@ -142,7 +142,7 @@ class Scatter(Kernel):
         return run
 
 
-@kernel(AllGather, backend="workers", rank=10)
+@kernel(GatherPieces, backend="workers", rank=10)
 class Gather(Kernel):
     """Put this worker's parts where they belong, and have those of the others put there too."""
 
@@ -151,7 +151,7 @@ class Gather(Kernel):
         import numpy as np
 
         op, workers = node.op, world()
-        assert isinstance(op, AllGather)
+        assert isinstance(op, GatherPieces)
         count = len(op.parts)
         wholes = [  # the others send what nobody reads here too
             np.empty(kind.shape, str(kind.dtype)) if array is None else array

@@ -56,7 +56,7 @@ class Cut(Placed, NoGradient):
 
 
 @dataclass(frozen=True)
-class ReduceScatter(Cut):
+class ScatterSums(Cut):
     """This worker's parts of the sums of all workers' arrays. Results: the parts, and an order.
 
     The pass `data_parallel` makes a start and a join of it.
@@ -74,7 +74,7 @@ class ReduceScatter(Cut):
 
 
 @dataclass(frozen=True)
-class StartReduceScatter(Cut):
+class StartScatterSums(Cut):
     """Send arrays on their way to be summed up in parts. Results: the parts, to be read when they are joined; an order.
 
     A further operand is the order of what was sent before: all workers start theirs in the same sequence.
@@ -98,7 +98,7 @@ class StartReduceScatter(Cut):
 
 
 @dataclass(frozen=True)
-class JoinReduceScatter(Cut):
+class JoinScatterSums(Cut):
     """Wait for parts of sums that were sent on their way. Results: the parts, and an order.
 
     Operands are the parts, the order of the start, and what was sent, which must lie where it lay until now.
@@ -126,7 +126,7 @@ class JoinReduceScatter(Cut):
 
 
 @dataclass(frozen=True)
-class AllGather(Cut):
+class GatherPieces(Cut):
     """Arrays put together from the parts of all workers, over the arrays as they were. Results: these, and an order.
 
     Operands are this worker's parts, flat; the arrays as they were; and what must be done before, of which nothing is
