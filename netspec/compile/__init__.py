@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from netspec.compile.build import LOSS, REGULARIZATION, Built, build, input_type
 
 if TYPE_CHECKING:
-    from netspec.compile.compiler import KEPT_FORMS, Compiler, Duty, Purpose
+    from netspec.compile.compiler import KEPT_FORMS, Compiler
     from netspec.compile.cutting import Cutting
     from netspec.compile.division import Divide
     from netspec.compile.planning import PASSES, make_plan
+    from netspec.compile.purposes import Duty, Purpose
     from netspec.compile.steps import FIRST, LEARNING_RATE, NEW, SHARE, STEP, TOTAL, rate_inputs, training_form
     from netspec.compile.training import SCALE, SKIPPED
     from netspec.graph.ops.communication import WEIGHT
@@ -51,7 +52,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("KEPT_FORMS", "Compiler", "Duty", "Purpose"), "compiler"),
+    **dict.fromkeys(("KEPT_FORMS", "Compiler"), "compiler"),
+    **dict.fromkeys(("Duty", "Purpose"), "purposes"),
     **dict.fromkeys(("PASSES", "make_plan"), "planning"),
     **dict.fromkeys(
         ("FIRST", "LEARNING_RATE", "NEW", "SHARE", "STEP", "TOTAL", "rate_inputs", "training_form"), "steps"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
@@ -15,13 +14,11 @@ from netspec.compile.build import Built, build
 from netspec.compile.cutting import Cutting
 from netspec.compile.division import Divide, Division
 from netspec.compile.factors import factoring
-from netspec.compile.pipelining import PipelinedTraining
-from netspec.compile.planning import make_plan, plan_within
+from netspec.compile.form import Form
+from netspec.compile.purposes import STEPS, Duty, Purpose
 from netspec.compile.spreading import send_plainly
 from netspec.compile.stages import Staged, StagedNet
-from netspec.compile.steps import gradients_graph, losses, training_form
-from netspec.compile.training import Made, Training
-from netspec.errors import InputError, Problem, SpecError, listing
+from netspec.errors import InputError
 from netspec.graph.graph import Graph
 from netspec.graph.ops.communication import Sending
 from netspec.graph.ops.gathering import Choice, Factoring
@@ -42,42 +39,6 @@ GATHERED = "gathered"
 """Role of the states that are wholes of what each worker has a piece of."""
 KEPT_FORMS = 8
 """How many pairs of purpose and batch size stay compiled: a training and its evaluation need five."""
-
-
-class Purpose(StrEnum):
-    """What a program is for: it decides what is computed, and in which form layers are built."""
-
-    TRAIN = "train"
-    """One training step: losses, gradients, update."""
-    ACCUMULATE = "accumulate"
-    """One of several batches of a step: losses, gradients, added to those of the batches before."""
-    UPDATE = "update"
-    """The update by the gradients of several batches. It reads none: its batch size makes no difference, and is 1."""
-    GRADIENTS = "gradients"
-    """Losses and gradients in the training form; no state changes."""
-    FORWARD = "forward"
-    """Outputs, losses and new states in the training form, without gradients: for trainings elsewhere."""
-    TEST = "test"
-    """Losses and totals of the metrics, in the inference form, with the weights that are evaluated."""
-    ADAPT = "adapt"
-    """What layers want to know of a batch before training (`Builder.adapt`), in the inference form."""
-    PREDICT = "predict"
-    """The net's outputs, in the inference form, with the weights that are evaluated."""
-
-
-STEPS = (Purpose.TRAIN, Purpose.ACCUMULATE, Purpose.UPDATE)
-"""The purposes of which training steps consist."""
-
-
-class Duty(StrEnum):
-    """What one of several processes does of the training steps."""
-
-    ALL = "all"
-    """Everything."""
-    GRADIENTS = "gradients"
-    """It finds gradients, which are left in states, and others move the parameters."""
-    UPDATE = "update"
-    """It moves its pieces of the parameters by gradients that others find, and has nothing else of the net."""
 
 
 class Compiler:
@@ -148,7 +109,7 @@ class Compiler:
         """Whether the parameters are moved by a program of its own."""
         self.of_batch = Purpose.ACCUMULATE if several else Purpose.TRAIN
         """What a training runs for each batch: the whole step, or a part of one."""
-        self._forms: dict[tuple[Purpose, int, int | None, int], _Form] = {}
+        self._forms: dict[tuple[Purpose, int, int | None, int], Form] = {}
         self.factoring: Factoring | None = None
         self.factored_layers: frozenset[str] = frozenset()
         """Those of which factors could be sent."""
@@ -302,140 +263,15 @@ class Compiler:
         """The bound program for a purpose and batch size. Raises `InputError` on a device that only plans."""
         return self._form(purpose, batch_size, stage, whole).program
 
-    def _form(self, purpose: Purpose, batch_size: int, stage: int | None = None, whole: int | None = None) -> _Form:
+    def _form(self, purpose: Purpose, batch_size: int, stage: int | None = None, whole: int | None = None) -> Form:
         """What is compiled for a purpose and batch size. The `KEPT_FORMS` used last are kept."""
         if self.cutting is None or purpose not in STEPS:
             whole = 0
         elif whole is None:
             whole = self.cutting.whole(batch_size)
         key = purpose, batch_size, stage, whole
-        form = self._forms.pop(key, None) or _Form(self, *key)
+        form = self._forms.pop(key, None) or Form(self, *key)
         self._forms[key] = form
         if len(self._forms) > KEPT_FORMS:
             del self._forms[next(iter(self._forms))]
         return form
-
-
-class _Form:
-    """A net for one purpose and batch size, compiled as far as anybody has asked."""
-
-    def __init__(self, compiler: Compiler, purpose: Purpose, batch_size: int, stage: int | None, whole: int) -> None:
-        """`whole` is the size of all workers' batch together, where parameters are cut."""
-        self._compiler, self._purpose, self._batch_size, self._whole = compiler, purpose, batch_size, whole
-        self._sending = compiler.sending if stage is None else compiler.earlier[stage]
-
-    @cached_property
-    def plain(self) -> Built:
-        """The net as graph values, with all parameters whole."""
-        purpose, compiler = self._purpose, self._compiler
-        training, judged = (
-            purpose in (*STEPS, Purpose.GRADIENTS, Purpose.FORWARD),
-            purpose not in (Purpose.PREDICT, Purpose.ADAPT),
-        )
-        evaluates, steps = purpose in (Purpose.TEST, Purpose.PREDICT), purpose in STEPS
-        standing = compiler.evaluated if evaluates else {} if steps else compiler.wholes
-        size, dtype, workers = self._batch_size, compiler.dtype, compiler.workers if steps else 1
-        return build(
-            compiler.spec, size, training=training, dtype=dtype, judged=judged, standing=standing, workers=workers
-        )
-
-    @cached_property
-    def built(self) -> Built:
-        """The net as graph values."""
-        cutting, cuts = self._compiler.cutting, self._compiler.cuts
-        if cutting is None or self._purpose not in STEPS:
-            return self.plain
-        return cutting.divided(self.plain, cuts, self._batch_size, self._whole)
-
-    @cached_property
-    def graph(self) -> Graph:
-        """What the program computes."""
-        built, spec = self.built, self._compiler.spec
-        match self._purpose:
-            case Purpose.TRAIN:
-                return self._known(self._training(self._compiler.division).step(built))
-            case Purpose.ACCUMULATE:
-                return self._known(self._training(self._compiler.division).sums(built))
-            case Purpose.UPDATE:
-                training = self._training(self._compiler.division)
-                pieces = self._compiler.duty is Duty.UPDATE
-                return self._known(training.update_of_pieces(built) if pieces else training.update(built))
-            case Purpose.GRADIENTS:
-                return gradients_graph(spec, built)
-            case Purpose.FORWARD:
-                return training_form(built)
-            case Purpose.TEST:
-                totals = {
-                    f"{name}/{index}": value
-                    for name, (_, values) in built.metrics.items()
-                    for index, value in enumerate(values)
-                }
-                return Graph({**losses(built), **totals})
-            case Purpose.ADAPT:
-                return Graph({
-                    f"{name}/{index}": value
-                    for name, one in built.builder.adapted.items()
-                    for index, value in enumerate(one.results)
-                })  # fmt: skip
-        return Graph(built.outputs, named=built.values)
-
-    def _training(self, division: Division | None) -> Training:
-        compiler = self._compiler
-        assert compiler.solver is not None, "a compiler without a solver has no training step"
-        scaling = compiler.loop.loss_scale if compiler.loop is not None else None
-        if compiler.staged is not None:
-            return PipelinedTraining(compiler.spec, compiler.solver, compiler.dtype, scaling, staged=compiler.staged)
-        return Training(
-            compiler.spec, compiler.solver, compiler.dtype, scaling, compiler.workers, self._sending, division,
-            compiler.factoring,
-        )  # fmt: skip
-
-    def weighed(self) -> dict[str, Value]:
-        """The gradients of a worker's part of a batch, as they are added to those of the others."""
-        return self._training(None).weighed(self.built)
-
-    def check_pieces(self) -> None:
-        """Raise `SpecError` where the solver would have to see the whole of a parameter that is cut."""
-        found, solver = self._training(None).looking_at_whole(self.built), self._compiler.solver
-        if found:
-            assert solver is not None
-            raise SpecError(
-                Problem(
-                    f"parameters are cut whose update looks at the whole of each: {listing(found, 3)}", solver.where(),
-                    "solver", expected="a solver without norms or constraints of these, or layers that are not cut",
-                    hint=f"`parallel.layers: {{{found[0].partition('/')[0]}: whole}}` leaves a layer as it is",
-                )
-            )  # fmt: skip
-
-    def standing(self) -> Mapping[str, str]:
-        """The states that stand for parameters of all stages wherever the net is not trained."""
-        training = self._training(None)
-        assert isinstance(training, PipelinedTraining)
-        return training.evaluated(self.built)
-
-    def divided(self, how: Divide) -> Division:
-        """Who moves which piece of the parameters."""
-        return self._training(None).divide(self.built, how)
-
-    def _known(self, made: Made) -> Graph:
-        """The graph; its states become known to the compiler."""
-        for label, info in made.states.items():
-            self._compiler.info.setdefault(label, info)
-        for name, label in made.evaluated.items():
-            self._compiler.evaluated.setdefault(name, label)
-        return made.graph
-
-    @cached_property
-    def plan(self) -> Plan:
-        """Order, kernels and memory. Raises `SpecError` where a training step does not fit into its memory budget."""
-        compiler = self._compiler
-        if self._purpose in STEPS and compiler.loop is not None:
-            return plan_within(
-                compiler.loop, self.graph, compiler.device, compiler.stored, compiler.states.nbytes, compiler.buckets
-            )
-        return make_plan(self.graph, compiler.device, compiler.stored)
-
-    @cached_property
-    def program(self) -> Program:
-        """The bound program."""
-        return Program(self.plan, self._compiler.device, self._compiler.states)

@@ -16,7 +16,8 @@ from netspec.graph.value import Value
 from netspec.layers import axis_activations, piecewise_activations, smooth_activations
 from netspec.layers.activations import Activation as Function
 from netspec.layers.activations import ActivationSpec, activate
-from netspec.layers.base import Axes, Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import Axes, need, sample_axis
 from netspec.layers.masking import as_mask
 from netspec.schema.kinds import ACTIVATIONS, LAYERS, LayerFields
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 from netspec.graph.value import Value
-from netspec.layers.base import sample_axis
+from netspec.layers.checks import sample_axis
 from netspec.schema.kinds import ACTIVATIONS
 from netspec.schema.spec import Member, Spec
 

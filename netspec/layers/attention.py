@@ -14,7 +14,8 @@ from netspec.graph.ops.reduce import ReduceSum, reshape_to
 from netspec.graph.ops.softmax import Softmax
 from netspec.graph.ops.source import constant
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.layers.dropout import dropped
 from netspec.layers.initializers import GlorotUniform, Ones
 from netspec.layers.masking import steps_that_count

@@ -8,7 +8,7 @@ from math import prod
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
-from netspec.layers.base import Axes, need, sample_axis
+from netspec.layers.checks import Axes, need, sample_axis
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from pydantic import BeforeValidator
 from netspec.graph.ops import shape
 from netspec.graph.ops.reduce import Broadcast, reshape_to
 from netspec.graph.value import Value
-from netspec.layers.base import Axes, Builder, LayerSpec, PositiveInt, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import Axes, PositiveInt, need, sample_axis
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import describe, problem
 

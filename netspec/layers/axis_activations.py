@@ -9,7 +9,7 @@ from netspec.graph.ops import softmax
 from netspec.graph.ops.shape import Slice
 from netspec.graph.value import Value
 from netspec.layers.activations import OverAxis
-from netspec.layers.base import need
+from netspec.layers.checks import need
 from netspec.schema.kinds import ACTIVATIONS
 
 

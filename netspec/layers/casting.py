@@ -10,7 +10,8 @@ from netspec.graph.op import Array, NoGradient, Xp
 from netspec.graph.ops.elementwise import cast
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.schema.kinds import LAYERS
 from netspec.schema.net import InputDType
 

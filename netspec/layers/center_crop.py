@@ -8,7 +8,8 @@ from pydantic import PositiveInt
 
 from netspec.graph.ops.shape import Slice
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.layers.sizes import need_spatial
 from netspec.schema.kinds import LAYERS
 

@@ -14,7 +14,8 @@ from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Slice, TakeGrad
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.layers.window import Window
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import describe, problem

@@ -12,7 +12,8 @@ from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Slice
 from netspec.graph.value import Value
 from netspec.layers import cells
-from netspec.layers.base import Builder, PositiveInt, Sample, need
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import PositiveInt, need
 from netspec.layers.convolution import Conv
 from netspec.layers.masking import over, steps_that_count
 from netspec.layers.recurrent import SequenceSpec

@@ -16,7 +16,8 @@ from netspec.graph.ops.shape import Transpose
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers.activations import Activation, activate
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need
 from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
 from netspec.layers.regularizers import Regularizer

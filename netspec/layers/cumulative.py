@@ -9,7 +9,8 @@ from netspec.graph.ops.elementwise import scalar
 from netspec.graph.ops.reduce import BroadcastLike
 from netspec.graph.ops.shape import Concat, Flip, Slice
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import sample_axis
 from netspec.schema.kinds import LAYERS
 
 

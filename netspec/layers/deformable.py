@@ -10,7 +10,8 @@ from netspec.graph.ops.reduce import BroadcastLike, reshape_to
 from netspec.graph.ops.shape import Slice, Transpose
 from netspec.graph.ops.source import constant
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, PositiveInt, Sample, need, need_countable
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import PositiveInt, need, need_countable
 from netspec.layers.constraints import Constraint
 from netspec.layers.convolution import Convolving, Filtered
 from netspec.layers.initializers import GlorotUniform, Initializer

@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.value import Value
 from netspec.layers.activations import Activation, activate
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need
 from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import GlorotUniform, Initializer, Zeros
 from netspec.layers.regularizers import Regularizer

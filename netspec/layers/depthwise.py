@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, PositiveInt, Sample
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import PositiveInt
 from netspec.layers.constraints import Constraint
 from netspec.layers.convolution import Conv, Convolving, Filtered
 from netspec.layers.initializers import GlorotUniform, Initializer

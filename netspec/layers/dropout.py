@@ -9,7 +9,8 @@ from pydantic import Field
 
 from netspec.graph.ops import dropout as ops
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need
 from netspec.layers.sizes import need_spatial
 from netspec.schema.kinds import LAYERS
 

@@ -11,7 +11,8 @@ from pydantic import AfterValidator
 from netspec.graph.ops import contraction
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import describe, problem
 

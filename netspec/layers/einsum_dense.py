@@ -14,7 +14,8 @@ from netspec.graph.ops.reduce import ReduceSum, reshape_to
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
 from netspec.layers.activations import Activation, activate
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import GlorotUniform, Initializer, OfMatrix, Zeros
 from netspec.layers.regularizers import Regularizer

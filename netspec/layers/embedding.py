@@ -10,7 +10,8 @@ from netspec.graph.ops.elementwise import Greater, elementwise
 from netspec.graph.ops.functions import Tanh
 from netspec.graph.ops.linear import Gather, MatMul
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need
 from netspec.layers.constraints import Constraint
 from netspec.layers.drawn_initializers import RandomUniform
 from netspec.layers.initializers import Initializer

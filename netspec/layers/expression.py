@@ -11,7 +11,8 @@ from netspec.graph.ops.elementwise import cast
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import ShapeMismatch, Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.layers.constraints import Constraint
 from netspec.layers.graph_formula import CONSTANTS, FUNCTIONS, GraphFormula
 from netspec.layers.initializers import Initializer, Ones

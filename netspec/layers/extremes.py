@@ -14,7 +14,8 @@ from netspec.graph.ops import reduce
 from netspec.graph.ops.shape import OneHot
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need, sample_axis
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import problem
 

@@ -14,7 +14,8 @@ from netspec.graph.ops.functions import Sqrt
 from netspec.graph.ops.reduce import ReduceMean, ReduceSum, reshape_to
 from netspec.graph.ops.source import constant
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need, sample_axis
 from netspec.layers.states import Constant, Totals
 from netspec.schema.kinds import LAYERS, LayerFields
 from netspec.schema.spec import describe, problem

@@ -11,7 +11,8 @@ from netspec.graph.ops.reduce import BroadcastLike, reshape_to
 from netspec.graph.ops.source import constant
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Axes, Builder, LayerSpec, Sample, need, need_countable, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import Axes, need, need_countable, sample_axis
 from netspec.schema.kinds import LAYERS
 
 

@@ -12,7 +12,8 @@ from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Take, Transpose
 from netspec.graph.ops.source import constant
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, need_countable, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need, need_countable, sample_axis
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import problem
 

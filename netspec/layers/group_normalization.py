@@ -11,7 +11,8 @@ from netspec.graph.ops.reduce import ReduceMean
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.ops.source import Fill
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need, sample_axis
 from netspec.layers.normalization import Affine
 from netspec.schema.kinds import LAYERS
 

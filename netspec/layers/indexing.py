@@ -12,7 +12,8 @@ from netspec.graph.ops.source import constant
 from netspec.graph.ops.whole import Mod
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, need_countable, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need, need_countable, sample_axis
 from netspec.schema.kinds import LAYERS
 
 Joined: TypeAlias = Literal["none", "add", "mul", "min", "max"]

@@ -18,7 +18,8 @@ from netspec.graph.ops.quantization import BYTES, QuantizeLinear, exact, wrapped
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need
 from netspec.layers.convolution import Conv
 from netspec.layers.initializers import Initializer, Ones, Zeros
 from netspec.layers.window import Window

@@ -15,7 +15,8 @@ from netspec.graph.ops.elementwise import Equal, Where, cast, elementwise, scala
 from netspec.graph.ops.reduce import ReduceMean, ReduceSum, reshape_to
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, Sample, need
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import need
 from netspec.schema.kinds import LossFields, MetricFields
 
 Row: TypeAlias = Mapping[str, float]

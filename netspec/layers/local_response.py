@@ -15,7 +15,8 @@ from netspec.graph.ops.elementwise import Pow
 from netspec.graph.ops.shape import PadAxis, Slice
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need
 from netspec.layers.pooling import AveragePool
 from netspec.layers.sizes import need_image
 from netspec.layers.window import Window

@@ -27,7 +27,8 @@ from netspec.graph.ops.shape import Slice, Transpose
 from netspec.graph.ops.whole import Mod
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.schema.kinds import LAYERS
 
 Interpolation: TypeAlias = Literal["linear", "nearest", "cubic"]

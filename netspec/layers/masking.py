@@ -14,7 +14,8 @@ from netspec.graph.ops.logic import And
 from netspec.graph.ops.reduce import ReduceSum, reshape_to
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.schema.kinds import LAYERS
 
 

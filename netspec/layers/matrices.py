@@ -6,7 +6,8 @@ from typing import ClassVar, Literal
 
 from netspec.graph.ops import matrices
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.schema.kinds import LAYERS
 
 

@@ -15,7 +15,8 @@ from netspec.graph.ops.shape import Concat
 from netspec.graph.ops.source import Fill
 from netspec.graph.types import DType, TensorType, broadcast_shapes
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need, sample_axis
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import describe, problem
 

@@ -15,7 +15,8 @@ from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
 from netspec.layers.attention import need_sequences, queries_mask, values_mask, weighted_mean
 from netspec.layers.attention_axes import Folding
-from netspec.layers.base import Axes, Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import Axes, PositiveInt, need
 from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import GlorotUniform, Initializer, OfMatrix, Zeros
 from netspec.layers.masking import as_mask, both

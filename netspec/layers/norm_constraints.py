@@ -10,7 +10,7 @@ from netspec.graph.ops.elementwise import Maximum, Minimum, elementwise
 from netspec.graph.ops.functions import Sqrt
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.value import Value
-from netspec.layers.base import Axes
+from netspec.layers.checks import Axes
 from netspec.layers.constraints import ConstraintSpec
 from netspec.schema.kinds import CONSTRAINTS
 from netspec.schema.spec import problem

@@ -14,7 +14,8 @@ from netspec.graph.ops.reduce import ReduceMean, ReduceSum, reshape_to
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.ops.source import Fill
 from netspec.graph.value import Value
-from netspec.layers.base import Axes, Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import Axes, need, sample_axis
 from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import Initializer, Ones, Zeros
 from netspec.layers.regularizers import Regularizer

@@ -8,7 +8,8 @@ from netspec.graph.ops import shape, softmax
 from netspec.graph.ops.elementwise import Greater, Where, elementwise, scalar
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need, sample_axis
 from netspec.schema.kinds import LAYERS
 from netspec.schema.net import InputDType
 

@@ -8,7 +8,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from netspec.graph.ops.shape import PadAxis, Slice, Take
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need, need_countable
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need, need_countable
 from netspec.layers.sizes import need_spatial
 from netspec.layers.window import Explicit, Sides1D, Sides2D, Sides3D
 from netspec.schema.kinds import LAYERS

@@ -11,7 +11,8 @@ from netspec.graph.ops.indexing import GatherND
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need, sample_axis
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import describe, problem
 

@@ -13,7 +13,8 @@ from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap, in
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import LayerSpec, Sample, need
+from netspec.layers.base import LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.layers.sizes import Pair, Single, Triple, need_spatial
 from netspec.layers.window import Explicit, Padding, Padding1D, Padding3D, Window
 from netspec.schema.spec import problem

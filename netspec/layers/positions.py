@@ -10,7 +10,8 @@ from netspec.graph.ops.reduce import BroadcastLike
 from netspec.graph.ops.shape import Concat, Slice
 from netspec.graph.ops.source import constant
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need, sample_axis
 from netspec.layers.initializers import GlorotUniform, Initializer
 from netspec.schema.kinds import LAYERS
 

@@ -6,7 +6,8 @@ from typing import ClassVar, Literal
 
 from netspec.graph.ops.functions import PRelu
 from netspec.graph.value import Value
-from netspec.layers.base import Axes, Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import Axes, need, sample_axis
 from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import Initializer, Zeros
 from netspec.layers.regularizers import Regularizer

@@ -14,7 +14,8 @@ from netspec.graph.ops.reduce import ReduceSum, reshape_to
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.types import broadcast_shapes
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need, sample_axis
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import describe, problem
 

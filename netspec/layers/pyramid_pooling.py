@@ -10,7 +10,8 @@ from pydantic import BeforeValidator
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Concat
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.layers.pooling import AveragePool, MaxPool
 from netspec.layers.sizes import need_image
 from netspec.layers.window import Window

@@ -11,7 +11,8 @@ from netspec.graph.ops.elementwise import Equal, Maximum, Minimum, Where, cast, 
 from netspec.graph.ops.reduce import ReduceMax, ReduceMin, reshape_to
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need, sample_axis
 from netspec.layers.initializers import Initializer, Ones, Zeros
 from netspec.schema.kinds import LAYERS
 

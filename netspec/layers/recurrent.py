@@ -10,7 +10,8 @@ from pydantic import model_validator
 from netspec.graph.ops.elementwise import Where, elementwise
 from netspec.graph.ops.shape import Flip
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.layers.masking import over, steps_that_count
 from netspec.layers.recurrent_cells import (
     AnyCell,

@@ -14,7 +14,8 @@ from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 from netspec.layers import cells
 from netspec.layers.activations import Activation, OverAxis
-from netspec.layers.base import Builder, PositiveInt
+from netspec.layers.base import Builder
+from netspec.layers.checks import PositiveInt
 from netspec.layers.constraints import Constraint
 from netspec.layers.dropout import dropped
 from netspec.layers.initializers import GlorotUniform, Initializer, Zeros

@@ -8,7 +8,8 @@ from typing import ClassVar, Literal, TypeAlias
 from netspec.graph.ops import lengths, reduce
 from netspec.graph.ops.functions import Abs
 from netspec.graph.value import Value
-from netspec.layers.base import Axes, Builder, LayerSpec, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import Axes, need, sample_axis
 from netspec.schema.kinds import LAYERS
 
 Operation: TypeAlias = Literal["sum", "mean", "max", "min", "prod", "asum", "sumsq", "l2", "logsum", "logsumexp"]

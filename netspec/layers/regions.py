@@ -16,7 +16,8 @@ from netspec.graph.ops.shape import OneHot, Transpose
 from netspec.graph.ops.source import constant
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, need_countable
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need, need_countable
 from netspec.layers.looking_up import Tap, added, clipped, column, looked_up, taps, within
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import problem

@@ -13,7 +13,7 @@ from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.source import constant
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import need
+from netspec.layers.checks import need
 from netspec.schema.kinds import REGULARIZERS
 from netspec.schema.spec import Member, Spec
 

@@ -10,7 +10,8 @@ from pydantic import BeforeValidator
 from netspec.graph.ops.reduce import Broadcast, reshape_to
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import describe, problem
 

@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 
 from netspec.graph.value import Value
 from netspec.layers import interpolation
-from netspec.layers.base import Axes, Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import Axes, PositiveInt, need
 from netspec.layers.interpolation import Along, Mode, Rounding, Sampling, Transformation
 from netspec.schema.kinds import LAYERS
 from netspec.schema.spec import problem

@@ -12,7 +12,8 @@ from pydantic import model_validator
 
 from netspec.graph.ops.shape import PadAxis, Slice
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt
 from netspec.layers.interpolation import Along, Resize, Sampling
 from netspec.layers.resampling import resampled
 from netspec.layers.sizes import Pair, Single, Triple, need_image, need_spatial

@@ -6,7 +6,8 @@ from typing import ClassVar, Literal
 
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need, sample_axis
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need, sample_axis
 from netspec.layers.constraints import Constraint
 from netspec.layers.initializers import Initializer, Ones, Zeros
 from netspec.layers.regularizers import Regularizer

@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need
 from netspec.layers.sizes import need_image
 from netspec.schema.kinds import LAYERS
 

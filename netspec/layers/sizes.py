@@ -9,7 +9,7 @@ from pydantic import BeforeValidator
 
 from netspec.graph.ops.source import Input
 from netspec.graph.value import Value
-from netspec.layers.base import need
+from netspec.layers.checks import need
 from netspec.schema.spec import describe, problem
 
 AXIS_NAMES = {1: "length", 2: "height, width", 3: "depth, height, width"}

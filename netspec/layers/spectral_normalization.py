@@ -9,7 +9,8 @@ from netspec.graph.ops.functions import Abs
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceMax, ReduceSum
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, PositiveInt, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, need
 from netspec.layers.drawn_initializers import TruncatedNormal
 from netspec.layers.wrappers import WrapperSpec, called, made_inside
 from netspec.schema.kinds import LAYERS, AnyLayer

@@ -12,7 +12,8 @@ from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.source import constant
 from netspec.graph.types import DType
 from netspec.graph.value import Value, current_scope
-from netspec.layers.base import Builder, need, sample_axis
+from netspec.layers.base import Builder
+from netspec.layers.checks import need, sample_axis
 from netspec.schema.spec import Spec, describe, problem
 
 EPSILON = 1e-7

@@ -14,7 +14,8 @@ from netspec.graph.onnx_map import OnnxMap, integer, ints, pads
 from netspec.graph.op import Traits
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, PositiveInt, Sample, need
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import PositiveInt, need
 from netspec.layers.constraints import Constraint
 from netspec.layers.convolution import Conv, ConvInputGrad, Convolving, Filtered
 from netspec.layers.initializers import GlorotUniform, Initializer

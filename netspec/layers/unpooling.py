@@ -16,7 +16,8 @@ from netspec.graph.ops.source import constant
 from netspec.graph.ops.whole import Mod
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample, need
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import need
 from netspec.layers.col2im import Several, Sides
 from netspec.layers.pooling import AlongSequences, MaxPool, OverImages, Pooling, ThroughVolumes
 from netspec.layers.window import Window

@@ -13,7 +13,8 @@ from netspec.graph.ops.elementwise import Where, elementwise
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Concat, Flip
 from netspec.graph.value import ShapeMismatch, Value, explain
-from netspec.layers.base import Builder, LayerSpec, Sample, arity, need
+from netspec.layers.base import Builder, LayerSpec, Sample, arity
+from netspec.layers.checks import need
 from netspec.layers.masking import over
 from netspec.layers.recurrent import SequenceSpec
 from netspec.schema.kinds import LAYERS, AnyLayer, LayerFields

@@ -20,7 +20,8 @@ from netspec.graph.ops.shape import OneHot
 from netspec.graph.ops.softmax import LogSoftmax
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, Sample, sample_axis
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import sample_axis
 from netspec.layers.judging import Judged, PairLoss
 from netspec.layers.targets import EPSILON, ClassWeighted, alike, classes, unless
 from netspec.schema.kinds import LOSSES

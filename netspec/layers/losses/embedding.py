@@ -12,7 +12,8 @@ from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceMax, ReduceSum, reshape_to
 from netspec.graph.ops.source import constant
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, Sample, need
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import need
 from netspec.layers.judging import Judged, LossSpec, PairLoss
 from netspec.layers.targets import EPSILON, alike
 from netspec.schema.kinds import LOSSES

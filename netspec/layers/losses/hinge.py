@@ -9,7 +9,8 @@ from netspec.graph.ops.functions import Relu
 from netspec.graph.ops.reduce import ReduceMax, ReduceSum
 from netspec.graph.ops.shape import OneHot
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, Sample, sample_axis
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import sample_axis
 from netspec.layers.judging import Judged, PairLoss
 from netspec.layers.targets import ClassWeighted, alike, classes
 from netspec.schema.kinds import LOSSES

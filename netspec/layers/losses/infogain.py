@@ -12,7 +12,8 @@ from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.ops.source import constant
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, Sample, need
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import need
 from netspec.layers.judging import Judged, PairLoss
 from netspec.layers.losses.crossentropy import OfClasses, log_probabilities
 from netspec.layers.targets import classes

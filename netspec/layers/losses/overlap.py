@@ -8,7 +8,8 @@ from pydantic import Field
 
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.value import Value
-from netspec.layers.base import Axes, Builder, Sample, sample_axis
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import Axes, sample_axis
 from netspec.layers.judging import Judged, PairLoss
 from netspec.layers.targets import EPSILON, alike
 from netspec.schema.kinds import LOSSES

@@ -12,7 +12,8 @@ from netspec.graph.ops.functions import Exp, Log, Sigmoid
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import OneHot
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, Sample, sample_axis
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import sample_axis
 from netspec.layers.judging import Judged, PairLoss
 from netspec.layers.losses.crossentropy import OfAnswers, OfVectors, class_of_vectors, clipped, log_probabilities
 from netspec.layers.targets import EPSILON, ClassWeighted, alike, classes

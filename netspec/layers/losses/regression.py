@@ -11,7 +11,8 @@ from netspec.graph.ops.elementwise import Maximum, Minimum, elementwise
 from netspec.graph.ops.functions import Abs, Log, Softplus, Sqrt
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, Sample, sample_axis
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import sample_axis
 from netspec.layers.judging import Judged, PairLoss
 from netspec.layers.targets import EPSILON, alike
 from netspec.schema.kinds import LOSSES

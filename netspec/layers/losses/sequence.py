@@ -12,7 +12,8 @@ from netspec.graph.ops.reduce import Broadcast, ReduceSum, reshape_to
 from netspec.graph.ops.softmax import LogSoftmax
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, Sample, need
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import need
 from netspec.layers.judging import Judged, LossSpec
 from netspec.layers.targets import unless
 from netspec.schema.kinds import LOSSES

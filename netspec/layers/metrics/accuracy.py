@@ -9,7 +9,8 @@ from netspec.graph.ops.reduce import ArgMax, ReduceSum, reshape_to
 from netspec.graph.ops.shape import OneHot, Slice
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, PositiveInt, Sample, need, sample_axis
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import PositiveInt, need, sample_axis
 from netspec.layers.judging import Judged, PairMetric
 from netspec.layers.targets import alike, classes, unless
 from netspec.schema.kinds import METRICS

@@ -13,7 +13,8 @@ from netspec.graph.ops.elementwise import Where, elementwise
 from netspec.graph.ops.shape import Slice
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, PositiveInt, Sample, need
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import PositiveInt, need
 from netspec.layers.judging import Figure, MetricSpec
 from netspec.layers.metrics.counting import Counts, Levels, Thresholds, positives
 from netspec.layers.targets import alike

@@ -11,7 +11,8 @@ from netspec.graph.ops.logic import And
 from netspec.graph.ops.reduce import ArgMax, reshape_to
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, PositiveInt, Sample, need, sample_axis
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import PositiveInt, need, sample_axis
 from netspec.layers.judging import Figure, Judged, MetricSpec
 from netspec.layers.metrics.accuracy import ClassAxis
 from netspec.layers.metrics.counting import quotient, tally

@@ -11,7 +11,8 @@ from netspec.graph.ops.functions import Sqrt
 from netspec.graph.ops.reduce import ReduceMean, ReduceSum
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, Sample, sample_axis
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import sample_axis
 from netspec.layers.judging import Figure, Judged, MeanMetric, MetricSpec, PairMetric
 from netspec.layers.targets import EPSILON, alike
 from netspec.schema.kinds import METRICS

@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 from netspec.graph.ops.functions import Sigmoid
 from netspec.graph.ops.source import constant
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, Sample, need
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import need
 from netspec.layers.judging import Figure, MetricSpec
 from netspec.layers.metrics.counting import Counts, Levels, Thresholds, positives, quotient
 from netspec.layers.targets import EPSILON, alike

@@ -9,7 +9,8 @@ from pydantic import Field
 from netspec.graph.ops.elementwise import Equal, Greater, cast, elementwise
 from netspec.graph.ops.reduce import ReduceMax, ReduceSum
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, Sample, need
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import need
 from netspec.layers.judging import Figure, Judged, MetricSpec
 from netspec.layers.targets import EPSILON, alike
 from netspec.schema.kinds import METRICS
