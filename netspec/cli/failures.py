@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from netspec.cli.app import COMMANDS, USAGE_ERROR
-from netspec.cli.ranks import end_job
+from netspec.cli.ranks import end_job, told_by_another
 from netspec.cli.streams import tell
 from netspec.errors import InputError, NetspecError, Problem, RunError, did_you_mean
 from netspec.schema.plainjson import json_text
@@ -18,8 +18,11 @@ def report(error: Exception, words: Sequence[str], *, debug: bool) -> int:
     """Tell what went wrong on stderr, and as JSON on stdout where `words` ask for it; the exit status."""
     told = as_netspec_error(error)
     trace = "".join(traceback.format_exception(error)) if debug else ""
-    text, output = trace + told.render(), _output(told.problems, words) if "--json" in words else ""
+    command = next((word for word in words if word in COMMANDS), "")
+    text, output = trace + told.render(), _output(told.problems, command) if "--json" in words else ""
     end_job(told.exit_status, error=text, output=output)
+    if told_by_another(command):
+        return told.exit_status
     if output:
         with suppress(OSError):  # nobody takes it: `main` sees that too
             print(output, flush=True)
@@ -27,8 +30,7 @@ def report(error: Exception, words: Sequence[str], *, debug: bool) -> int:
     return told.exit_status
 
 
-def _output(problems: Sequence[Problem], words: Sequence[str]) -> str:
-    command = next((word for word in words if word in COMMANDS), "")
+def _output(problems: Sequence[Problem], command: str) -> str:
     return json_text(as_json(command, problems), indent=None if command == "train" else 2)
 
 

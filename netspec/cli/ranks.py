@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from contextlib import suppress
 
 from netspec.errors import InputError
-from netspec.parallel.told import TETHER, launched
+from netspec.parallel.told import TETHER, launched, speaks_for_others
 from netspec.parallel.world import join, watchdog
+
+TOGETHER = ("train", "time", "verify-parallel")
+"""Commands that all workers of a job run together; the others each runs by itself."""
+TOLD_WITHIN = 1.0
+"""Seconds that the process has that tells: with the first one that ends a launcher may kill all."""
 
 
 def enter() -> None:
@@ -35,6 +41,14 @@ def leave(status: int) -> int:
 
         say(status)
     return status
+
+
+def told_by_another(command: str) -> bool:
+    """Whether another process tells the failure of a command, and has had time to: none could join their job."""
+    found = command in TOGETHER and launched() and not speaks_for_others()
+    if found:
+        time.sleep(TOLD_WITHIN)
+    return found
 
 
 def end_job(status: int, *, error: str = "", output: str = "") -> None:

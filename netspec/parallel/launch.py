@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -48,19 +49,20 @@ def launch(mpiexec: Mpiexec, workers: int, program: list[str], environment: Mapp
     `RunError` where a worker died, or none could be started.
     """
     with tempfile.TemporaryDirectory(prefix="netspec-") as folder:
-        path = str(Path(folder) / "tether")
+        path = Path(folder) / "tether"
         root = hasattr(os, "geteuid") and os.geteuid() == 0
         command = mpiexec.command(workers, program, root=root)
-        with _Job(path, command, {**inner_environment(environment), TETHER: path}, workers) as job:
+        with _Job(path, command, {**inner_environment(environment), TETHER: str(path)}, workers) as job:
             return job.run()
 
 
 class _Job:
     """An `mpiexec` that runs, and the lines of its workers."""
 
-    def __init__(self, path: str, command: list[str], environment: dict[str, str], workers: int) -> None:
+    def __init__(self, path: Path, command: list[str], environment: dict[str, str], workers: int) -> None:
         self._size, self._program = workers, command[0]
         self._lines = Lines(path, _standard_streams())
+        self._folder = path.parent
         self._said = b""
         self._requests = 0
         self._kill_at: float | None = None
@@ -113,11 +115,15 @@ class _Job:
 
     def _welcome(self, listener: socket.socket) -> None:
         worker = self._lines.accept()
+        if self._lines.count == self._size:  # nobody comes any more: it would be left if this process were killed
+            shutil.rmtree(self._folder)
         self._select.register(worker.line, selectors.EVENT_READ, lambda _: self._listen(worker))
 
     def _listen(self, worker: Worker) -> None:
         if not self._lines.listen(worker):
             self._select.unregister(worker.line)
+        if worker.ends_all:
+            self._end_workers()
 
     def _hear(self, output: Any) -> None:
         said = os.read(output.fileno(), 65536)
@@ -140,9 +146,7 @@ class _Job:
 
     def _kill(self) -> None:
         """Kill the workers, and `mpiexec` if it doesn't end thereupon."""
-        found = self._lines.there()
-        for worker in found:
-            worker.send(signal.SIGKILL)
+        found = self._end_workers()
         asked = (signal.SIGTERM, signal.SIGKILL)
         for number in (0, *asked) if len(found) == self._size else asked:
             if self._process.poll() is not None:
@@ -152,13 +156,22 @@ class _Job:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(CLEANED_WITHIN)
 
+    def _end_workers(self) -> Sequence[Worker]:
+        """Kill the workers that are there."""
+        found = self._lines.there()
+        for worker in found:
+            worker.send(signal.SIGKILL)
+        return found
+
     def _status(self, returned: int) -> int:
         """The exit status of the job, from what the workers said and how `mpiexec` ended."""
         if returned == 0:
             return 0
         said = self._said.decode(errors="replace")
-        died = self._lines.died
+        died = self._lines.died and (self._lines.crashed() or self._lines.died)  # else it was killed thereupon
         how = _signal_of(returned if died is None else _own_status(died.pid, said, returned))
+        if died is not None and died.crashed:
+            how = died.crashed
         if self._killed or (self._requests and died is not None and how in STOP):  # it did not listen to it yet
             return INTERRUPTED
         again = how_to_go_on(self._lines.run_dir(), workers_option(self._size))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 LONGEST = 1 << 20
 """Bytes that a worker may say in one line."""
+FATAL = b"Fatal Python error: "
+"""What Python says first of a signal by which it dies; the system's word for it follows."""
 
 
 class Worker:
@@ -25,6 +29,10 @@ class Worker:
         self.run_dir: str | None = None
         self.failure: str | None = None
         """Why it ended the job."""
+        self.ends_all = False
+        """Whether all workers are to be killed."""
+        self.crashed: str | None = None
+        """The name of the signal by which it died, where it could say so."""
         self._rest = b""
 
     def listen(self) -> bool:
@@ -35,7 +43,10 @@ class Worker:
             said = b""
         *whole, self._rest = (self._rest + said).split(b"\n")
         for one in whole:
-            self._take(json.loads(one))
+            if FATAL in one:
+                self.crashed = _signal(one.partition(FATAL)[2].decode())
+            elif one.startswith(b"{"):  # else where Python was then
+                self._take(json.loads(one))
         return bool(said) and len(self._rest) < LONGEST
 
     def send(self, number: int) -> None:
@@ -49,17 +60,23 @@ class Worker:
         return f"worker {self.rank} (pid {self.pid})"
 
     def _take(self, facts: dict[str, Any]) -> None:
-        for name in ("pid", "rank", "status", "run_dir", "failure"):
+        for name in ("pid", "rank", "status", "run_dir", "failure", "ends_all"):
             if name in facts:
                 setattr(self, name, facts[name])
+
+
+def _signal(word: str) -> str | None:
+    """The name of a signal that has this name in words."""
+    said = word.strip().replace("-", " ")
+    return next((one.name for one in signal.Signals if signal.strsignal(one) == said), None)
 
 
 class Lines:
     """The lines of all workers."""
 
-    def __init__(self, path: str, streams: Sequence[int]) -> None:
+    def __init__(self, path: Path, streams: Sequence[int]) -> None:
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(path)
+        self.listener.bind(str(path))
         self.listener.listen(1024)
         self.died: Worker | None = None
         """The first worker that ended without a word, if nothing had ended the job before."""
@@ -76,6 +93,11 @@ class Lines:
             socket.send_fds(line, [b"."], self._streams)
         self._workers.append(Worker(line))
         return self._workers[-1]
+
+    @property
+    def count(self) -> int:
+        """How many workers there have been."""
+        return len(self._workers)
 
     def there(self) -> list[Worker]:
         """The workers that have said who they are, and whose lines stand: a process id is theirs as long as they do."""
@@ -94,6 +116,10 @@ class Lines:
         """See who died, once all that is there was heard: who ends the job says so before the others are killed."""
         if self.died is None and not self.first_status:
             self.died = next((one for one in self._ended if one.status is None), None)
+
+    def crashed(self) -> Worker | None:
+        """The first worker that said that it died by a signal."""
+        return next((one for one in self._ended if one.crashed), None)
 
     def run_dir(self) -> str | None:
         """Where the run is, once it has begun."""

@@ -184,7 +184,7 @@ class MpiCommunicator(Communicator):
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError):  # nobody takes it
                 stream.flush()
-        tether.leave(status)
+        tether.end_all(status)
         time.sleep(LAST_WORDS)
         # Why was said already; the library says only that it was asked to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

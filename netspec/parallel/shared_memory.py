@@ -1,8 +1,10 @@
-"""How much memory the processes of this host can share."""
+"""Memory that the processes of this host share: how much there is, and its names."""
 
 from __future__ import annotations
 
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 
 from netspec.errors import RunError
@@ -31,3 +33,13 @@ def check_room(nbytes: int, folder: Path = SHARED) -> None:
     room = free_room(folder)
     if room is not None and room[0] < nbytes:
         raise RunError(f"there is not enough shared memory: {nbytes / 1e6:,.1f} MB are needed", got=room[1], hint=MORE)
+
+
+def free_names(folder: Path = SHARED, maps: Path = Path("/proc/self/maps")) -> None:
+    """Remove the names of the memory by which MPICH sends on this host; all that it sends by have it already.
+
+    It lasts for as long as a process has it. With a name it would last for ever where all are killed.
+    """
+    with suppress(OSError):  # elsewhere than on Linux there is nothing to be read
+        for name in set(re.findall(rf"{re.escape(str(folder))}/mpich_shm_\w+(?=\n)", maps.read_text())):
+            Path(name).unlink(missing_ok=True)

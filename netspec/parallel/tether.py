@@ -2,11 +2,13 @@
 
 A Unix socket in a folder that its user alone can enter. Over it a worker says its process id and rank, gets the
 standard output and error of the command (a terminal stays one, a pipe gets whole lines), and says in the end with which
-status it leaves. A line that ends from afar ends the worker: nobody is left that it could work for.
+status it leaves; where it crashes, Python says by which signal. A line that ends from afar ends the worker: nobody is
+left that it could work for.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import json
 import os
@@ -14,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +26,8 @@ from netspec.parallel.words import workers_option
 HIGH = 200
 """The least file descriptor of a line. Linux closes those of a process that dies from the highest on: so this line ends
 before the one to `mpiexec` does, whereupon the others are killed, and the first one that ends is of who died first."""
+KILLED_WITHIN = 10.0
+"""Seconds in which the command kills workers that are to end."""
 IGNORED = ("SIGUSR1", "SIGHUP")
 """They ask a training for a checkpoint; until it listens, they would end the worker."""
 
@@ -47,6 +52,7 @@ def attach() -> None:
         one.reconfigure(line_buffering=one.isatty())  # type: ignore[union-attr]  # they are files of text
     for name in IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
+    faulthandler.enable(line.fileno(), all_threads=False)
     threading.Thread(target=_follow, args=(line,), name="tether", daemon=True).start()
 
 
@@ -70,6 +76,13 @@ def tell(**facts: Any) -> None:
 def leave(status: int) -> None:
     """Say that this worker ends by itself, with an exit status."""
     tell(status=status)
+
+
+def end_all(status: int) -> None:
+    """Have the command that started this process kill all workers, if one did: what launched them tidies up then."""
+    if attached():
+        tell(status=status, ends_all=True)
+        time.sleep(KILLED_WITHIN)
 
 
 def _follow(line: socket.socket) -> None:

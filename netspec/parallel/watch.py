@@ -157,8 +157,12 @@ class Watchdog:
                 self._previous, self._heard_at, self._heard_bye = told, now, kind == "bye"
 
     def _look_for_a_stall(self, now: float) -> None:
-        """Ask what all are at, once this worker has waited too long; of several that wait the first one asks first."""
-        if ACTIVITY.waited() <= self._stall * (1 + self._rank / 10):
+        """Ask what all are at, once this worker has waited too long; of several that wait the first one asks first.
+
+        For one that has ended nobody waits longer than for one that is silent.
+        """
+        patience = min(self._silence, self._stall) if self._heard_bye else self._stall
+        if ACTIVITY.waited() <= patience * (1 + self._rank / 10):
             self._answers = None
         elif self._answers is None:
             self._answers, self._asked_at = {self._rank: self._facts()}, now

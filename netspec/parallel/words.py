@@ -11,8 +11,8 @@ from typing import Any
 
 GATHERED_WITHIN = 1.0
 """Seconds after the first failure in which the others may come to the same."""
-WRONG_INPUT, INTERRUPTED = 2, 130
-"""Exit statuses: a mistake of the user's, and what the user stopped."""
+FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
+"""Exit statuses: what went wrong while running, a mistake of the user's, and what the user stopped."""
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from netspec.errors import InputError
 from netspec.parallel.base import Communicator
+from netspec.parallel.shared_memory import free_names
 from netspec.parallel.told import launched, told_size
+from netspec.parallel.words import FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
     from netspec.parallel.watch import Watchdog
@@ -45,12 +50,21 @@ def join() -> Communicator:
                 got=str(group.describe()["mpi"]), expected="the MPI whose launcher started them",
                 hint="the launcher is of another MPI than the library that mpi4py finds; `netspec devices` shows both",
             )  # fmt: skip
+        if group.host_rank == 0:
+            free_names()
         _joined.append(group)
         if group.size > 1:
             everyone = group.gather({"host": group.host, "pid": os.getpid()})
             _watchdogs.append(Watchdog(MpiPost(), group.abort, everyone))
             _watchdogs[-1].start()
+            sys.excepthook = _uncaught
     return world()
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """End the job where a program ends by an error that it does not catch: the others would wait for it."""
+    status = INTERRUPTED if issubclass(kind, KeyboardInterrupt) else FAILED
+    _watchdogs[-1].fail(status, error="".join(traceback.format_exception(error)).rstrip(), output="")
 
 
 def watchdog() -> Watchdog | None:

@@ -7,11 +7,14 @@ import os
 import pty
 import re
 import signal
+import socket
 import time
+from pathlib import Path
 
 import pytest
 
 from netspec.parallel.launch import _likely, _own_status, _signal_of
+from netspec.parallel.lines import Worker
 from netspec.parallel.shared_memory import SHARED
 from tests.parallel.conftest import QUICK
 
@@ -35,10 +38,18 @@ def test_what_all_workers_find_is_told_once(jobs, by: str) -> None:
     assert json.loads(job.out)["problems"][0]["message"] == "the spec is wrong"
 
 
+def _hwloc_files() -> set[Path]:
+    """In which hydra tells workers what processors there are: it removes its own, unless MPI aborts the job."""
+    return set(Path("/tmp").glob("hydra_hwloc_xmlfile_*"))
+
+
 @BOTH
 def test_what_one_worker_finds_is_told_with_its_rank(jobs, by: str) -> None:
+    before = _hwloc_files()
     job = jobs(3, "ends.py", "fail", by=by).begun()
+    there = _hwloc_files() - before  # its own, and those of jobs of other tests
     assert job.end() == 1
+    assert by == "mpiexec" or not there or there - _hwloc_files(), "the launcher has tidied up"
     assert re.fullmatch(rf"rank 1 \(\S+\): error: the disk is full\n  hint: {AGAIN}{WITH[by]}\n", job.err)
     assert job.out == ""
 
@@ -47,16 +58,29 @@ def test_what_one_worker_finds_is_told_with_its_rank(jobs, by: str) -> None:
     ("name", "likely"),
     [
         ("SIGKILL", r": perhaps the memory was not enough\n  hint: "),
-        ("SIGSEGV", r"\n  hint: "),
+        ("SIGBUS", r": perhaps the shared memory was full, .*\n(?:  got: .*\n)?  hint: .*--shm-size 4g`; "),
     ],
 )
 def test_a_worker_that_dies_ends_the_job(jobs, name: str, likely: str) -> None:
     job = jobs(3, "ends.py", name).begun()
+    shared = [line.split(maxsplit=5)[5] for line in Path(f"/proc/{job.pids[2]}/maps").read_text().splitlines()
+              if "/mpich_shm_" in line] if Path("/proc/self/maps").exists() else []  # fmt: skip
     assert job.end() == 1
     assert re.search(
         rf"error: worker 1 \(pid {job.pids[1]}\) was ended by {name}{likely}{AGAIN} --workers 3\n", job.err
     ), job.err
     assert job.out == ""
+    assert all(one.endswith(" (deleted)") for one in shared), "its name would be left"
+
+
+def test_a_worker_that_crashes_says_by_which_signal() -> None:
+    near, far = socket.socketpair()
+    worker = Worker(far)
+    with near, far:
+        near.sendall(b'{"pid": 12, "ra')
+        near.sendall(b'Fatal Python error: Bus error\n\nCurrent thread 0x1 (most recent call first):\n  File "a.py"\n')
+        assert worker.listen()
+    assert (worker.crashed, worker.pid) == ("SIGBUS", None)
 
 
 def test_a_bus_error_is_told_with_what_is_likely() -> None:
@@ -87,6 +111,23 @@ def test_a_worker_that_others_wait_for_in_vain_ends_the_job(jobs) -> None:
     job = jobs(3, "ends.py", "hang", variables=QUICK).begun()
     assert job.end() == 1
     assert re.search(r"error: rank 0 .* has waited for \d s, for rank 1 .*last known: step 8, sleeping\)", job.err)
+
+
+def test_an_error_that_nobody_catches_ends_the_job_at_once(jobs) -> None:
+    """As of a program that calls `netspec.train`, and of a test's own assertion."""
+    job = jobs(3, "ends.py", "raise").begun()
+    began = time.monotonic()
+    assert job.end() == 1
+    assert time.monotonic() - began < 10
+    assert re.match(r"rank 1 \(\S+\): Traceback \(most recent call last\):\n", job.err)
+    assert f"AssertionError: nobody catches it\n  hint: {AGAIN} --workers 3\n" in job.err
+    assert job.err.count("Traceback") == 1
+
+
+def test_a_worker_that_has_left_is_not_waited_for_as_one_that_answers(jobs) -> None:
+    job = jobs(3, "ends.py", "leave", variables={"PATIENCE": "3 600"}).begun()
+    assert job.end() == 1
+    assert re.search(r"error: rank \d .* has waited for \d s, for rank 1 .*last known: step 7, done\)", job.err)
 
 
 def test_workers_that_wait_for_different_things_end_the_job(jobs) -> None:

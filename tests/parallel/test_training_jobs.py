@@ -215,6 +215,21 @@ def test_mpi_that_is_not_there_is_told_with_what_brings_it(spec: Path, hidden: N
     assert "pip install 'netspec[mpi]'" in told
 
 
+@pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
+def test_what_keeps_all_from_joining_their_job_is_told_once_a_host(
+    rank: str, told: int, spec: Path, monkeypatch, capfd
+) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    monkeypatch.delitem(sys.modules, "netspec.parallel.mpi", raising=False)
+    monkeypatch.setattr("netspec.cli.ranks.TOLD_WITHIN", 0)
+    monkeypatch.setenv("PMI_SIZE", "4")
+    monkeypatch.setenv("PMI_RANK", "2")
+    monkeypatch.setenv("MPI_LOCALRANKID", rank)
+    assert main(["train", str(spec), "--json"]) == 2
+    out, err = capfd.readouterr()
+    assert (out.count("mpi4py cannot be loaded"), err.count("error:")) == (told, told)
+
+
 def test_time_as_one_of_a_job_that_cannot_be_joined_does_not_time_one_worker(spec: Path, hidden: None) -> None:
     command = [sys.executable, "-m", "netspec", "time", str(spec), "--steps", "1"]
     done = subprocess.run(command, env={**os.environ, "PMI_SIZE": "2"}, capture_output=True, text=True, check=False)

@@ -27,7 +27,11 @@ def act() -> int:
             raise InputError("the spec is wrong")
         case "fail", 1:
             raise RunError("the disk is full")
-        case (("SIGKILL" | "SIGSEGV" | "SIGSTOP"), 1):
+        case "raise", 1:
+            raise AssertionError("nobody catches it")
+        case "leave", 1:
+            sys.exit()  # Python's own end: it says nothing to the others
+        case (("SIGKILL" | "SIGSEGV" | "SIGBUS" | "SIGSTOP"), 1):
             time.sleep(4 * PAUSE)
             os.kill(os.getpid(), getattr(signal, HOW))
         case "hang", 1:
@@ -77,6 +81,6 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         if world().is_first:
             print("at once", flush=True)
-    except Exception as error:
+    except (InputError, RunError) as error:
         status = report(error, ["train", *sys.argv[2:]], debug=False)
     sys.exit(leave(status))
