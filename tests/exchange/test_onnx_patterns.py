@@ -30,6 +30,7 @@ def layer_norm(square: str, *behind: onnx.NodeProto, axes: tuple[int, ...] = (-1
 CUBE: dict[str, Any] = {"k": f(0.044715), "s": f(sqrt(2 / pi)), "one": f(1), "half": f(0.5), "two": f(2), "three": f(3)}
 SIX: dict[str, Any] = {"three": f(3), "lo": f(0), "hi": f(6), "six": f(6), "part": f(1 / 6)}
 LN: dict[str, Any] = {"two": f(2), "mhalf": f(-0.5), "one": f(1), "epsilon": f(1e-5)}
+SIZES: dict[str, Any] = {"last": ints(2), "kept": ints(-1, 3, 1), "full": ints(1, 3, 5), "ones": ints(1, 1, 1)}
 OVER = {name: {"axes": [-1], "keepdims": 1} for name in ("ReduceMean", "ReduceL2")}
 
 FOUND: dict[str, tuple[onnx.ModelProto, str]] = {
@@ -77,6 +78,39 @@ FOUND: dict[str, tuple[onnx.ModelProto, str]] = {
             ("N", 3, 5), **LN, g=G, b=B, zero=f(0),
         ),
         "{name: y, type: LayerNormalization, epsilon: 1e-05}",
+    ),
+    "layer norm of JAX, by sums whose axis is gone": (
+        model(
+            chain("t = ReduceSum x last", "m = Mul t fifth", "q = Mul x x", "s = ReduceSum q last", "e = Mul s fifth",
+                  "q2 = Mul m m", "u = Sub e q2", "v = Max u zero", "vr = Reshape v kept", "vb = Expand vr ones",
+                  "w = Add vb epsilon", "rt = Sqrt w", "r = Reciprocal rt", "a = Mul r g", "mr = Unsqueeze m last",
+                  "d = Sub x mr", "n = Mul d a", "y = Add n b", ReduceSum={"keepdims": 0}),
+            ("N", 3, 5), **LN, g=G, b=B, zero=f(0), fifth=f(0.2), **SIZES,
+        ),
+        "{name: y, type: LayerNormalization, epsilon: 1e-05}",
+    ),
+    "root mean square by a sum over a number": (
+        model(chain("q = Mul x x", "s = ReduceSum q last", "v = Div s five", "w = Add v epsilon", "r = Sqrt w",
+                    "y = Div x r", ReduceSum={"keepdims": 1}), ("N", 3, 5), **LN, five=f(5), **SIZES),
+        "{name: y, type: RMSNormalization, epsilon: 1e-05}",
+    ),
+    "softmax of JAX": (
+        model(chain("m = ReduceMax x", "l = Max lo m", "lr = Reshape l kept", "lb = Expand lr full", "d = Sub x lb",
+                    "e = Exp d", "s = ReduceSum e last", "sr = Reshape s kept", "y = Div e sr",
+                    ReduceMax={"axes": [-1], "keepdims": 0}, ReduceSum={"keepdims": 0}),
+              ("N", 3, 5), lo=f(-np.inf), **SIZES),
+        "{name: y, type: Activation, activation: softmax}",
+    ),
+    "softmax alone, over another axis": (
+        model(chain("e = Exp x", "s = ReduceSum e one", "y = Div e s", ReduceSum={"keepdims": 1}), ("N", 3, 5),
+              one=ints(1)),
+        "{name: y, type: Activation, activation: softmax, axis: 1}",
+    ),
+    "logarithm of softmax": (
+        model(chain("m = ReduceMax x", "d = Sub x m", "e = Exp d", "s = ReduceSum e last", "l = Log s", "o = Add m l",
+                    "y = Sub x o", ReduceMax={"axes": [-1], "keepdims": 1}, ReduceSum={"keepdims": 1}),
+              ("N", 3, 5), **SIZES),
+        "{name: y, type: Activation, activation: log_softmax}",
     ),
     "root mean square": (
         model(chain("q = Pow x two", "v = ReduceMean q", "w = Add v epsilon", "r = Sqrt w", "i = Div one r",
@@ -179,6 +213,18 @@ OTHER: dict[str, onnx.ModelProto] = {
     "a mean that is read elsewhere": model(
         layer_norm("Pow d two", *chain("i = Reciprocal r", "n = Mul d i", "y = Add n m")), ("N", 3, 5), **LN
     ),
+    "a sum over another number": model(
+        chain("q = Mul x x", "s = ReduceSum q last", "v = Div s six", "w = Add v epsilon", "r = Sqrt w", "y = Div x r",
+              ReduceSum={"keepdims": 1}), ("N", 3, 5), **LN, six=f(6), last=ints(2),
+    ),
+    "a mean that is stretched along another axis": model(
+        chain("q = Mul x x", "v = ReduceMean q", "vr = Reshape v other", "w = Add vr epsilon", "r = Sqrt w",
+              "y = Div x r", ReduceMean={"axes": [-1], "keepdims": 0}), ("N", 5, 5), **LN, other=ints(-1, 1, 5),
+    ),
+    "shares of sums over another axis": model(
+        chain("e = Exp x", "s = ReduceSum e last", "sr = Unsqueeze s one", "y = Div e sr", ReduceSum={"keepdims": 0}),
+        ("N", 5, 5), one=ints(1), last=ints(2),
+    ),
     "another constant": model(
         chain("a = Add x three", "c = Clip a lo hi", "m = Mul x c", "y = Mul m three"), **SIX
     ),
@@ -208,7 +254,7 @@ def test_a_pattern_becomes_one_layer(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", OTHER)
 def test_what_looks_alike_stays_what_it_is(name: str, tmp_path: Path) -> None:
     text = compare(OTHER[name], tmp_path)
-    assert not any(word in text for word in ("LayerNorm", "silu", "hard_sigmoid"))
+    assert not any(word in text for word in ("LayerNorm", "softmax", "silu", "hard_sigmoid"))
 
 
 def test_squares_of_squares_take_no_time(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from netspec.exchange.onnx_import.layer import Layer
 from netspec.exchange.onnx_import.model import Mixed, Model, Node, Unsupported, needed, reads
 from netspec.exchange.onnx_import.moved import Moving
 from netspec.exchange.onnx_import.nodes import body
-from netspec.exchange.onnx_import.patterns import find_patterns
+from netspec.exchange.onnx_import.patterns import PARTS, find_patterns
 from netspec.exchange.onnx_import.tensors import MAX_SIZE, Axes, View
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
@@ -220,21 +220,26 @@ class Translator(Moving):
         """Write down nodes that say what one node does."""
         kept = [name for name in node.outputs if self._reads.get(name)]
         self.count_reads({name: -count for name, count in (reads([node]) + Counter(kept)).items()})
-        self.put(nodes, kept)
+        self.put(nodes, kept, node.outputs[0] if PARTS in node.attributes else "")
 
-    def put(self, nodes: Sequence[Node], kept: Sequence[str]) -> None:
-        """Write down more nodes, as far as `kept` need them: tensors that something else will read."""
+    def put(self, nodes: Sequence[Node], kept: Sequence[str], apart: str = "") -> None:
+        """Write down more nodes, as far as `kept` need them: tensors that something else will read.
+
+        What makes `apart` was taken for several nodes together, which it is not.
+        """
         part = replace(self.model, nodes=needed(nodes, kept), outputs=list(kept), constants=self.constants)
         self.count_reads(part.reads())
-        for one in find_patterns(part).nodes:
+        for one in find_patterns(part, apart).nodes:
             self.translate(one)
 
     def is_lost(self, tensor: str) -> bool:
         """Whether the tensor is not there because something could not be written down."""
         return tensor in self._lost
 
-    def _made_of(self, node: Node) -> list[Node]:
-        """The nodes that ONNX says that an operator stands for."""
+    def _made_of(self, node: Node) -> Sequence[Node]:
+        """The nodes that one was put in the place of, or those that ONNX says that an operator stands for."""
+        if PARTS in node.attributes:
+            return node.attributes[PARTS]  # type: ignore[no-any-return]  # attributes are of any type
         types = [self._type(name) for name in node.inputs]
         try:
             return body(node, types) or []

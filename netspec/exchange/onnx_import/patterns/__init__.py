@@ -7,6 +7,6 @@ itself.
 
 from __future__ import annotations
 
-from netspec.exchange.onnx_import.patterns.finding import find_patterns
+from netspec.exchange.onnx_import.patterns.finding import PARTS, find_patterns
 
-__all__ = ["find_patterns"]
+__all__ = ["PARTS", "find_patterns"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from math import inf
 from pkgutil import iter_modules
 from typing import Any, TypeAlias
 
@@ -17,9 +18,11 @@ from netspec.exchange.onnx_import.patterns.matching import Match, Search
 DOMAIN = "netspec"
 """Domain of the nodes put in place of patterns."""
 
-DEEPEST = 10
+DEEPEST = 14
 """How many nodes a formula is deep at most, down to the last operator that is none of arithmetic."""
 
+PARTS = "of"
+"""The attribute of a node that stands for several: these, in their order."""
 Attributes: TypeAlias = "Callable[[Match], dict[str, Any] | None]"
 
 
@@ -51,19 +54,22 @@ def _all() -> tuple[Pattern, ...]:
     return tuple(pattern for family in _families for pattern in family())
 
 
-def find_patterns(model: Model) -> Model:
-    """The model with one node of the domain `netspec` in place of each pattern."""
+def find_patterns(model: Model, but: str = "") -> Model:
+    """The model with one node of the domain `netspec` in place of each pattern; in none that ends in `but`."""
     model = _without_identities(model)
     search, near = Search(model), _near(model)
+    order = {node.outputs[0]: place for place, node in enumerate(model.nodes) if node.outputs}
     replaced: dict[str, Node] = {}
     gone: set[str] = set()
     for node in reversed(model.nodes):
-        if node.domain or not node.outputs or any(node.outputs[0] in names for names in (gone, search.fixed)):
+        if node.domain or not node.outputs or any(node.outputs[0] in names for names in (gone, search.fixed, (but,))):
             continue
         wanted = [one for one in _ending_in(node.op_type) if operators(one.formula) <= near[node.outputs[0]]]
         found = max(_found(search, wanted, node, gone), key=lambda one: len(one[1]), default=None)
         if found is not None:
-            replaced[node.outputs[0]], used = found
+            made, used = found
+            parts = tuple(model.nodes[place] for place in sorted(order[name] for name in used))
+            replaced[node.outputs[0]] = replace(made, attributes={**made.attributes, PARTS: parts})
             gone |= used
     nodes = [
         replaced.get(node.outputs[0], node)
@@ -80,31 +86,49 @@ def _ending_in(op_type: str) -> tuple[Pattern, ...]:
 
 def _near(model: Model) -> Mapping[str, frozenset[str]]:
     """For each tensor the operators of the last `DEEPEST` nodes that it comes from."""
-    nodes = [node for node in model.nodes if node.outputs]
+    named = [(node, _ALSO.get(node.op_type, frozenset({node.op_type}))) for node in model.nodes if node.outputs]
     near: dict[str, frozenset[str]] = {}
     for _ in range(DEEPEST):
         before = near
         none: frozenset[str] = frozenset()
         near = {
-            name: frozenset({node.op_type}).union(*(before.get(read, none) for read in node.inputs))
-            for node in nodes
+            name: own.union(*(before.get(read, none) for read in node.inputs))
+            for node, own in named
             for name in node.outputs
         }
     return near
 
 
+_ALSO = {"ReduceSum": frozenset({"ReduceSum", "ReduceMean"})}
+"""What else a formula may call an operator."""
+
+
 def _without_identities(model: Model) -> Model:
-    """The model without nodes that only give a tensor another name, where that is not the name of an output."""
+    """The model without nodes that give a tensor as it is, where what they give is no output."""
     same: dict[str, str] = {}
     nodes = []
     for node in model.nodes:
         read = rename(node, lambda name: same.get(name, name))
-        alias = read.op_type == "Identity" and not read.domain and bool(read.outputs)
-        if alias and read.outputs[0] not in model.outputs and read.operand(0) not in model.constants:
-            same[read.outputs[0]] = read.operand(0)
+        given = _given_as_it_is(read, model)
+        if given and read.outputs[0] not in model.outputs and given not in model.constants:
+            same[read.outputs[0]] = given
         else:
             nodes.append(read)
     return replace(model, nodes=nodes)
+
+
+def _given_as_it_is(node: Node, model: Model) -> str:
+    """The operand that is the result; empty where none is."""
+    if node.domain or not node.outputs:
+        return ""
+    if node.op_type == "Identity":
+        return node.operand(0)
+    nothing = {"Max": -inf, "Min": inf}.get(node.op_type)
+    if nothing is None or len(node.inputs) != 2:
+        return ""
+    limits = [model.constants.get(name) for name in node.inputs]
+    left = [name for name, one in zip(node.inputs, limits, strict=True) if one is None or one.shape or one != nothing]
+    return left[0] if len(left) == 1 else ""
 
 
 def _found(

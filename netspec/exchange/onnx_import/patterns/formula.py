@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from typing import Any, TypeAlias
 
@@ -16,6 +17,20 @@ Real: TypeAlias = "float | Number"
 
 class Term:
     """A part of a formula; the operators of Python combine terms."""
+
+    @cached_property
+    def reduced(self) -> bool:
+        """Whether it is of sums over axes alone: something may stretch these axes again wherever it is used."""
+        match self:
+            case Sum(_, terms):
+                return all(one.reduced for _, one in terms)
+            case Product(_, powers):
+                return all(one.reduced for one, _ in powers)
+            case Limits(one):
+                return one.reduced
+            case Call(_, operands):
+                return all(one.reduced for one in operands)
+        return isinstance(self, Reduced)
 
     def __add__(self, other: Term | float) -> Term:
         left, right = _as_sum(self), _as_sum(other)
@@ -108,6 +123,15 @@ class Call(Term):
     asked: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True)
+class Reduced(Term):
+    """A sum, a mean or the like over axes, which may be left out or have size 1 then."""
+
+    op_type: str
+    term: Term
+    axes: str
+
+
 def operators(term: Term) -> frozenset[str]:
     """The operators that the formula calls."""
     match term:
@@ -117,6 +141,8 @@ def operators(term: Term) -> frozenset[str]:
             return frozenset().union(*(operators(one) for one, _ in powers))
         case Limits(one):
             return operators(one)
+        case Reduced(op_type, one):
+            return operators(one) | {op_type}
         case Call(op_type, operands):
             return frozenset({op_type}).union(*map(operators, operands))
     return frozenset()
@@ -131,7 +157,7 @@ def ends_in(term: Term) -> tuple[str, ...]:
             return "Mul", "Div", "Neg", "Reciprocal", "Sqrt", "Pow"
         case Limits():
             return "Clip", "Max", "Min", "Relu"
-        case Call(op_type):
+        case Call(op_type) | Reduced(op_type):
             return (op_type,)
     return ()
 
@@ -142,8 +168,8 @@ def call(op_type: str, *operands: Term, **told: Any) -> Term:
 
 
 def mean(x: Term, axes: str = "axes") -> Term:
-    """The mean over axes that stay with size 1; all means over axes of one name are over the same ones."""
-    return Call("ReduceMean", (x,), {"keepdims": 1}, (("axes", axes),))
+    """The mean over axes; all means over axes of one name are over the same ones."""
+    return Reduced("ReduceMean", x, axes)
 
 
 def clip(x: Term, low: float, high: float) -> Term:

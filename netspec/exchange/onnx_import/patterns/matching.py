@@ -2,7 +2,8 @@
 
 The formula leads: a sum is looked for in Add, Sub, Neg and factors of its terms, a product in Mul, Div, Reciprocal,
 Neg, Sqrt and Pow, limits in Clip, Max, Min and Relu. Where terms can be dealt out to operands in several ways, all are
-tried.
+tried. What is summed over axes may be stretched again by Reshape, Unsqueeze and Expand wherever that is: whether it is
+stretched to what it was is for `sizes` to say, once these are known.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from netspec.exchange.onnx_import.patterns.formula import (
     Number,
     Product,
     Real,
+    Reduced,
     Sum,
     Term,
     Variable,
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 
 COMMUTATIVE = ("Add", "Mul", "Max", "Min")
 BINARY = ("Add", "Sub", "Mul", "Div", "Pow")
-MOST_NODES, MOST_STEPS = 24, 400
+STRETCHING = ("Reshape", "Unsqueeze", "Expand")
+MOST_NODES, MOST_STEPS = 32, 600
 """How many nodes a formula may be made of, and how many looks at nodes the search at one tensor may take: a model may
 have x, x · x, the square of that, and so on, where there are more ways than time."""
 TOLERANCE = 1e-3
@@ -62,6 +65,10 @@ class Match:
         if name in self.numbers:
             return self if self.numbers[name] == found else None
         return replace(self, numbers={**self.numbers, name: found})
+
+    def over(self, name: str, axes: tuple[int, ...]) -> Match:
+        """With axes that something is reduced over: all that are called so, since -1 may be the same as 2."""
+        return replace(self, numbers={**self.numbers, name: self.numbers.get(name, frozenset()) | {axes}})
 
     def tensor(self, name: str, found: str) -> Match | None:
         """With a tensor; None where it is said to be another one already."""
@@ -109,6 +116,7 @@ class Search:
     def match(self, term: Term, tensor: str, found: Match) -> Iterator[Match]:
         """All that the formula may stand for if the tensor is it, added to what was found."""
         made: Match | None = None
+        tensor, found = self._stretched([term], tensor, found)
         match term:
             case Variable():
                 made = found.tensor(term.name, tensor) if tensor not in self.fixed else None
@@ -125,14 +133,26 @@ class Search:
                     yield from _kept(one.number(term.factor, number))
             case Limits():
                 yield from self._limits(term, tensor, found, -inf, inf)
+            case Reduced():
+                yield from self._reduced(term, tensor, found)
             case Call():
                 yield from self._call(term, tensor, found)
         yield from _kept(made)
+
+    def _stretched(self, terms: Sequence[Term], tensor: str, found: Match) -> tuple[str, Match]:
+        """What is stretched to the tensor, where all terms are reduced."""
+        while terms and all(term.reduced for term in terms):
+            node = self._maker(tensor, found)
+            if node is None or node.op_type not in STRETCHING or not self.fixed.issuperset(node.inputs[1:]):
+                break
+            tensor, found = node.inputs[0], found.through(node)
+        return tensor, found
 
     def _sum(
         self, terms: Sequence[tuple[float, Term]], scale: float, tensor: str, found: Match
     ) -> Iterator[tuple[Match, float]]:
         """Matches of scale · tensor = number + Σ terms, with the number."""
+        tensor, found = self._stretched([term for _, term in terms], tensor, found)
         value = self._number(tensor)
         if value is not None:
             if not terms:
@@ -167,6 +187,7 @@ class Search:
         self, powers: Sequence[tuple[Term, float]], exponent: float, tensor: str, found: Match
     ) -> Iterator[tuple[Match, float]]:
         """Matches of tensor ^ exponent = factor · Π powers, with the factor."""
+        tensor, found = self._stretched([term for term, _ in powers], tensor, found)
         value = self._number(tensor)
         if value is not None and not powers and (value > 0 or (value and exponent == round(exponent))):
             yield found, value**exponent
@@ -225,6 +246,22 @@ class Search:
         if node.operand(operand):
             return self._number(node.operand(operand))
         return float(node.attributes.get(attribute, absent))
+
+    def _reduced(self, term: Reduced, tensor: str, found: Match) -> Iterator[Match]:
+        """Matches of a sum over axes or the like; a mean may be a sum that is divided by the `count` of its terms."""
+        node = self._maker(tensor, found)
+        if node is None:
+            return
+        if node.op_type == term.op_type:
+            axes = self._attribute(node, "axes")
+            if axes:
+                yield from self.match(term.term, node.inputs[0], found.through(node).over(term.axes, axes))
+        elif term.op_type == "ReduceMean" and node.op_type in ("Mul", "Div"):
+            total = Reduced("ReduceSum", term.term, term.axes)
+            for inner, factor in self._scaled(node):
+                if 0 < factor <= 1 and isclose(factor * round(1 / factor), 1, rel_tol=1e-6):
+                    for one in _kept(found.through(node).attribute("count", round(1 / factor))):
+                        yield from self.match(total, inner, one)
 
     def _call(self, term: Call, tensor: str, found: Match) -> Iterator[Match]:
         node = self._maker(tensor, found)

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from netspec.exchange.onnx_import.patterns.finding import Pattern, patterns
-from netspec.exchange.onnx_import.patterns.formula import Call, Number, Term, Variable, Weights, clip, mean
+from netspec.exchange.onnx_import.patterns.formula import Number, Reduced, Term, Variable, Weights, clip, mean
 from netspec.exchange.onnx_import.patterns.matching import Match
 
 LAYER, ROOT_MEAN_SQUARE, UNIT = "LayerNormalization", "RMSNormalization", "UnitNormalization"
@@ -43,12 +43,11 @@ def _root_mean_square() -> Iterator[Pattern]:
 
 
 def _unit() -> Iterator[Pattern]:
-    length = Call("ReduceL2", (x,), {"keepdims": 1}, (("axes", "axes"),))
-    square = Call("ReduceSum", (x**2,), {"keepdims": 1}, (("axes", "axes"),))
-    squares = Call("ReduceSumSquare", (x,), {"keepdims": 1}, (("axes", "axes"),))
+    length = Reduced("ReduceL2", x, "axes")
+    square = Reduced("ReduceSum", x**2, "axes")
+    squares = Reduced("ReduceSumSquare", x, "axes")
     least = clip(length, 1e-12, inf)  # PyTorch's
-    expanded = Call("Expand", (least, Call("Shape", (x,))))
-    for divisor in (length, least, expanded, square**0.5, squares**0.5, clip(square, 1e-12, inf) ** 0.5):
+    for divisor in (length, least, square**0.5, squares**0.5, clip(square, 1e-12, inf) ** 0.5):
         yield _over_axes(UNIT, x / divisor)
 
 
@@ -57,7 +56,7 @@ def _over_axes(op_type: str, formula: Term) -> Pattern:
 
 
 def _attributes(found: Match) -> dict[str, Any] | None:
-    axes, least = found.numbers.get("axes"), found.numbers.get("epsilon", 0.0)
-    if not axes or not 0 <= least <= MOST_EPSILON:
+    least = found.numbers.get("epsilon", 0.0)
+    if not 0 <= least <= MOST_EPSILON:
         return None
-    return {"axes": list(axes), "epsilon": least}
+    return {"axes": found.numbers["axes"], "epsilon": least, "count": found.numbers.get("count")}

@@ -1,13 +1,16 @@
-"""Normalizations that were several nodes."""
+"""Normalizations and softmaxes that were several nodes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from netspec.exchange.onnx_import.model import Node
-from netspec.exchange.onnx_import.patterns.finding import DOMAIN
+from netspec.exchange.onnx_import.model import Node, Unsupported
+from netspec.exchange.onnx_import.patterns.finding import DOMAIN, PARTS
 from netspec.exchange.onnx_import.patterns.normalization import LAYER, ROOT_MEAN_SQUARE, UNIT
+from netspec.exchange.onnx_import.patterns.sizes import holds
+from netspec.exchange.onnx_import.rules.activations import softmax
 from netspec.exchange.onnx_import.rules.arithmetic import with_constant
 from netspec.exchange.onnx_import.translate import Translator, rule
 
@@ -21,8 +24,8 @@ def root_mean_square(net: Translator, node: Node) -> None:
     x, scale = node.inputs
     net.constant(scale, "scale")
     rank = net.rank(x)
-    axes = list(range(node.attributes["axis"] % rank, rank))
-    normalization(net, replace(node, attributes={"axes": axes, "epsilon": node.attributes["epsilon"]}))
+    axes = tuple(range(node.attributes["axis"] % rank, rank))
+    normalization(net, replace(node, attributes={"axes": {axes}, "epsilon": node.attributes["epsilon"]}))
 
 
 @rule(LAYER, ROOT_MEAN_SQUARE, UNIT, domain=DOMAIN)
@@ -31,8 +34,7 @@ def normalization(net: Translator, node: Node) -> None:
     import numpy as np
 
     source, gamma, beta = (node.operand(index) for index in range(3))
-    shape = net.shape(source)
-    axes = sorted(axis % len(shape) for axis in node.attributes["axes"])
+    shape, axes = net.shape(source), _axes(net, node)
     held = [net.axis(source, axis) for axis in axes]
     fields: dict[str, Any] = {} if axes == [len(shape) - 1] else {"axis": held if len(held) > 1 else held[0]}
     if node.op_type != UNIT:
@@ -53,6 +55,25 @@ def normalization(net: Translator, node: Node) -> None:
     net.add(node, node.op_type, [source], fields, arrays, outputs=made[:1])
     for (operator, tensor), before, after in zip(behind, made, made[1:], strict=False):
         with_constant(net, replace(node, inputs=(before, tensor), outputs=(after,)), before, tensor, operator)
+
+
+@rule("Softmax", "LogSoftmax", domain=DOMAIN)
+def as_softmax(net: Translator, node: Node) -> None:
+    """ONNX's operator."""
+    (axis,) = _axes(net, node)
+    softmax(net, replace(node, attributes={"axis": axis}, opset=13, domain=""))
+
+
+def _axes(net: Translator, node: Node) -> list[int]:
+    """The axes that means and sums of the operand are over, upwards."""
+    source = node.inputs[0]
+    shape = net.shape(source)
+    axes, *others = {tuple(sorted(axis % len(shape) for axis in one)) for one in node.attributes["axes"]}
+    count, size = node.attributes.get("count"), prod(shape[axis] for axis in axes)
+    parts = node.attributes.get(PARTS, ())
+    if others or count not in (None, size) or not holds(parts, source, shape, axes, net.constants):
+        raise Unsupported("what is summed over axes meets others")
+    return list(axes)
 
 
 def _along(constant: NDArray[Any], shape: tuple[int, ...], axes: list[int]) -> NDArray[Any] | None:
