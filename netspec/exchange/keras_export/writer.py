@@ -16,6 +16,7 @@ from netspec.errors import InputError, Problem
 from netspec.exchange.keras_export.laying import channels_last, clean, in_order, renamed
 from netspec.exchange.keras_export.masks import lost_masks
 from netspec.exchange.keras_export.model import LAYERS, KerasLayer, KerasModel, Tensor
+from netspec.exchange.keras_export.survey import channels, needed, states_by_layer
 from netspec.exchange.keras_export.values import Unwritable, configured
 from netspec.exchange.keras_names import class_name, variables
 from netspec.exchange.keras_names import to_keras as kernel_to_keras
@@ -73,9 +74,9 @@ class Writer:
         self._owners: dict[str, KerasLayer] = {}
         self._operations: set[str] = set()  # layers that are operations, whose weights are constants
         self.maskless: set[str] = set()  # others that hand no mask on
-        self.links = self._needed()
-        self._wanted = self._channels()
-        self._states = self._by_layer()
+        self.links = needed(self.net)
+        self._wanted = channels(self.links, self.rules)
+        self._states = states_by_layer(self.graph, self.arrays, self.links)
 
     def write(self) -> KerasModel:
         """Write all layers that the outputs need. Raises `InputError` with every layer that Keras has not."""
@@ -242,52 +243,11 @@ class Writer:
 
     # Inside
 
-    def _needed(self) -> list[LayerLink]:
-        """The layers that the outputs depend on."""
-        found = resolve_names(self.net)
-        needed, kept = set(found.outputs), []
-        for link in reversed(found.layers):
-            if needed.intersection((link.name, *link.outputs)):
-                needed.update(link.sources)
-                kept.append(link)
-        return kept[::-1]
-
     def _output(self, name: str) -> Tensor:
         """An output: as in the net, or with channels last."""
         x = self.straight(self._tensors[name])
         known = x.plain or x.order in [channels_last(len(x.order), channel) for channel in (1, 2)]
         return x if known else self.plain(x)
-
-    def _channels(self) -> dict[str, int]:
-        """For each input and output of a layer, the axis that who reads it wants last; 0 where that is none."""
-        wanted: dict[str, int] = {}
-        for link in reversed(self.links):
-            rule = self.rules.get(str(getattr(link.fields, "type", "")))
-            if rule is None:
-                continue
-            channel = rule.channel(link.fields)
-            if channel is None and rule.passes:
-                channel = wanted.get(link.outputs[0])
-            elif channel is None and not rule.neutral:
-                channel = 0
-            if channel is not None:
-                for source in link.sources:
-                    wanted[source] = wanted.get(source) or channel
-        return wanted
-
-    def _by_layer(self) -> dict[str, dict[str, tuple[int, ...]]]:
-        """The shapes of the states, by layer and name within it."""
-        shapes = {name: tuple(array.shape) for name, array in self.arrays.items()}
-        shapes = {name: value.shape for name, value in self.graph.states().items()} | shapes
-        layers = {link.name for link in self.links} | {link.fields.share or "" for link in self.links}
-        found: dict[str, dict[str, tuple[int, ...]]] = {}
-        for name, shape in shapes.items():
-            parts = name.split("/")
-            for end in range(len(parts) - 1, 0, -1):  # names of layers may have a slash too
-                if "/".join(parts[:end]) in layers:
-                    found.setdefault("/".join(parts[:end]), {})["/".join(parts[end:])] = shape
-                    break
-        return found
 
     def _input(self, name: str) -> None:
         type_, order = self.types[name], self.wanted(name)
