@@ -17,14 +17,7 @@ from tests.exchange.keras_nets import Written, nets, samples
 from tests.exchange.nets import Arrays, Net
 from tests.registry.cases import cases
 
-THROUGH_THE_BATCH = "Keras counts the places that it puts numbers at through all samples; a net computes each by itself"
-NOT_READ = {
-    "layer-Softmax-3": "a mask that no layer makes",
-    "layer-GridSample-4": "samples and channels are one axis",
-    **{f"layer-ScatterElements-{number}": THROUGH_THE_BATCH for number in range(5)},
-    **{f"layer-{name}-{number}": THROUGH_THE_BATCH for name in ("ScatterND", "MaxUnpool") for number in range(2)},
-    **{f"layer-TensorScatter-{number}": THROUGH_THE_BATCH for number in range(3)},
-}
+NOT_READ = {"layer-GridSample-4": "samples and the images of each are one axis in between"}
 """What does not come back, and why."""
 
 
@@ -35,7 +28,7 @@ def test_the_catalogue_goes_out_and_all_but_what_is_listed_comes_back() -> None:
     assert written == names
     listed = {name for name in NOT_READ if name.startswith("layer-")}
     assert listed <= names
-    assert len(names - listed) / len(names) > 0.97
+    assert len(names - listed) / len(names) > 0.99
     told = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
     assert f"all but {len(listed)} of {len(names)} are read again" in told
 

@@ -52,8 +52,9 @@ class Sizes:
     of: Made
 
 
-SIMPLER = ("Resize",)
-"""Ops that are written as what they decompose into: Keras looks at other places when it resizes."""
+SIMPLER = ("Resize", "ScatterND")
+"""Ops that are written as what they decompose into: Keras looks at other places when it resizes, and numbers that are
+put by several places are written as such that are put by one."""
 
 Operand: TypeAlias = "Made | Sizes | NDArray[Any]"
 Operator: TypeAlias = "Callable[[Lowering, OnnxNode, Sequence[Any]], Any]"

@@ -317,27 +317,6 @@ def scatter_elements(low: Lowering, node: OnnxNode, operands: Sequence[Any]) -> 
     return _scattered(low, node, x, places, low.reshaped(updates, (count,)))
 
 
-@operator("ScatterND")
-def scatter_parts(low: Lowering, node: OnnxNode, operands: Sequence[Any]) -> Any:
-    """Parts put at places along the first axes: each number of them by all its places."""
-    import numpy as np
-
-    x, index, updates = (tensor(one) for one in operands)
-    index, given = low.cast(index, "int32"), index.shape[-1]
-    index = counted(low, index, [0, *x.shape[1:given]])  # the number of a sample is never negative
-    rest = x.shape[given:]
-    rows, inner = prod(index.shape[:-1]), prod(rest)
-    places = low.reshaped(index, (rows, 1, given))
-    if rest:
-        own = np.stack(list(np.indices(rest)), -1).reshape(1, inner, len(rest)).astype("int32")
-        wide = repeated(low, places, (rows, inner, given)) if inner > 1 else places
-        nothing = low.op("ZerosLike", [low.part(wide, 2, slice(0, 1))], (rows, inner, 1), "int32", dtype="int32")
-        behind = joined(low, "Add", [nothing, own])
-        places = low.op("Concatenate", [[wide, behind]], (rows, inner, len(x.shape)), axis=2)
-    places = low.reshaped(places, (rows * inner, len(x.shape)))
-    return _scattered(low, node, x, places, low.reshaped(updates, (rows * inner,)))
-
-
 def _scattered(low: Lowering, node: OnnxNode, x: Made, places: Made, updates: Made) -> Made:
     how = _JOINED[str(node.attributes.get("reduction", "none"))]
     return low.op("ScatterUpdate", [x, places, updates], x.shape, module=OPS_CORE, reduction=how)

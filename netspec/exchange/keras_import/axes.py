@@ -22,6 +22,18 @@ Order = tuple[int, ...]
 
 
 @dataclass(frozen=True)
+class Through:
+    """What of a tensor goes through all samples of a batch, which no layer here can read."""
+
+    rows: int = 0
+    """Axis 0 in Keras is all samples' rows, so many each, which are axis 1 here; 0: it is the batch."""
+    first: int | None = None
+    """They are the numbers of the samples, of which the first has this one. They stand nowhere in the net."""
+    numbered: bool = False
+    """In Keras each row begins with the number of its sample, which is left out here."""
+
+
+@dataclass(frozen=True)
 class Held:
     """A tensor of Keras as it is here."""
 
@@ -33,6 +45,8 @@ class Held:
     """Of a flattened image: feature i in Keras is feature `rows[i]` here. Only layers whose weights can be put in
     that order, and those of single numbers, read such a tensor."""
     is_input: bool = False
+    through: Through | None = None
+    """Of what goes through all samples, how."""
 
     @property
     def shape(self) -> tuple[int, ...]:

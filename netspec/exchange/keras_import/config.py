@@ -46,6 +46,10 @@ class KerasLayer:
         return "/".join(self.path)
 
 
+MASKED = ("Softmax",)
+"""Layers that may be given a mask that no layer made: it is an input of theirs."""
+
+
 @dataclass(frozen=True)
 class Tensor:
     """What a call made: number `index` of its outputs."""
@@ -67,8 +71,11 @@ class Call:
     """Whether its arguments say if a mask is used, as those of functional models of Keras 3 do."""
 
     def tensors(self) -> list[Tensor]:
-        """The tensors in its arguments, but not masks: those follow from the layers before."""
-        return list(tensors_in([self.args, {name: one for name, one in self.kwargs.items() if name != "mask"}]))
+        """The tensors in its arguments, but not masks that follow from the layers before."""
+        masked = self.layer.class_name in MASKED
+        return list(
+            tensors_in([self.args, {name: one for name, one in self.kwargs.items() if masked or name != "mask"}])
+        )
 
 
 Made: TypeAlias = "list[Tensor] | Call"

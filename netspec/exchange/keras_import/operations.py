@@ -43,14 +43,20 @@ def operation(*names: str) -> Callable[[Operation], Operation]:
     return register
 
 
-def operate(net: Translator, call: Call) -> None:
-    """Write down an operation, or raise `Unsupported`."""
+def arguments(call: Call) -> dict[str, Any]:
+    """What an operation is given: by the names of Keras 3, and under `args` what has none."""
     config, name = call.layer.config, name_of(call)
     given = {_NAMES.get(key, key): value for key, value in config.items() if key not in ("name", "trainable", "dtype")}
     if name == "cast":
         given["dtype"] = config.get("dtype")
     given |= {_NAMES.get(key, key): value for key, value in call.kwargs.items() if value is not None and key != "name"}
     given["args"] = [*call.args, *(given[key] for key in ("condition", "x", "y") if key in given)]
+    return given
+
+
+def operate(net: Translator, call: Call) -> None:
+    """Write down an operation, or raise `Unsupported`."""
+    given, name = arguments(call), name_of(call)
     if call.layer.wrapped:
         raise Unsupported("it is within a model that is TimeDistributed")
     found = _OPERATIONS.get(name)

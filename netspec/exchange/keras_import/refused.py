@@ -34,7 +34,7 @@ _REASONS: Mapping[str, str] = {
     "it reads weights that are no layer's": (
         "batch_norm conv_transpose dot_product_attention layer_norm rms_norm separable_conv depthwise_conv"
     ),
-    "it puts numbers at places that it reads": "scatter scatter_update slice_update",
+    "it puts numbers at places that it reads": "scatter slice_update",
     "no layer computes this function": "arctan2 erfinv gcd i0 isclose is_in lcm nextafter rot90",
     "its pattern is a language of its own": "rearrange",
     "it cuts data into windows that lie over each other": "extract_sequences unfold",

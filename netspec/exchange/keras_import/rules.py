@@ -6,11 +6,12 @@ from typing import Any
 
 from netspec.exchange.keras_import import elements, moving, products, reducing, shaping  # noqa: F401  # operations register there
 from netspec.exchange.keras_import.axes import axis_here, data_format
-from netspec.exchange.keras_import.config import Call, Tensor, is_operation, tensors_in
+from netspec.exchange.keras_import.config import MASKED, Call, Tensor, is_operation, tensors_in
 from netspec.exchange.keras_import.fields import Unsupported, fields_of, plain, refuse_foreign, without_format
 from netspec.exchange.keras_import.operations import operate
+from netspec.exchange.keras_import.samples import followed
 from netspec.exchange.keras_import.translate import Translator
-from netspec.exchange.keras_import.vocabulary import MERGES, operands, rule, rule_of, usual, wrapped
+from netspec.exchange.keras_import.vocabulary import MERGES, operands, rule, rule_of, turn_fields, usual, wrapped
 from netspec.exchange.keras_names import layer_type
 from netspec.schema.foreign import meant_by
 from netspec.schema.kinds import LAYERS
@@ -28,7 +29,8 @@ def apply(net: Translator, call: Call) -> None:
     layer = call.layer
     _check_origin(net, call)
     if _is_operation(call):
-        operate(net, call)
+        if not followed(net, call):
+            operate(net, call)
         return
     for name, value in call.kwargs.items():
         if name not in _ARGUMENTS and value not in (None, False, [], {}):
@@ -79,7 +81,7 @@ def _check_precision(net: Translator, call: Call) -> None:
 def _check_mask(net: Translator, call: Call) -> None:
     """Masks follow from Masking and `mask_zero`; one that somebody gives otherwise is refused."""
     masks = list(tensors_in(call.kwargs.get("mask")))
-    if masks and not any(net.mask(net.get(one)) is not None for one in call.tensors()):
+    if masks and call.layer.class_name not in MASKED and not any(net.mask(net.get(one)) for one in call.tensors()):
         raise Unsupported("it is called with a mask that no layer before it makes")
 
 
@@ -88,6 +90,21 @@ def _has_constants(call: Call) -> bool:
     return layer_type(call.layer.class_name) in MERGES and any(
         not isinstance(one, (Tensor, list, tuple, dict)) for one in call.args
     )
+
+
+@rule("Softmax")
+def softmax(net: Translator, call: Call) -> None:
+    """Of the places that count: a mask that no layer made is a second input."""
+    masks = list(tensors_in(call.kwargs.get("mask")))
+    (tensor,) = operands(net, call)
+    held = net.get(tensor)
+    if not masks or net.mask(held) is not None:
+        usual(net, call)
+        return
+    mask = net.turned(net.get(masks[0]), held.order)
+    fields = fields_of("Softmax", call.layer.config, net.reading)
+    turn_fields("Softmax", fields, held.order)
+    net.put(call, *net.add(call, "Softmax", fields, [held, mask], held.order))
 
 
 @rule("Embedding", "ReversibleEmbedding")

@@ -42,7 +42,7 @@ def flatten(net: Translator, call: Call) -> None:
     shape = held.value.shape[lead:]
     rows = None
     if not moves_nothing(shape, axes) or held.order[:lead] != identity(lead):
-        if lead == 1 and net.absorbs_rows(call):
+        if lead == 1 and net.readers.absorbs_rows(call):
             rows = turned_rows(shape, axes)
         else:
             order = list(range(rank))
@@ -75,7 +75,7 @@ def reshaped(net: Translator, call: Call, held: Held, target: Sequence[Any]) -> 
     for size in sizes:
         known *= size if size != -1 else 1
     full = [size if size != -1 else total // max(known, 1) for size in sizes]
-    lead = net.wants_first(call)
+    lead = net.readers.wants_first(call)
     order = identity(len(full) + 1) if lead is None else channels_first(len(full) + 1, lead)
     back = tuple(sorted(range(len(order)), key=order.__getitem__))
     if order != identity(len(order)) and moves_nothing((1, *full), back):

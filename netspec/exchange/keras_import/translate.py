@@ -15,17 +15,10 @@ from pydantic import ValidationError
 from netspec.errors import NetspecError, Problem, did_you_mean, listing
 from netspec.exchange.drafting import Draft, DraftLayer, clean
 from netspec.exchange.imported import sizes_shown
-from netspec.exchange.keras_import.axes import (
-    PASSES_ROWS,
-    Held,
-    Order,
-    channels_first,
-    identity,
-    moved,
-    wish_of_call,
-)
+from netspec.exchange.keras_import.axes import Held, Order, identity, moved
 from netspec.exchange.keras_import.config import Call, Graph, KerasLayer, Tensor
 from netspec.exchange.keras_import.fields import Reading, Unsupported
+from netspec.exchange.keras_import.readers import Readers
 from netspec.exchange.keras_names import Variable, layer_type, variables
 from netspec.exchange.names import Names
 from netspec.graph.ops.source import Input
@@ -81,12 +74,7 @@ class Translator:
         self._unique = Names()
         self._turned: dict[tuple[str, tuple[int, ...]], Held] = {}
         self._first: dict[KerasLayer, Wanted] = {}
-        self.calls = _reachable(graph)
-        self.readers: dict[tuple[Call, int], list[Call]] = {}
-        for call in self.calls:
-            for tensor in call.tensors():
-                self.readers.setdefault((tensor.call, tensor.index), []).append(call)
-        self.results = {(one.call, one.index) for one in graph.outputs}
+        self.readers = Readers(graph)
         self._take_inputs()
 
     # The inputs.
@@ -99,7 +87,7 @@ class Translator:
                         hint=did_you_mean(name, known))
             )  # fmt: skip
         for call in self.graph.inputs:
-            if (call, 0) not in self.readers and (call, 0) not in self.results:
+            if not self.readers.needs((call, 0)):
                 self.reading.note(f"the input `{call.layer.name}` is read by nothing and was left out")
                 continue
             self._input(call)
@@ -113,7 +101,7 @@ class Translator:
         dtype = config.get("dtype") or "float32"
         dtype = dtype if isinstance(dtype, str) else "float32"
         dtype = _DTYPES.get(dtype, dtype)
-        looked_up = [one for one in self.readers.get((call, 0), []) if not one.kwargs.get("reverse")]
+        looked_up = [one for one in self.readers.of((call, 0)) if not one.kwargs.get("reverse")]
         if dtype == "float32" and any(_innermost(one.layer).endswith("Embedding") for one in looked_up):
             dtype = "int32"
         if sizes is None or any(type(size) is not int or size < 1 for size in sizes):
@@ -135,7 +123,7 @@ class Translator:
         if isinstance(declared, (list, tuple)) and declared[0] not in (None, -1):
             self.reading.note(f"the model is for batches of {declared[0]}; the net takes any batch size")
         rank = len(sizes) + 1
-        order = self._order_of_input(call, rank)
+        order = self.readers.order_of_input(call, rank)
         shape = [0] * rank
         for axis, size in zip(order, (BATCH, *sizes), strict=True):
             shape[axis] = size
@@ -147,33 +135,6 @@ class Translator:
             self.reading.note(f"the input `{name}` is {shape[1:]}, channels first; in Keras it was {sizes}")
         self.held[call, 0] = Held(name, value, order, is_input=True)
 
-    def _order_of_input(self, call: Call, rank: int) -> Order:
-        """As the layers want it that read it; images are channels-first where none says."""
-        kinds = self._wishes((call, 0), set())
-        if any(kind == "first" for kind, _ in kinds):
-            return channels_first(rank, next(lead for kind, lead in kinds if kind == "first"))
-        return identity(rank) if rank < 4 or any(kind == "plain" for kind, _ in kinds) else channels_first(rank)
-
-    def _wishes(self, tensor: tuple[Call, int], seen: set[tuple[Call, int]]) -> list[tuple[str, int]]:
-        found: list[tuple[str, int]] = []
-        waiting = [tensor]
-        while waiting:
-            one = waiting.pop(0)
-            if one in seen:
-                continue
-            seen.add(one)
-            for call in self.readers.get(one, []):
-                wish = wish_of_call(call)
-                if wish.kind == "any":
-                    waiting.append((call, 0))
-                elif wish.kind != "none":
-                    found.append((wish.kind, wish.lead))
-        return found
-
-    def wants_first(self, call: Call) -> int | None:
-        """Whether what reads the call's result wants images channels-first: how many axes stand before."""
-        return next((lead for kind, lead in self._wishes((call, 0), set()) if kind == "first"), None)
-
     # Walking.
 
     def run(self, apply: Callable[[Translator, Call], None], check: Callable[[Translator, Call], None]) -> None:
@@ -181,7 +142,7 @@ class Translator:
 
         Of a layer that reads one which is not there, `check` says what is wrong with the layer itself.
         """
-        for call in self.calls:
+        for call in self.readers.calls:
             lost = any(one.call in self._lost for one in call.tensors())
             try:
                 (check if lost else apply)(self, call)
@@ -199,8 +160,9 @@ class Translator:
     def _finish(self) -> None:
         for tensor in self.graph.outputs:
             held = self.held.get((tensor.call, tensor.index))
-            if held is None:
-                self.problems.append(Problem(f"the output of `{tensor.call.layer.name}` is not there"))
+            if held is None or held.through is not None:
+                what = "is not there" if held is None else "goes through all samples of the batch"
+                self.problems.append(Problem(f"the output of `{tensor.call.layer.name}` {what}"))
                 continue
             if held.is_input or held.source in self.draft.outputs:
                 (held,) = self.add(tensor.call, "Identity", {}, [held], held.order)
@@ -209,6 +171,18 @@ class Translator:
                 self.reading.note(f"the output `{held.source}` is {have}, channels first; in Keras it was "
                                   f"{list(held.shape[1:])}")  # fmt: skip
             self.draft.outputs.append(held.source)
+        self._leave_out_unread()
+
+    def _leave_out_unread(self) -> None:
+        """Layers that nothing was made of: they told a shape, or a mask that follows from other layers here."""
+        outputs = self.draft.outputs
+        kept, read = [], {*outputs, *(name.rpartition(".")[0] for name in outputs)}
+        for layer in reversed(self.draft.layers):
+            if layer.name in read:
+                kept.append(layer)
+                whole = [name.rpartition(".")[0] for name in layer.sources]  # of one among several outputs
+                read.update((*layer.sources, *whole, layer.fields.get("share", "")))
+        self.draft.layers = kept[::-1]
 
     # What rules say.
 
@@ -217,6 +191,8 @@ class Translator:
         found = self.held.get((tensor.call, tensor.index))
         if found is None:
             raise Unsupported(f"`{tensor.call.layer.name}` has no output {tensor.index}")
+        if found.through is not None:
+            raise Unsupported(f"`{tensor.call.layer.name}` goes through all samples of the batch")
         return found
 
     def plain(self, tensor: Tensor | Held, name: str = "") -> Held:
@@ -363,19 +339,6 @@ class Translator:
             raise Unsupported(f"{type_} does not fit: {error}"[:300]) from None
         return spec, builder, made if isinstance(made, tuple) else (made,)
 
-    def absorbs_rows(self, call: Call) -> bool:
-        """Whether all that reads the call's result can take its features in another order."""
-        tensor = (call, 0)
-        if tensor in self.results:
-            return False
-        for reader in self.readers.get(tensor, []):
-            layer, type_ = reader.layer, layer_type(reader.layer.class_name)
-            if layer.calls != 1 or layer.wrapped or len(reader.tensors()) != 1:
-                return False
-            if type_ != "Dense" and not (type_ in PASSES_ROWS and _of_elements(layer) and self.absorbs_rows(reader)):
-                return False
-        return True
-
 
 def _innermost(layer: KerasLayer) -> str:
     """The type of a layer, or of the one that it is around."""
@@ -383,22 +346,3 @@ def _innermost(layer: KerasLayer) -> str:
     while isinstance(inner := config.get("layer"), dict) and isinstance(inner.get("config"), dict):
         name, config = str(inner.get("class_name")), inner["config"]
     return layer_type(name)
-
-
-def _of_elements(layer: KerasLayer) -> bool:
-    """Whether a layer of single numbers is one with this configuration, too."""
-    function = layer.config.get("activation")
-    along = ("softmax", "log_softmax", "sparsemax", "glu")
-    return function not in along and not isinstance(function, dict) and not layer.config.get("noise_shape")
-
-
-def _reachable(graph: Graph) -> list[Call]:
-    """The calls that the outputs need, each behind those that it reads."""
-    needed: set[Call] = set()
-    waiting = [one.call for one in graph.outputs]
-    while waiting:
-        call = waiting.pop()
-        if call not in needed:
-            needed.add(call)
-            waiting += [one.call for one in call.tensors()]
-    return [call for call in graph.calls if call in needed]

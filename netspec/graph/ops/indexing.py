@@ -13,7 +13,7 @@ from netspec.graph.onnx_map import Emitter, OnnxExpansion, OnnxMap, integer
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.elementwise import Equal, Greater, Where, cast, scalar
 from netspec.graph.ops.linear import Gather, RowsOfBatch
-from netspec.graph.ops.reduce import ReduceSum, reshape_to
+from netspec.graph.ops.reduce import BroadcastLike, ReduceSum, reshape_to
 from netspec.graph.ops.source import Fill, constant
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
@@ -231,3 +231,11 @@ class ScatterND(Scatter):
 
     def found(self, x: Value, index: Value) -> Value:
         return GatherND(1)(x, index)
+
+    def decompose(self, x: Value, index: Value, updates: Value) -> Value:
+        """Elements put into the axes of places taken as one."""
+        sizes, rest = x.shape[1 : index.shape[-1] + 1], prod(x.shape[index.shape[-1] + 1 :])
+        rows = reshape_to(updates, (x.shape[0], prod(index.shape[1:-1]), rest))
+        flat = BroadcastLike()(reshape_to(_flat(index, sizes), (*rows.shape[:2], 1)), rows)
+        table = reshape_to(x, (x.shape[0], prod(sizes), rest))
+        return reshape_to(ScatterElements(1, self.how)(table, flat, rows), x.shape)
