@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,22 +63,7 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 NAMES = ("adam", "grouped", "lamb", "free", "plain", "several")
-
-
-@pytest.fixture(scope="module")
-def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Runs all trainings on so many workers, once: where."""
-    done: dict[int, Path] = {}
-
-    def run(workers: int, jobs: Any) -> Path:
-        if workers not in done:
-            runs = tmp_path_factory.mktemp(f"on{workers}")
-            listed = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in cases(folder).items()]
-            assert trainings(jobs, workers, listed, runs) == {}
-            done[workers] = runs
-        return done[workers]
-
-    return run
+RESUMED = ("grouped", "several")
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +75,39 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.fixture(scope="module")
+def trained(folder: Path, alone: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Runs all trainings of so many workers in one job, once, those last that go on: where.
+
+    They go on from what two workers left; there also by another strategy, and from what one worker left.
+    """
+    done: dict[int, Path] = {}
+    known = cases(folder)
+
+    def run(workers: int, jobs: Any) -> Path:
+        if workers in done:
+            return done[workers]
+        runs = done[workers] = tmp_path_factory.mktemp(f"on{workers}")
+        of = runs if workers == 2 else run(2, jobs)
+        listed: list[dict[str, Any]] = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in known.items()]
+        listed += (
+            {"spec": known[name], "run_dir": str(runs / "again" / name), "resume": True, "of": str(of / name)}
+            for name in RESUMED
+        )
+        if workers == 2:
+            late = f"adam/checkpoints/step-{LATE:08}.h5"
+            ways = {"reduced": ({"strategy": "all_reduce"}, runs / late), "sharded": (SMALL, alone / late)}
+            listed += (
+                {"spec": {**known["adam"], "parallel": way}, "run_dir": str(runs / name), "resume": str(path)}
+                for name, (way, path) in ways.items()
+            )
+        assert trainings(jobs, workers, listed, runs) == {}
+        return runs
+
+    return run
+
+
+@pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("name", NAMES)
 def test_workers_reach_what_one_reaches(name: str, workers: int, trained, alone, jobs) -> None:
     runs, exact = trained(workers, jobs), name != "several"
@@ -107,18 +123,10 @@ def test_workers_reach_what_one_reaches(name: str, workers: int, trained, alone,
     assert sent["expected"] <= sent["measured"] <= sent["expected"] + 2 * 64 * len(expected.states)
 
 
-@pytest.mark.parametrize("now", [2, 3, 1])
-@pytest.mark.parametrize("name", ["grouped", "several"])
-def test_resumed_on_any_number_of_workers_it_goes_on(name, now, folder, tmp_path, trained, alone, jobs) -> None:
-    again = tmp_path / name
-    shutil.copytree(trained(2, jobs) / name, again)
-    (again / "weights.h5").unlink()
-    (again / "checkpoints" / "step-00000040.h5").unlink()
-    spec = cases(folder)[name]
-    if now == 1:
-        netspec.train(spec, run_dir=again, resume=True)
-    else:
-        assert trainings(jobs, now, [{"spec": spec, "run_dir": str(again), "resume": True}], tmp_path) == {}
+@pytest.mark.parametrize("now", [2, 3])
+@pytest.mark.parametrize("name", RESUMED)
+def test_resumed_on_any_number_of_workers_it_goes_on(name: str, now: int, trained, alone, jobs) -> None:
+    again = trained(now, jobs) / "again" / name
     assert [line["step"] for line in log(again, "log")][-2:] == [30, 40]
     if now == 2:
         for state, array in weights(trained(2, jobs) / name).items():
@@ -126,17 +134,16 @@ def test_resumed_on_any_number_of_workers_it_goes_on(name, now, folder, tmp_path
     assert_close(weights(again), weights(alone / name), 1e-10 if name == "grouped" else 1e-3)
 
 
-def test_other_strategies_and_it_go_on_from_each_other(folder, tmp_path, trained, alone, jobs) -> None:
-    spec = cases(folder)["adam"]
-    checkpoint = trained(2, jobs) / "adam" / "checkpoints" / f"step-{LATE:08}.h5"
-    of_one = alone / "adam" / "checkpoints" / f"step-{LATE:08}.h5"
-    listed = [
-        {"spec": {**spec, "parallel": way}, "run_dir": str(tmp_path / name), "resume": str(path)}
-        for name, way, path in (("reduced", {"strategy": "all_reduce"}, checkpoint), ("sharded", SMALL, of_one))
-    ]
-    assert trainings(jobs, 2, listed, tmp_path) == {}
-    for name in ("reduced", "sharded"):
-        assert_close(weights(tmp_path / name), weights(alone / "adam"), 1e-10)
+@pytest.mark.parametrize("name", RESUMED)
+def test_resumed_on_one_worker_it_goes_on(name: str, folder: Path, tmp_path: Path, trained, alone, jobs) -> None:
+    checkpoint = trained(2, jobs) / name / "checkpoints" / f"step-{LATE:08}.h5"
+    netspec.train(cases(folder)[name], run_dir=tmp_path / name, resume=checkpoint)
+    assert_close(weights(tmp_path / name), weights(alone / name), 1e-10 if name == "grouped" else 1e-3)
+
+
+@pytest.mark.parametrize("name", ["reduced", "sharded"])
+def test_other_strategies_and_it_go_on_from_each_other(name: str, trained, alone, jobs) -> None:
+    assert_close(weights(trained(2, jobs) / name), weights(alone / "adam"), 1e-10)
 
 
 def test_all_workers_send_in_one_order_whatever_pieces_they_have() -> None:

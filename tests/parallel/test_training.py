@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,9 @@ def training(folder: Path, net: dict[str, Any] = SMOOTH, data: str = "", **given
         }
         for name, size in (("train", 32), ("test", 25))
     }  # fmt: skip
-    loop = {"max_steps": 40, "log_every": 10, "checkpoint_every": LATE, "seed": 3, "precision": "float64"}
+    loop = {
+        "max_steps": 40, "log_every": 10, "test_every": 20, "checkpoint_every": LATE, "seed": 3, "precision": "float64",
+    }  # fmt: skip
     return {
         "netspec": 1, "net": net, "data": splits, "solver": {"type": "Adam", "learning_rate": 0.01},
         "train": {**loop, **given.pop("train", {})}, **given,
@@ -99,7 +100,6 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
         "buckets": training(folder, parallel={"strategy": "all_reduce", "bucket": 100, "first_bucket": 20}),
         "accumulate": training(folder, train={"accumulate": 3}),
         "scaled": training(folder, train={"loss_scale": "dynamic", "precision": "float32"}),
-        "local": training(folder, solver=plain, parallel={"strategy": "local_sgd", "every": 1}),
         "rarely": training(folder, NORMALIZED, parallel={"strategy": "local_sgd", "every": 5}),
         "exact": training(folder, NORMALIZED, parallel=EXACT, train={"precision": "float32"}),
         "exactly": training(folder, NORMALIZED, parallel={**EXACT, "shards": 5}, train={"accumulate": 3}),
@@ -119,19 +119,56 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-Trainer = Callable[[int], Path]
+REACH = "adam", "buckets", "accumulate", "scaled", "together", "factors", "served", "model", "modelled"
+BITS = "exact", "exactly"
+RESUMED = "adam", "normalized", "accumulate", "rarely", "model"
+RESUMED_BY_OTHERS = "adam", "model"
+
+
+def meetings(folder: Path) -> dict[str, dict[str, Any]]:
+    """Trainings whose workers add up gradients and whose workers average after every step.
+
+    Without the last batch of an epoch, and with shares of one size.
+    """
+    spec = training(folder, solver={"type": "SGD", "learning_rate": 0.1}, train={"max_steps": 20})
+    spec["data"]["train"] |= {"limit": 180, "batch_size": 30}
+    return {"added": spec, "averaged": {**spec, "parallel": {"strategy": "local_sgd", "every": 1}}}
+
+
+def misfits(folder: Path) -> dict[str, dict[str, Any]]:
+    """What does not fit two workers."""
+    small = training(folder)
+    small["data"]["train"]["batch_size"] = 1
+    apart = training(folder, TOGETHER, parallel={"strategy": "local_sgd"})
+    whole = training(folder, solver={"type": "LBFGS"}, train={"accumulate": 8, "checkpoint_every": 1})
+    return {"small": small, "whole": whole, "apart": apart}
 
 
 @pytest.fixture(scope="module")
 def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, dict[str, str]]]:
-    """Runs all trainings on so many workers, once: where, and the errors of those that failed."""
+    """Runs all trainings of so many workers in one job, once: where, and the errors of those that failed."""
     done: dict[int, tuple[Path, dict[str, str]]] = {}
+    known = cases(folder)
 
     def run(workers: int, jobs: Any) -> tuple[Path, dict[str, str]]:
-        if workers not in done:
-            runs = tmp_path_factory.mktemp(f"on{workers}")
-            listed = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in cases(folder).items()]
-            done[workers] = runs, trainings(jobs, workers, listed, runs)
+        if workers in done:
+            return done[workers]
+        runs = tmp_path_factory.mktemp(f"on{workers}")
+        match workers:
+            case 2:
+                specs = {**known, **meetings(folder), **misfits(folder)}
+                resumed, of = RESUMED, runs
+            case 3:
+                specs = {name: known[name] for name in (*REACH, *BITS, "damaged")} | meetings(folder)
+                resumed, of = RESUMED_BY_OTHERS, run(2, jobs)[0]
+            case _:
+                specs, resumed, of = {name: known[name] for name in BITS}, (), runs
+        listed: list[dict[str, Any]] = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in specs.items()]
+        listed += (
+            {"spec": known[name], "run_dir": str(runs / "again" / name), "resume": True, "of": str(of / name)}
+            for name in resumed
+        )
+        done[workers] = runs, trainings(jobs, workers, listed, runs)
         return done[workers]
 
     return run
@@ -176,9 +213,7 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize(
-    "name", ["adam", "buckets", "accumulate", "scaled", "together", "factors", "served", "model", "modelled"]
-)
+@pytest.mark.parametrize("name", REACH)
 def test_several_workers_reach_what_one_reaches(name: str, workers: int, trained, alone, jobs) -> None:
     runs, errors = trained(workers, jobs)
     assert name not in errors
@@ -193,26 +228,17 @@ def test_several_workers_reach_what_one_reaches(name: str, workers: int, trained
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_averaging_after_every_plain_step_is_following_the_mean_gradient(
-    workers: int, folder: Path, tmp_path: Path, jobs
-) -> None:
-    """But for the last batch of an epoch, which is left out here, and for shares of one size."""
-    spec = training(folder, solver={"type": "SGD", "learning_rate": 0.1}, train={"max_steps": 20})
-    spec["data"]["train"] |= {"limit": 180, "batch_size": 30}
-    together = {**spec, "parallel": {"strategy": "local_sgd", "every": 1}}
-    listed = [{"spec": one, "run_dir": str(tmp_path / str(n))} for n, one in enumerate((spec, together))]
-    assert trainings(jobs, workers, listed, tmp_path) == {}
-    assert_close(weights(tmp_path / "1"), weights(tmp_path / "0"), 1e-12)
+def test_averaging_after_every_plain_step_is_following_the_mean_gradient(workers: int, trained, jobs) -> None:
+    runs, _ = trained(workers, jobs)
+    assert_close(weights(runs / "averaged"), weights(runs / "added"), 1e-12)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4])
-@pytest.mark.parametrize("name", ["exact", "exactly"])
+@pytest.mark.parametrize("name", BITS)
 def test_deterministic_trainings_find_the_same_bits_on_any_number_of_workers(
-    name: str, workers: int, folder: Path, tmp_path: Path, trained, alone, jobs
+    name: str, workers: int, trained, alone, jobs
 ) -> None:
-    if workers == 4:
-        assert trainings(jobs, 4, [{"spec": cases(folder)[name], "run_dir": str(tmp_path / name)}], tmp_path) == {}
-    run = tmp_path / name if workers == 4 else trained(workers, jobs)[0] / name
+    run = trained(workers, jobs)[0] / name
     expected = weights(alone(name))
     assert "norm/moving_mean" in expected
     for state, array in weights(run).items():
@@ -227,39 +253,27 @@ def test_workers_that_rarely_meet_learn(trained, jobs) -> None:
     assert log(runs / "rarely", "done")[0]["test"]["metrics"]["accuracy"] > 0.8
 
 
-@pytest.mark.parametrize("name", ["adam", "normalized", "accumulate", "rarely", "model"])
-def test_resumed_on_as_many_workers_it_reaches_the_same_bits(name: str, folder, tmp_path, trained, jobs) -> None:
+@pytest.mark.parametrize("name", RESUMED)
+def test_resumed_on_as_many_workers_it_reaches_the_same_bits(name: str, trained, jobs) -> None:
     runs, _ = trained(2, jobs)
-    again = tmp_path / name
-    shutil.copytree(runs / name, again)
-    (again / "weights.h5").unlink()
-    (again / "checkpoints" / "step-00000040.h5").unlink()
-    listed = [{"spec": cases(folder)[name], "run_dir": str(again), "resume": True}]
-    assert trainings(jobs, 2, listed, tmp_path) == {}
+    again = runs / "again" / name
     assert [line["step"] for line in log(again, "log")][-2:] == [30, 40]
     for state, array in weights(runs / name).items():
         assert np.array_equal(weights(again)[state], array), state
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_resumed_on_another_number_of_workers_it_goes_on(
-    workers: int, folder: Path, tmp_path: Path, trained, alone, jobs
-) -> None:
+@pytest.mark.parametrize("name", RESUMED_BY_OTHERS)
+def test_resumed_on_more_workers_it_goes_on(name: str, trained, alone, jobs) -> None:
+    runs, _ = trained(3, jobs)
+    assert_close(weights(runs / "again" / name), weights(alone(name)), 1e-11)
+
+
+@pytest.mark.parametrize("name", RESUMED_BY_OTHERS)
+def test_resumed_on_one_worker_it_goes_on(name: str, folder: Path, tmp_path: Path, trained, alone, jobs) -> None:
     runs, _ = trained(2, jobs)
-    listed: list[dict[str, Any]] = []
-    for name in ("adam", "model"):
-        again = tmp_path / name
-        shutil.copytree(runs / name, again)
-        (again / "weights.h5").unlink()
-        (again / "checkpoints" / "step-00000040.h5").unlink()
-        listed.append({"spec": cases(folder)[name], "run_dir": str(again), "resume": True})
-    if workers == 1:
-        for one in listed:
-            netspec.train(one.pop("spec"), **one)
-    else:
-        assert trainings(jobs, workers, listed, tmp_path) == {}
-    for name in ("adam", "model"):
-        assert_close(weights(tmp_path / name), weights(alone(name)), 1e-11)
+    checkpoint = runs / name / "checkpoints" / f"step-{LATE:08}.h5"
+    netspec.train(cases(folder)[name], run_dir=tmp_path / name, resume=checkpoint)
+    assert_close(weights(tmp_path / name), weights(alone(name)), 1e-11)
 
 
 def test_damaged_samples_are_counted_over_all_workers(trained, jobs) -> None:
@@ -285,14 +299,9 @@ def test_the_log_says_how_a_batch_is_split(trained, jobs) -> None:
     assert "batch 32 = 10 + 11 + 11 on 3 workers" in (runs / "buckets" / "log.txt").read_text()
 
 
-def test_what_does_not_fit_the_workers_is_told(folder: Path, tmp_path: Path, jobs) -> None:
-    small = training(folder)
-    small["data"]["train"]["batch_size"] = 1
-    apart = training(folder, TOGETHER, parallel={"strategy": "local_sgd"})
-    whole = training(folder, solver={"type": "LBFGS"}, train={"accumulate": 8, "checkpoint_every": 1})
-    listed = [{"spec": one, "run_dir": str(tmp_path / str(n))} for n, one in enumerate((small, whole, apart))]
-    errors = trainings(jobs, 2, listed, tmp_path)
-    assert "a batch has fewer samples than there are workers" in errors["0"]
-    assert "data.train.batch_size" in errors["0"]
-    assert "LBFGS trains on one worker" in errors["1"]
-    assert "layer `norm` is synchronized, and the workers do not compute a batch at the same time" in errors["2"]
+def test_what_does_not_fit_the_workers_is_told(trained, jobs) -> None:
+    _, errors = trained(2, jobs)
+    assert "a batch has fewer samples than there are workers" in errors["small"]
+    assert "data.train.batch_size" in errors["small"]
+    assert "LBFGS trains on one worker" in errors["whole"]
+    assert "layer `norm` is synchronized, and the workers do not compute a batch at the same time" in errors["apart"]

@@ -1,8 +1,12 @@
-"""Runs trainings one after another: a JSON file lists the arguments of each."""
+"""Runs trainings one after another: a JSON file lists the arguments of each.
+
+With `of` a training goes on in a copy of that run's directory, from the checkpoint before the last one.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,6 +15,12 @@ from netspec.errors import NetspecError
 from netspec.parallel import join
 
 for one in json.loads(Path(sys.argv[1]).read_text()):
+    if (of := one.pop("of", None)) is not None:
+        if join().is_first:
+            run = Path(shutil.copytree(of, one["run_dir"]))
+            (run / "weights.h5").unlink()
+            max((run / "checkpoints").iterdir()).unlink()
+        join().barrier()
     try:
         netspec.train(one.pop("spec"), **one)
     except NetspecError as error:
