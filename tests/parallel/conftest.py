@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,3 +122,13 @@ def jobs() -> Iterator[Jobs]:
     started = Jobs()
     yield started
     started.close()
+
+
+def trainings(jobs: Any, workers: int, listed: list[dict[str, Any]], folder: Path) -> dict[str, str]:
+    """The errors of those that failed, by name."""
+    told = folder / "list.json"
+    told.write_text(json.dumps(listed))
+    job = jobs(workers, "trainings.py", str(told), by="mpiexec")
+    assert job.end() == 0, job.err
+    lines = [json.loads(line) for line in job.out.splitlines()]
+    return {Path(line["run"]).name: line["error"] for line in lines}

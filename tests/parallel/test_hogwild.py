@@ -24,7 +24,8 @@ from netspec.parallel.world import acting_as
 from netspec.schema.load import load_train
 from netspec.train.crew import Crew
 from netspec.train.run import check_workers, trainer
-from tests.parallel.test_training import log, trainings
+from tests.parallel.conftest import trainings
+from tests.parallel.test_training import log
 from tests.parallel.test_training_jobs import until, workers_of
 from tests.train.conftest import points, spec
 

@@ -10,7 +10,8 @@ import pytest
 
 import netspec
 from netspec.exchange.hdf5 import read_checkpoint
-from tests.parallel.test_training import LATE, NORMALIZED, assert_close, folder, log, training, trainings, weights
+from tests.parallel.conftest import trainings
+from tests.parallel.test_training import LATE, NORMALIZED, assert_close, folder, log, training, weights
 
 __all__ = ["folder"]
 

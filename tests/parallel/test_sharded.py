@@ -19,7 +19,8 @@ from netspec.graph.ops.scattering import GatherPieces, StartScatterSums
 from netspec.passes.data_parallel import DataParallel
 from netspec.schema.load import load_train
 from netspec.solvers.base import SolverSpec
-from tests.parallel.test_training import LATE, assert_close, folder, log, training, trainings, weights
+from tests.parallel.conftest import trainings
+from tests.parallel.test_training import LATE, assert_close, folder, log, training, weights
 
 __all__ = ["folder"]
 ROOT = Path(netspec.__file__).parents[1]

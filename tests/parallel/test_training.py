@@ -12,6 +12,7 @@ import pytest
 
 import netspec
 from netspec.exchange.hdf5 import read_weights
+from tests.parallel.conftest import trainings
 
 SAMPLES = 225
 """Of the training set: in batches of 32 the last one has a single sample, and most workers none of it."""
@@ -154,15 +155,17 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
         if workers in done:
             return done[workers]
         runs = tmp_path_factory.mktemp(f"on{workers}")
+        of: Path = runs
+        resumed: tuple[str, ...] = ()
         match workers:
             case 2:
                 specs = {**known, **meetings(folder), **misfits(folder)}
-                resumed, of = RESUMED, runs
+                resumed = RESUMED
             case 3:
                 specs = {name: known[name] for name in (*REACH, *BITS, "damaged")} | meetings(folder)
-                resumed, of = RESUMED_BY_OTHERS, run(2, jobs)[0]
+                of, resumed = run(2, jobs)[0], RESUMED_BY_OTHERS
             case _:
-                specs, resumed, of = {name: known[name] for name in BITS}, (), runs
+                specs = {name: known[name] for name in BITS}
         listed: list[dict[str, Any]] = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in specs.items()]
         listed += (
             {"spec": known[name], "run_dir": str(runs / "again" / name), "resume": True, "of": str(of / name)}
@@ -172,16 +175,6 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
         return done[workers]
 
     return run
-
-
-def trainings(jobs: Any, workers: int, listed: list[dict[str, Any]], folder: Path) -> dict[str, str]:
-    """The errors of those that failed, by name."""
-    told = folder / "list.json"
-    told.write_text(json.dumps(listed))
-    job = jobs(workers, "trainings.py", str(told), by="mpiexec")
-    assert job.end() == 0, job.err
-    lines = [json.loads(line) for line in job.out.splitlines()]
-    return {Path(line["run"]).name: line["error"] for line in lines}
 
 
 def weights(run: Path) -> dict[str, Any]:

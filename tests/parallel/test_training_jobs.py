@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from netspec.cli import main
 from netspec.exchange.hdf5 import read_checkpoint, read_weights
 from netspec.parallel.found import INSTALL
 from netspec.parallel.mpiexec import Mpiexec
-from tests.parallel.conftest import ROOT, Job
+from tests.parallel.conftest import ROOT, Job, trainings
 
 NET = """\
 netspec: 1
@@ -72,35 +73,42 @@ def weights(folder: Path) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in read_weights(folder / "weights.h5").arrays.items()}
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
-@pytest.mark.parametrize(
-    "parallel",
-    [
-        "",
-        "parallel: {strategy: sufficient_factors, layers: all}\n",
-        "parallel: {strategy: model, layers: {hidden: columns, logits: rows}}\n",
-        "parallel: {strategy: parameter_server}\n",
-    ],
+WAYS: tuple[dict[str, Any], ...] = (
+    {"strategy": "all_reduce"},
+    {"strategy": "sufficient_factors", "layers": "all"},
+    {"strategy": "model", "layers": {"hidden": "columns", "logits": "rows"}},
+    {"strategy": "parameter_server"},
 )
-def test_a_training_whose_worker_is_killed_goes_on_to_the_same_weights(
-    jobs, spec: Path, tmp_path: Path, parallel: str
-) -> None:
-    spec.write_text(spec.read_text() + parallel)
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert jobs.train(spec, "--run-dir", whole, by=2).end() == 0
-    job = jobs.train(spec, "--workers", 2, "--run-dir", killed, "--json")
-    saved = until(job, "checkpoint")["step"]
-    assert saved < 500
-    job.pids = workers_of(job)
-    chosen = random.choice(job.pids)
-    os.kill(chosen, signal.SIGKILL)
-    assert job.end() == 1
-    assert f"(pid {chosen}) was ended by SIGKILL" in job.err
-    assert f"netspec train {killed / 'spec.yaml'} --resume" in job.err
-    assert json.loads(job.out.splitlines()[-1])["event"] == "error"
-    again = jobs.train(killed / "spec.yaml", "--resume", by=2)
-    assert again.end() == 0, again.err
-    assert weights(killed) == weights(whole)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
+def test_trainings_whose_workers_are_killed_go_on_to_the_same_weights(jobs, spec: Path, tmp_path: Path) -> None:
+    """In every way. Those that nobody kills run in one job, those that go on in another one."""
+    runs = {}
+    for way in WAYS:
+        path = tmp_path / f"{way['strategy']}.yaml"
+        path.write_text(f"{spec.read_text()}parallel: {json.dumps(way)}\n")
+        runs[path] = tmp_path / way["strategy"]
+    whole = [{"spec": str(path), "run_dir": str(run / "whole")} for path, run in runs.items()]
+    assert trainings(jobs, 2, whole, tmp_path) == {}
+    for path, run in runs.items():
+        job = jobs.train(path, "--workers", 2, "--run-dir", run / "killed", "--json")
+        saved = until(job, "checkpoint")["step"]
+        assert saved < 500
+        job.pids = workers_of(job)
+        chosen = random.choice(job.pids)
+        os.kill(chosen, signal.SIGKILL)
+        assert job.end() == 1
+        assert f"(pid {chosen}) was ended by SIGKILL" in job.err
+        assert f"netspec train {run / 'killed' / 'spec.yaml'} --resume" in job.err
+        assert json.loads(job.out.splitlines()[-1])["event"] == "error"
+    again = [
+        {"spec": str(run / "killed" / "spec.yaml"), "run_dir": str(run / "killed"), "resume": True}
+        for run in runs.values()
+    ]
+    assert trainings(jobs, 2, again, tmp_path) == {}
+    for run in runs.values():
+        assert weights(run / "killed") == weights(run / "whole"), run
 
 
 def test_a_training_on_servers_is_saved_and_stopped_and_goes_on(jobs, spec: Path, tmp_path: Path) -> None:
