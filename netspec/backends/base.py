@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from netspec.errors import InputError
-from netspec.graph.kernel import Candidates, Offer, candidates, kernels_for
+from netspec.graph.kernel import Candidates, Offer, candidates, kernels_for, reason_against, registered
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Op, Xp
 from netspec.graph.types import DType, TensorType
@@ -122,15 +122,20 @@ class Device:
             "missing": missing_backends(self.backends),
         }
 
-    def candidates(self, node: Node) -> Candidates:
-        """The kernels that take a node. Raises `NoKernelError` where none does."""
-        key = node.op, tuple(value.type for value in node.inputs)
+    def candidates(self, node: Node, *, tf32: bool = False) -> Candidates:
+        """The kernels that take a node; without `tf32` none that rounds so. Raises `NoKernelError` where none does."""
+        key = node.op, tuple(value.type for value in node.inputs), tf32
         if key not in self._candidates:
-            self._candidates[key] = candidates(node, self.kernels)
+            self._candidates[key] = candidates(node, self.kernels, tf32=tf32)
         return self._candidates[key]
 
+    @property
+    def has_tf32(self) -> bool:
+        """Whether some of its kernels multiply float32 faster by rounding it to tf32."""
+        return any(one.tf32 for one in registered(self.kernels))
+
     @cached_property
-    def _candidates(self) -> dict[tuple[Op, tuple[TensorType, ...]], Candidates]:
+    def _candidates(self) -> dict[tuple[Op, tuple[TensorType, ...], bool], Candidates]:
         """Those of the nodes that were asked for."""
         return {}
 
@@ -138,10 +143,10 @@ class Device:
         """Seconds that each offer takes, if there is a tuner and it has looked, now or before."""
         return None if self.tuner is None else self.tuner.measured(node, offers)
 
-    def accepts(self, op: Op, types: Sequence[TensorType]) -> bool:
+    def accepts(self, op: Op, types: Sequence[TensorType], *, tf32: bool = False) -> bool:
         """Whether a kernel above the reference takes the op on operands of these types."""
         fast = (one for one in kernels_for(type(op), self.kernels) if one.rank > 0)
-        return any(one.why_not(op, *types) is None for one in fast)
+        return any(reason_against(one, op, types, tf32=tf32) is None for one in fast)
 
     def load_kernels(self) -> None:
         """Import the kernels of this device's backends, so that they are registered."""

@@ -30,7 +30,7 @@ class CpuDevice(ArrayDevice):
 
     name = "cpu"
     backends: ClassVar[tuple[str, ...]] = CPU_BACKENDS
-    narrow = (DType.BFLOAT16,)
+    narrow: ClassVar[tuple[DType, ...]] = (DType.BFLOAT16,)
 
     def __init__(self) -> None:
         import numpy as np
@@ -91,6 +91,7 @@ class ReferenceDevice(CpuDevice):
 
     name = "reference"
     backends = ("reference", "workers")
+    narrow = (DType.BFLOAT16, DType.FLOAT16)
 
 
 class NullDevice(Device):

@@ -13,7 +13,7 @@ from netspec.errors import RunError
 from netspec.graph.graph import topological
 from netspec.graph.kernel import NoKernelError
 from netspec.graph.plan import Plan, aligned
-from netspec.graph.types import DType
+from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node
 from netspec.schema.links import resolve_names
 from netspec.schema.net import NetSpec
@@ -136,7 +136,7 @@ def costs(
     net: NetSpec,
     batch_size: int,
     *,
-    dtype: DType = DType.FLOAT32,
+    dtype: DType | Precision = DType.FLOAT32,
     solver: SolverSpec | None = None,
     autotune: str = "off",
     rounding: str = "fast",

@@ -62,7 +62,7 @@ def preflight(file: str | Path, overrides: Sequence[str] = (), export: Export | 
 
 def _checks(spec: NetSpec | TrainSpec, export: Export | None) -> Iterator[Callable[[], object]]:
     """What raises where the spec can't be right."""
-    net, dtype = net_of(spec), precision_of(spec)
+    net, dtype = net_of(spec), precision_of(spec).computed
     yield lambda: build(net, 1, training=False, dtype=dtype)
     yield lambda: check_net(net, dtype)
     if isinstance(spec, TrainSpec):

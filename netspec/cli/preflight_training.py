@@ -26,7 +26,8 @@ def check_training(spec: TrainSpec) -> None:
     compiler: Compiler | None = None
     try:
         opened = open_device("null", spec.compile.autotune, spec.compile.rounding)
-        compiler = Compiler(spec.net, solver=spec.solver, dtype=precision_of(spec), device=opened, loop=spec.train)
+        computed = precision_of(spec).computed  # which device has its types of memory is another question
+        compiler = Compiler(spec.net, solver=spec.solver, dtype=computed, device=opened, loop=spec.train)
     except InputError as error:
         problems += error.problems
     if compiler is not None and spec.init_from is not None and resolve_path(spec.init_from, "file").is_file():

@@ -16,7 +16,7 @@ from netspec.graph.graph import Graph
 from netspec.graph.ops.elementwise import Neg
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.source import Input
-from netspec.graph.types import DType, TensorType
+from netspec.graph.types import DType, Precision, TensorType
 
 MATRICES = (512, 1024, 2048)
 """Sizes of the square matrices. Large ones amortize most; small ones are done before other work interrupts them."""
@@ -40,14 +40,14 @@ class Roofline:
         return max(flops / self.flops_per_second, nbytes / self.bytes_per_second)
 
 
-def measure_roofline(device: Device, dtype: DType = DType.FLOAT32) -> Roofline:
+def measure_roofline(device: Device, dtype: DType | Precision = Precision.FLOAT32) -> Roofline:
     """Measure for about a second. Products run as programs of the device, so the peak is that of its kernels."""
     products = (2 * size**3 / _fastest(_product(device, dtype, size)) for size in MATRICES)
     copies = (2 * COPIED / _fastest(copy(device, dtype.computed)) for copy in (_copy, _negation))
     return Roofline(max(products), max(copies))
 
 
-def _product(device: Device, dtype: DType, size: int) -> Callable[[], None]:
+def _product(device: Device, dtype: DType | Precision, size: int) -> Callable[[], None]:
     kind = TensorType((size, size), dtype.computed)
     return _program(device, Graph({"y": MatMul()(Input("a", kind)(), Input("b", kind)())}), dtype)
 
@@ -64,7 +64,7 @@ def _copy(device: Device, dtype: DType) -> Callable[[], None]:
     return lambda: device.copy(target, source)
 
 
-def _program(device: Device, graph: Graph, dtype: DType) -> Callable[[], None]:
+def _program(device: Device, graph: Graph, dtype: DType | Precision) -> Callable[[], None]:
     """A run of the graph on the numbers that its inputs hold: normal ones at first, what a run leaves there then."""
     program = Program(make_plan(graph, device, dtype), device, States({}, device))
     random = np.random.default_rng(0)

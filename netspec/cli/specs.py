@@ -9,7 +9,7 @@ import netspec.data
 import netspec.layers
 import netspec.parallel.strategies
 import netspec.solvers  # noqa: F401  # these make their classes known to the spec language
-from netspec.graph.types import DType
+from netspec.graph.types import Precision
 from netspec.schema.load import load_spec
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
@@ -32,12 +32,12 @@ def rounding_of(spec: NetSpec | TrainSpec) -> str:
     return spec.compile.rounding if isinstance(spec, TrainSpec) else "fast"
 
 
-def precision_of(spec: NetSpec | TrainSpec) -> DType:
-    """The element type that the net is computed in: float32 where the spec does not say."""
-    return DType(spec.train.precision) if isinstance(spec, TrainSpec) else DType.FLOAT32
+def precision_of(spec: NetSpec | TrainSpec) -> Precision:
+    """What the net is computed in: float32 where the spec does not say."""
+    return Precision(spec.train.precision) if isinstance(spec, TrainSpec) else Precision.FLOAT32
 
 
-def read_net(file: str | Path, overrides: Sequence[str] = ()) -> tuple[NetSpec, DType]:
+def read_net(file: str | Path, overrides: Sequence[str] = ()) -> tuple[NetSpec, Precision]:
     """The net in a net or train file, and its precision. Raises `InputError` with all that is wrong in the file."""
     spec = load_spec(file, overrides)
     return net_of(spec), precision_of(spec)

@@ -18,7 +18,7 @@ from netspec.errors import RunError
 from netspec.exchange.onnx_verify import random_inputs
 from netspec.graph.kernel import NoKernelError
 from netspec.graph.ops.random import RNG_INPUT
-from netspec.graph.types import DType
+from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node
 from netspec.parallel import world
 from netspec.schema.links import LayerLink, LossLink, resolve_names
@@ -161,7 +161,7 @@ def time_net(
     batch_size: int,
     *,
     solver: SolverSpec | None = None,
-    dtype: DType = DType.FLOAT32,
+    dtype: DType | Precision = DType.FLOAT32,
     device: str = "auto",
     autotune: str = "off",
     rounding: str = "fast",
@@ -191,7 +191,7 @@ def time_compiled(
     measure: Measure | None = None, workers: int = 1, all_samples: int | None = None,
 ) -> Timing:  # fmt: skip
     """The same of what was compiled, beginning then, for one worker or for each of several, who all come here."""
-    net, solver, dtype = compiler.spec, compiler.solver, compiler.stored
+    net, solver, dtype = compiler.spec, compiler.solver, compiler.precision
     parts = parts_of_step(compiler, batch_size)
     opened, batches = compiler.device, parts[0][1]
     took = perf_counter() - began

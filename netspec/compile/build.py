@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from netspec.errors import Problem, SpecError, did_you_mean, listing
-from netspec.graph.types import DType, TensorType
+from netspec.graph.types import DType, Precision, TensorType
 from netspec.graph.value import Scope, ShapeMismatch, Value, explain, in_scope
 from netspec.layers.base import Builder, arity
 from netspec.layers.judging import MetricSpec
@@ -42,7 +42,7 @@ def build(
     batch_size: int,
     *,
     training: bool,
-    dtype: DType = DType.FLOAT32,
+    dtype: DType | Precision = DType.FLOAT32,
     judged: bool = True,
     standing: Mapping[str, str] = MappingProxyType({}),
     workers: int = 1,
@@ -53,8 +53,8 @@ def build(
     are left out, and with them the inputs that only they use. `standing` says which other state is read in place of a
     parameter.
     """
-    dtype = dtype.computed
     names = resolve_names(spec)
+    dtype = dtype.computed
     builder = Builder(training, dtype, standing=standing, workers=workers)
     values: dict[str, Value | None] = {
         name: builder.input(name, input_type(one, batch_size, dtype)) for name, one in spec.inputs.items()

@@ -18,13 +18,13 @@ from netspec.compile.form import Form
 from netspec.compile.purposes import STEPS, Duty, Purpose
 from netspec.compile.spreading import send_plainly
 from netspec.compile.stages import Staged, StagedNet
-from netspec.errors import InputError
+from netspec.errors import InputError, Problem, listing
 from netspec.graph.graph import Graph
 from netspec.graph.ops.communication import Sending
 from netspec.graph.ops.gathering import Choice, Factoring
 from netspec.graph.ops.source import State
 from netspec.graph.plan import Plan
-from netspec.graph.types import DType, TensorType
+from netspec.graph.types import DType, Precision, TensorType
 from netspec.graph.value import Value, in_scope
 from netspec.layers.states import Constant, Domain, StateInfo
 from netspec.passes.cut import Cut
@@ -44,9 +44,9 @@ KEPT_FORMS = 8
 class Compiler:
     """Programs of one net on one device, by purpose and batch size, and the states that they share.
 
-    With `dtype` bfloat16 values are computed in float32, and those that may be are rounded where they go to memory;
-    states stay float32. Raises `SpecError` where the net's shapes do not fit, or where there is a solver and nothing to
-    train; `InputError` where the device has no such type.
+    With `dtype` bfloat16 or float16 values are computed in float32, and those that may be are rounded where they go to
+    memory; states stay float32. With tf32 products may be rounded. Raises `SpecError` where the net's shapes do not
+    fit, or where there is a solver and nothing to train; `InputError` where the device has no such type.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Compiler:
         spec: NetSpec,
         *,
         solver: SolverSpec | None = None,
-        dtype: DType = DType.FLOAT32,
+        dtype: DType | Precision = Precision.FLOAT32,
         device: str | Device = "auto",
         seed: int = 1,
         loop: LoopSpec | None = None,
@@ -85,19 +85,14 @@ class Compiler:
         `cutting` it has and uses no more than pieces of some, by which it multiplies the batches of all workers. With
         `staged` each moves those of one stage of the net, through which batches pass in micro-batches.
         """
-        self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, dtype.computed, seed, loop
+        self.precision = Precision(dtype)
+        self.spec, self.solver, self.dtype, self.seed, self.loop = spec, solver, self.precision.computed, seed, loop
         self.workers, self.buckets, self.sending = workers, buckets or DataParallel(), sending
         self.earlier = tuple(earlier)
         """As `sending`, in the stages of a training before the last one."""
         self.staged = staged
         self.device = open_device(device) if isinstance(device, str) else device
-        self.stored = dtype
-        """What values may be rounded to where they go to memory; `dtype` for as they are."""
-        if dtype not in (self.dtype, *self.device.narrow):
-            raise InputError(
-                f"the device `{self.device.name}` does not compute in {dtype}", expected="float32 or float64",
-                hint="set `train.precision`",
-            )  # fmt: skip
+        self._check_precision()
         self._divide, self.duty, self.cutting = divide, duty, cutting
         self.evaluated: dict[str, str] = {}
         """Parameters, and the states that stand for them wherever the net is not trained: averages, for example."""
@@ -145,6 +140,28 @@ class Compiler:
         self.states = States(kinds, self.device, self.names(*shared))
         if self.device.runs:
             self.reset()
+
+    def _check_precision(self) -> None:
+        """Raise `InputError` where values can't lie in the device's memory as they should."""
+        wanted, has = self.precision.stored, (DType.FLOAT64, DType.FLOAT32, *self.device.narrow)
+        if wanted in has:
+            return
+        loop, others = self.loop, [str(one) for one in Precision if one.stored in has]
+        raise InputError(
+            Problem(
+                f"the device `{self.device.name}` does not compute in {wanted}",
+                None if loop is None else loop.where("precision"), "" if loop is None else "train.precision",
+                expected=f"one of {listing(others)}",
+                hint="set `train.precision`, or take a device that does: `--device cuda`",
+            )
+        )  # fmt: skip
+
+    @property
+    def remark(self) -> str | None:
+        """What the device makes of the precision, where that is not what one would expect."""
+        if self.precision != Precision.TF32 or self.device.has_tf32:
+            return None
+        return f"the device `{self.device.name}` has no kernels that round to tf32: it computes in float32"
 
     def _choose_factors(self, choice: Choice, most: int) -> None:
         def weighed(samples: int) -> dict[str, Value]:

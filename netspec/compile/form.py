@@ -89,7 +89,7 @@ class Form:
     def _training(self, division: Division | None) -> Training:
         compiler = self._compiler
         assert compiler.solver is not None, "a compiler without a solver has no training step"
-        scaling = compiler.loop.loss_scale if compiler.loop is not None else None
+        scaling = compiler.loop.scaling if compiler.loop is not None else None
         if compiler.staged is not None:
             return PipelinedTraining(compiler.spec, compiler.solver, compiler.dtype, scaling, staged=compiler.staged)
         return Training(
@@ -138,9 +138,9 @@ class Form:
         compiler = self._compiler
         if self._purpose in STEPS and compiler.loop is not None:
             return plan_within(
-                compiler.loop, self.graph, compiler.device, compiler.stored, compiler.states.nbytes, compiler.buckets
+                compiler.loop, self.graph, compiler.device, compiler.precision, compiler.states.nbytes, compiler.buckets
             )
-        return make_plan(self.graph, compiler.device, compiler.stored)
+        return make_plan(self.graph, compiler.device, compiler.precision)
 
     @cached_property
     def program(self) -> Program:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from netspec.backends.base import Device
 from netspec.errors import Problem, SpecError
 from netspec.graph.graph import Graph
 from netspec.graph.plan import Plan, signature
-from netspec.graph.types import DType
+from netspec.graph.types import DType, Precision
 from netspec.passes.absorb import Absorb
 from netspec.passes.base import run_passes
 from netspec.passes.cse import CommonSubexpressions
@@ -35,7 +35,12 @@ BUCKETS = DataParallel()
 
 
 def plan_within(
-    loop: LoopSpec, graph: Graph, device: Device, stored: DType, kept: int, buckets: DataParallel = BUCKETS
+    loop: LoopSpec,
+    graph: Graph,
+    device: Device,
+    precision: DType | Precision,
+    kept: int,
+    buckets: DataParallel = BUCKETS,
 ) -> Plan:
     """The plan of a training step within the memory that `loop` gives it, of which states take `kept` bytes.
 
@@ -47,7 +52,7 @@ def plan_within(
     elif loop.recompute == "auto":
         room = budget or device.free_bytes()
         limit = None if room is None else max(room - kept, 0)
-    plan = make_plan(graph, device, stored, limit=limit, buckets=buckets)
+    plan = make_plan(graph, device, precision, limit=limit, buckets=buckets)
     if budget is not None and kept + plan.memory.nbytes > budget:
         less = "`recompute: auto` may make it fit" if loop.recompute == "none" else "a smaller `batch_size` needs less"
         raise SpecError(Problem(
@@ -60,22 +65,23 @@ def plan_within(
 def make_plan(
     graph: Graph,
     device: Device,
-    stored: DType = DType.FLOAT32,
+    precision: DType | Precision = Precision.FLOAT32,
     *,
     limit: int | None = None,
     buckets: DataParallel = BUCKETS,
 ) -> Plan:
     """Passes, layouts, order, kernels and memory for a graph on a device.
 
-    `stored` is the type that float32 values may be rounded to where they go to memory: bfloat16, or what they are.
+    `precision` says what float32 values may be rounded to where they go to memory, and whether products may be (tf32).
     Where more than `limit` bytes would be needed beside the states, results are computed a second time instead of kept:
     as few as fit, or where nothing fits, those that let the step need least.
     """
-    epilogues, prologues = FuseEpilogues(device.accepts), FusePrologues(device.accepts)
-    fusing = epilogues, prologues, FuseElementwise(device.accepts), GroupAlike(device.accepts)
+    stored, tf32 = Precision(precision).stored, precision == Precision.TF32
+    accepts = partial(device.accepts, tf32=tf32)
+    fusing = FuseEpilogues(accepts), FusePrologues(accepts), FuseElementwise(accepts), GroupAlike(accepts)
     graph = run_passes(graph, (InSequence(), *PASSES, buckets, *fusing))
     narrow = None if stored == stored.computed else Narrow(narrowable(graph), stored)
-    assigned = assign_layouts(graph, device, narrow)
+    assigned = assign_layouts(graph, device, narrow, tf32=tf32)
     plain = Variant(assigned.graph, assigned.layouts, assigned.choices)
     planned = cache(_planned)
 

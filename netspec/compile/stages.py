@@ -12,7 +12,7 @@ from netspec.errors import Problem, SpecError
 from netspec.graph.autodiff import depending
 from netspec.graph.graph import topological
 from netspec.graph.ops.source import State
-from netspec.graph.types import DType
+from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node, Value
 from netspec.schema.links import resolve_names
 from netspec.schema.net import NetSpec
@@ -44,7 +44,7 @@ class Staged:
         return [end - start for start, end in pairwise(places)]
 
 
-def cut_by_cost(spec: NetSpec, stages: int, samples: int, dtype: DType) -> tuple[str, ...]:
+def cut_by_cost(spec: NetSpec, stages: int, samples: int, dtype: DType | Precision) -> tuple[str, ...]:
     """The layers that the second stage and those after it begin with, cut by what layers cost for so many samples."""
     names = [link.name for link in resolve_names(spec).layers]
     costs, carried = _costs(names, build(spec, samples, training=True, dtype=dtype))

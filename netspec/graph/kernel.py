@@ -50,6 +50,8 @@ class Kernel:
     rank: ClassVar[int]
     array_code: ClassVar[bool] = False
     """Whether it runs code of the array library, which warns of overflow and may have threads of its own."""
+    tf32: ClassVar[bool] = False
+    """Whether it rounds operands of float32 to ten bits of the mantissa before it multiplies them."""
 
     @property
     def label(self) -> str:
@@ -164,8 +166,8 @@ class Candidates:
 class Kernels(Protocol):
     """Who knows kernels, and how fast they are: a device."""
 
-    def candidates(self, node: Node) -> Candidates:
-        """Those that take a node. Raises `NoKernelError` where none does."""
+    def candidates(self, node: Node, *, tf32: bool = False) -> Candidates:
+        """Those that take a node; without `tf32` none that rounds so. Raises `NoKernelError` where none does."""
 
     def measured(self, node: Node, offers: Sequence[Offer]) -> Sequence[float] | None:
         """Seconds that each takes, operands lying as it wants them; None where nobody looks or has looked."""
@@ -203,7 +205,12 @@ class NoKernelError(Exception):
     """No kernel of the device takes a node."""
 
 
-def candidates(node: Node, backends: Sequence[str]) -> Candidates:
+def reason_against(one: Kernel, op: Op, types: Sequence[TensorType], *, tf32: bool) -> str | None:
+    """Why a kernel is not for an op on operands of these types; None where it is. `tf32`: it may round so."""
+    return "it rounds to tf32, and `precision` is not" if one.tf32 and not tf32 else one.why_not(op, *types)
+
+
+def candidates(node: Node, backends: Sequence[str], *, tf32: bool = False) -> Candidates:
     """The kernels of these backends that take the node; the reference's alone where there is no other.
 
     Raises `NoKernelError` with all reasons.
@@ -214,7 +221,7 @@ def candidates(node: Node, backends: Sequence[str]) -> Candidates:
     for one in kernels_for(type(node.op), backends):
         if accepting and one.rank <= 0:
             break
-        reason = one.why_not(node.op, *types)
+        reason = reason_against(one, node.op, types, tf32=tf32)
         if reason is None:
             accepting.append(one)
         else:

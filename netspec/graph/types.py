@@ -1,4 +1,4 @@
-"""`DType` and `TensorType`: what is known of a value before anything runs."""
+"""`DType`, `Precision` and `TensorType`: what is known of a value before anything runs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ class DType(StrEnum):
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     """float32 without its lower 16 bits. No value of a graph is of this type: it is how float32 may lie in memory."""
+    FLOAT16 = "float16"
+    """Five exponent bits, ten of the mantissa: as bfloat16 a way in which float32 may lie in memory, and no value's."""
     INT64 = "int64"
     INT32 = "int32"
     INT16 = "int16"
@@ -36,14 +38,15 @@ class DType(StrEnum):
 
     @property
     def computed(self) -> DType:
-        """The type that values are computed in for this precision: float32 for bfloat16, else the type itself."""
-        return DType.FLOAT32 if self == DType.BFLOAT16 else self
+        """The type that values are computed in that lie so: float32 for those of 16 bits, else the type itself."""
+        return DType.FLOAT32 if self in (DType.BFLOAT16, DType.FLOAT16) else self
 
 
 _ITEMSIZE = {
     DType.FLOAT64: 8,
     DType.FLOAT32: 4,
     DType.BFLOAT16: 2,
+    DType.FLOAT16: 2,
     DType.INT64: 8,
     DType.INT32: 4,
     DType.INT16: 2,
@@ -54,6 +57,27 @@ _ITEMSIZE = {
     DType.UINT8: 1,
     DType.BOOL: 1,
 }
+
+
+class Precision(StrEnum):
+    """What a net is computed in: an element type, or for `tf32` float32 whose products may be rounded."""
+
+    FLOAT64 = "float64"
+    FLOAT32 = "float32"
+    TF32 = "tf32"
+    """Products of float32 may round their operands to ten bits of the mantissa; in memory all is float32."""
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+    @property
+    def stored(self) -> DType:
+        """The type that values may be rounded to where they go to memory."""
+        return DType.FLOAT32 if self == Precision.TF32 else DType(self.value)
+
+    @property
+    def computed(self) -> DType:
+        """The type that values are computed in."""
+        return self.stored.computed
 
 
 @dataclass(frozen=True)

@@ -55,9 +55,9 @@ class Assigned:
     """Wishes that some kernel was granted, and that the node could do without: orders of axes, a kernel's own forms."""
 
 
-def assign_layouts(graph: Graph, kernels: Kernels, narrow: Narrow | None = None) -> Assigned:
-    """The cheapest assignment of those that were tried."""
-    chooser = _Chooser(graph, kernels, narrow)
+def assign_layouts(graph: Graph, kernels: Kernels, narrow: Narrow | None = None, *, tf32: bool = False) -> Assigned:
+    """The cheapest assignment of those that were tried. `tf32`: kernels may round what they multiply."""
+    chooser = _Chooser(graph, kernels, narrow, tf32=tf32)
     first = best = _Assignment(chooser).run()
     refused: frozenset[str] = frozenset()
     for wish in sorted(first.avoidable):
@@ -77,8 +77,8 @@ def alike(value: Value, one: Layout, other: Layout) -> bool:
 class _Chooser:
     """What kernels offer for the nodes of a graph."""
 
-    def __init__(self, graph: Graph, kernels: Kernels, narrow: Narrow | None) -> None:
-        self.graph, self.kernels, self.narrow = graph, kernels, narrow
+    def __init__(self, graph: Graph, kernels: Kernels, narrow: Narrow | None, *, tf32: bool) -> None:
+        self.graph, self.kernels, self.narrow, self._tf32 = graph, kernels, narrow, tf32
         self.steady, self.read = steady_nodes(graph), users(graph.nodes())
         self._candidates: dict[Node, Candidates] = {}
         self._offers: dict[tuple[Node, tuple[Layout, ...]], list[Offer]] = {}
@@ -86,7 +86,7 @@ class _Chooser:
     def candidates(self, node: Node) -> Candidates:
         """The kernels that take a node."""
         if node not in self._candidates:
-            self._candidates[node] = self.kernels.candidates(node)
+            self._candidates[node] = self.kernels.candidates(node, tf32=self._tf32)
         return self._candidates[node]
 
     def offers(self, node: Node, given: Sequence[Layout]) -> list[Offer]:

@@ -6,7 +6,7 @@ numbers (`Traits.rounds`, elementwise ops, views). All else stays as it is: para
 update, losses and metrics and what they read, statistics, what none but exact ops read, and what the program gives.
 
 After Micikevicius et al. 2018, arXiv:1710.03740 (master weights in float32), and Kalamkar et al. 2019,
-arXiv:1905.12322 (bfloat16, whose range is that of float32: the loss need not be scaled).
+arXiv:1905.12322 (bfloat16, whose range is that of float32: the loss need not be scaled, as that of float16 must be).
 """
 
 from __future__ import annotations

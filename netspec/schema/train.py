@@ -22,6 +22,7 @@ from netspec.schema.transfer import InitFromSpec
 Count = Annotated[int, Field(ge=0)]
 AutotuneLevel = Literal["off", "quick", "full"]
 RoundingLevel = Literal["fast", "direct"]
+PrecisionName = Literal["float32", "float64", "tf32", "bfloat16", "float16"]
 
 
 class LossScale(Spec):
@@ -104,21 +105,27 @@ class LoopSpec(Spec):
     """write the training loss to the log every this many steps"""
     seed: Count = 1
     """seed of everything random: initial weights, shuffling, dropout, augmentation"""
-    precision: Literal["float32", "float64", "bfloat16"] = "float32"
-    """element type the net is computed in. `bfloat16` is mixed: products take operands of 16 bits, and activations lie
-    in 16 bits; parameters, statistics, losses and updates stay float32"""
+    precision: PrecisionName = "float32"
+    """element type the net is computed in. `bfloat16` and `float16` are mixed: products take operands of 16 bits, and
+    activations lie in 16 bits; parameters, statistics, losses and updates stay float32. With `tf32` products may round
+    operands of float32 to 10 bits, on devices that multiply them faster so"""
     accumulate: PositiveInt = 1
     """how many batches a step reads (fewer at the end of an epoch): the update follows the mean of their gradients over
     all samples, as if they were one batch; layers with statistics of a batch see each by itself"""
     loss_scale: Scaling | None = None
     """factor on the loss before its gradients are made, so that small ones survive 16 bits; they are divided by it
     before anything else: a number, or `dynamic` (or a mapping): found out, and a step whose gradients are not finite is
-    skipped"""
+    skipped; default: `dynamic` with `precision: float16`, else none"""
     recompute: Literal["auto", "none", "all"] = "auto"
     """activations computed a second time for the gradients instead of kept: as few as make the step fit into its memory
     (`auto`), none, or as many as make it need least (`all`); results are the same to the last bit"""
     memory_budget: Bytes | None = None
     """most memory for the training step, as `netspec plan` counts it: `2GiB`; default: what the machine has free"""
+
+    @property
+    def scaling(self) -> LossScale | None:
+        """The factor on the loss: as given, or what float16 needs, whose least numbers are not small."""
+        return LossScale() if self.loss_scale is None and self.precision == "float16" else self.loss_scale
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

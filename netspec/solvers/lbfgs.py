@@ -73,9 +73,11 @@ class LBFGS(SolverSpec):
         samples, loop = training.data.train.known_samples(), training.train
         if samples is not None and (found := unread(-(-samples // training.data.train.batch_size), loop)) is not None:
             yield found
-        if training.train.loss_scale is not None:
-            place = training.train.where("loss_scale", key=True)
-            yield Problem("LBFGS has no `loss_scale`", place, hint="a skipped step has no place in a line search")
+        if loop.scaling is not None:
+            name, hint = "loss_scale", "a skipped step has no place in a line search"
+            if loop.loss_scale is None:
+                name, hint = "precision", f"float16 has one unless it is given, and {hint}"
+            yield Problem("LBFGS has no `loss_scale`", loop.where(name, key=True), hint=hint)
 
     def kept(self, size: int, dtype: DType) -> dict[str, TensorType]:
         """The states that are kept for parameters of so many numbers in all."""

@@ -10,11 +10,9 @@ from typing import Any, get_args
 import numpy as np
 
 from netspec.errors import InputError, did_you_mean
-from netspec.graph.types import DType, TensorType
+from netspec.graph.types import Precision, TensorType
 from netspec.schema.scalars import MAX_INT
-from netspec.schema.train import AutotuneLevel, RoundingLevel
-
-PRECISIONS = ("float32", "float64", "bfloat16")
+from netspec.schema.train import AutotuneLevel, PrecisionName, RoundingLevel
 
 
 def whole_number(name: str, given: object, *, least: int) -> int:
@@ -24,9 +22,9 @@ def whole_number(name: str, given: object, *, least: int) -> int:
     raise InputError(f"`{name}` is wrong", expected=f"a whole number from {least} up", got=repr(given))
 
 
-def precision_of(given: object) -> DType:
-    """The element type of a net's floating values."""
-    return DType(_one_of("precision", given, PRECISIONS))
+def precision_of(given: object) -> Precision:
+    """What a net is computed in."""
+    return Precision(_one_of("precision", given, get_args(PrecisionName)))
 
 
 def autotune_of(given: object) -> str:

@@ -17,7 +17,7 @@ from netspec.data.loader import Loader, open_loader
 from netspec.data.pipeline import Learned
 from netspec.errors import InputError, Problem
 from netspec.graph.ops.source import Input
-from netspec.graph.types import DType
+from netspec.graph.types import Precision
 from netspec.layers.judging import Row
 from netspec.parallel import Communicator
 from netspec.schema.load import Overrides, Source, load_spec
@@ -143,7 +143,7 @@ def test(
     """
     spec = with_samples(with_test_data(source, overrides), samples)
     opened = open_device(device, spec.compile.autotune, spec.compile.rounding)
-    compiler = Compiler(spec.net, dtype=DType(spec.train.precision), device=opened, seed=spec.train.seed)
+    compiler = Compiler(spec.net, dtype=Precision(spec.train.precision), device=opened, seed=spec.train.seed)
     learned = Preparation.from_meta(load_weights(compiler, weights).meta).learned
     return evaluate_on(spec, compiler, learned)
 

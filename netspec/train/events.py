@@ -88,10 +88,11 @@ def as_text(event: Event) -> str:
             split = f" = {_sum_of(parts)} on {counted(len(parts), 'worker')}" if parts else ""
             split += f" and {counted(event['servers'], 'server')}" if event.get("servers") else ""
             resumed = f", resumed at step {event['step']}" if event["step"] else ""
+            precision = "" if event["precision"] == "float32" else f" in {event['precision']}"
             return (
                 f"{event['name']}: {counted(event['parameters'], 'parameter')}, "
                 f"{counted(event['samples'], 'sample')}, batch {event['batch_size']}{split}, "
-                f"{counted(event['steps'], 'step')} on {event['device']}{resumed}"
+                f"{counted(event['steps'], 'step')} on {event['device']}{precision}{resumed}"
             )
         case "log" | "progress":
             rate = event["samples_per_second"]

@@ -17,7 +17,7 @@ from netspec.compile.stages import Staged, cut_by_cost
 from netspec.data.loader import Loader, open_loader
 from netspec.errors import InputError, Problem
 from netspec.graph.ops.communication import Sending
-from netspec.graph.types import DType
+from netspec.graph.types import Precision
 from netspec.parallel import join
 from netspec.parallel.activity import writes_to
 from netspec.parallel.encodings import by_host
@@ -135,8 +135,8 @@ def run(
         for message in (*begun.warnings, *_beyond(loop)):
             tell(everyone, "warning", message=message)
         remark = None if crew.alone else crew.strategy.remark(crew.size)
-        if remark is not None:
-            tell(everyone, "note", message=remark)
+        for one in filter(None, (compiler.remark, remark)):
+            tell(everyone, "note", message=one)
         if taken is not None:
             tell(everyone, "init_from", **taken.as_json())
         if adapted:
@@ -289,7 +289,7 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
     """The compiler of a training's net and solver."""
     assert isinstance(spec.solver, SolverSpec)
     loop, opened = spec.train, open_device(device_of(device), spec.compile.autotune, spec.compile.rounding)
-    precision = DType(loop.precision)
+    precision = Precision(loop.precision)
     strategy = crew.strategy
     summing = strategy if isinstance(strategy, Synchronous) else AllReduce()  # which the others make no use of
     factors = cutting = None
@@ -341,7 +341,7 @@ def staged(spec: TrainSpec, strategy: Pipeline, stage: int, stages: int) -> Stag
     begins: tuple[str, ...] = ()
     if stages > 1 and strategy.cuts == "auto":
         samples = -(-spec.data.train.batch_size // strategy.micro_batches)
-        begins = cut_by_cost(spec.net, stages, samples, DType(spec.train.precision))
+        begins = cut_by_cost(spec.net, stages, samples, Precision(spec.train.precision))
     elif stages > 1:
         begins = tuple(strategy.cuts)
     return Staged(stages, stage, strategy.micro_batches, strategy.schedule == "1f1b", begins)

@@ -171,7 +171,7 @@ class Connection:
 
 def _scale(compiler: Compiler) -> float:
     """What gradients are multiplied by."""
-    scaling = compiler.loop.loss_scale if compiler.loop is not None else None
+    scaling = compiler.loop.scaling if compiler.loop is not None else None
     return 1.0 if scaling is None else scaling.initial
 
 

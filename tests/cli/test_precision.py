@@ -1,4 +1,4 @@
-"""`train.precision: bfloat16` from the command line: what is kept is float32."""
+"""`train.precision` from the command line: what is kept is float32, float16 has its scale, and what runs is told."""
 
 from __future__ import annotations
 
@@ -25,3 +25,40 @@ def test_a_training_in_bfloat16_keeps_float32_and_goes_on(netspec, work):
     assert start["precision"] == "bfloat16"
     words = ("train", "train.yaml", "train.precision=bfloat16", "train.max_steps=16", "--run-dir", "narrow", "--resume")
     assert netspec(*words).status == 0
+
+
+def test_a_training_in_float16_skips_steps_that_overflow_and_goes_on_to_the_bit(netspec, work):
+    """Its scale adapts unless it is given; of gradients that overflow the run says how many steps they cost."""
+    high = "train.loss_scale={initial: 3e6, growth_steps: 3}"  # gradients above 65504, which float16 has not
+    words = ("train", "train.yaml", "train.precision=float16", "--device", "reference", high, "train.log_every=1")
+    assert netspec(*words, "--run-dir", "whole").status == 0
+    lines = [loads(line) for line in (work / "whole" / "log.jsonl").read_text().splitlines()]
+    logged = [one for one in lines if one["event"] == "log"]
+    skipped = logged[-1]["skipped_steps"]
+    assert 0 < skipped < len(logged)
+    assert min(one["loss_scale"] for one in logged) < 3e6
+    assert np.isfinite([one["loss"] for one in logged]).all()
+    assert netspec(*words, "train.max_steps=5", "--run-dir", "parts").status == 0
+    assert netspec(*words, "--run-dir", "parts", "--resume").status == 0
+    one, other = (read_weights(work / name / "weights.h5").arrays for name in ("whole", "parts"))
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name])
+        assert np.isfinite(array).all()
+
+
+def test_float16_where_no_values_lie_so_is_told_with_its_place(netspec, work):
+    found = netspec("train", "train.yaml", "train.precision=float16", "--device", "cpu")
+    assert found.status == 2
+    assert "does not compute in float16" in found.err
+    assert "expected: one of bfloat16, float32, float64, tf32" in found.err
+    assert netspec("check", "train.yaml", "train.precision=float16").status == 0  # another device may
+
+
+def test_tf32_on_a_device_without_it_is_float32_and_says_so(netspec, work):
+    runs = {name: netspec("train", "train.yaml", f"train.precision={name}", "--run-dir", name)
+            for name in ("float32", "tf32")}  # fmt: skip
+    assert "has no kernels that round to tf32: it computes in float32" in runs["tf32"].out
+    assert "steps on cpu in tf32" in runs["tf32"].out
+    one, other = (read_weights(work / name / "weights.h5").arrays for name in runs)
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name])

@@ -36,7 +36,7 @@ class Known:
     def __init__(self, kernels: dict[type[Op], Sequence[Kernel]], times: dict[Kernel, float] | None = None) -> None:
         self.kernels, self.times = kernels, times
 
-    def candidates(self, node: Node) -> Candidates:
+    def candidates(self, node: Node, *, tf32: bool = False) -> Candidates:
         return Candidates(tuple(self.kernels.get(type(node.op), (Plain(),))), ())
 
     def measured(self, node: Node, offers: Sequence[Offer]) -> Sequence[float] | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from netspec.backends.base import ArrayDevice
 from netspec.errors import InputError, RunError
+from netspec.graph.types import DType
 
 
 class CudaDevice(ArrayDevice):
@@ -16,6 +17,7 @@ class CudaDevice(ArrayDevice):
 
     name = "cuda"
     backends = ("reference", "cuda")
+    narrow = (DType.BFLOAT16, DType.FLOAT16)
 
     def __init__(self, number: int = 0) -> None:
         """Raise `InputError` where there is no CuPy, no driver, or no GPU with this number."""

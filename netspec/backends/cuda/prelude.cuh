@@ -23,6 +23,25 @@ struct alignas(2) bfloat16 {
     uint16 bits;
 };
 
+// Five exponent bits, ten of the mantissa: kept in memory, never computed with.
+struct alignas(2) float16 {
+    uint16 bits;
+};
+
+#ifdef __CUDACC_RTC__ // whoever else compiles this brings the two along
+__device__ inline float half_value(uint16 bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+
+__device__ inline uint16 half_bits(float value) {
+    uint16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+#endif
+
 // Elements that a thread reads and writes at once.
 template <typename T> struct alignas(4 * sizeof(T)) Four {
     T at[4];
@@ -36,6 +55,10 @@ __device__ inline float load(bfloat16 x) {
     return __uint_as_float((uint32)x.bits << 16);
 }
 
+__device__ inline float load(float16 x) {
+    return half_value(x.bits);
+}
+
 template <typename T, typename V> __device__ inline void store(T &place, V value) {
     place = value;
 }
@@ -44,6 +67,11 @@ template <typename T, typename V> __device__ inline void store(T &place, V value
 __device__ inline void store(bfloat16 &place, float value) {
     uint32 bits = __float_as_uint(value);
     place.bits = value != value ? (uint16)(bits >> 16 | 64) : (uint16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// What is too large becomes infinite.
+__device__ inline void store(float16 &place, float value) {
+    place.bits = half_bits(value);
 }
 
 // Of whole numbers, rounded down.

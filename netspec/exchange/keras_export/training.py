@@ -64,7 +64,7 @@ def _optimizer(train: TrainSpec, rate: Any, net: Writer) -> dict[str, Any]:
             net.note(f"`{key}` of the solver was left out{more}")
     if train.train.accumulate > 1:
         net.note("`accumulate` of the training was left out")
-    scale = train.train.loss_scale
+    scale = train.train.scaling
     if scale is not None and scale.growth_steps is None:
         config["loss_scale_factor"] = scale.initial
     elif scale is not None:

@@ -81,12 +81,12 @@ class ParameterServer(Strategy):
                 yield Problem(
                     f"`{field}` is of another mode", self.where(field), field, expected=f"`mode: {mode}`", got=self.mode
                 )
-        scale = training.train.loss_scale
+        scale = training.train.scaling
         if scale is not None and scale.growth_steps is not None:
             yield Problem(
                 "servers move the parameters, and workers do not see whether a step was skipped",
                 self.where("strategy"), "strategy", expected="a `loss_scale` that stays as it is: a number",
-                got="`loss_scale: dynamic`",
+                got="that of `precision: float16`" if training.train.loss_scale is None else "`loss_scale: dynamic`",
             )  # fmt: skip
 
     @property

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import netspec.backends.cuda.kernels  # noqa: F401  # it registers them
+from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.device import CpuDevice
 from netspec.graph.kernel import Kernel, kernels_for, registered
 from netspec.graph.layout import Signature
@@ -34,6 +35,7 @@ class EmulatedDevice(CpuDevice):
     name = "emulated"
     backends = ("reference", "cuda")
     kernels = ("reference", "cuda")
+    narrow = CudaDevice.narrow
 
 
 DEVICE = EmulatedDevice()

@@ -27,6 +27,24 @@ static inline unsigned int __float_as_uint(float x) {
     return bits;
 }
 
+static inline float half_value(unsigned short bits) {
+    int exponent = bits >> 10 & 31, rest = bits & 1023;
+    float whole = exponent < 31 ? ldexpf(1024 + rest, exponent - 25) : rest ? NAN : INFINITY;
+    float size = exponent == 0 ? ldexpf(rest, -24) : whole;
+    return bits >> 15 ? -size : size;
+}
+
+static inline unsigned short half_bits(float value) {
+    float size = fabsf(value);
+    unsigned short sign = signbit(value) ? 0x8000 : 0;
+    if (size != size) return 0x7fff;
+    if (size >= 65520) return sign | 0x7c00;
+    if (size < ldexpf(1, -14)) return sign | (unsigned short)rintf(ldexpf(size, 24));
+    int exponent;
+    float part = frexpf(size, &exponent);
+    return sign | (((exponent + 14) << 10) + (int)rintf(ldexpf(part, 11)) - 1024);
+}
+
 namespace emulated {
 const size_t STACK = 1 << 16;
 static ucontext_t scheduler;

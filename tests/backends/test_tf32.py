@@ -1,0 +1,48 @@
+"""Kernels that round what they multiply to tf32 are for trainings in tf32 alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from netspec.backends.base import Device
+from netspec.backends.device import ReferenceDevice
+from netspec.compile import make_plan
+from netspec.graph import kernel as registry
+from netspec.graph.graph import Graph
+from netspec.graph.kernel import Kernel, kernel
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.types import Precision
+from tests.passes.test_layout import x
+
+
+class Rounding(ReferenceDevice):
+    """A device with one backend more, which is made up."""
+
+    backends = ("reference", "rounding")
+    kernels = ("reference", "rounding")
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    monkeypatch.setattr(registry, "_kernels", {op: list(known) for op, known in registry._kernels.items()})
+
+    @kernel(MatMul, backend="rounding", rank=20)
+    class Rounded(Kernel):
+        tf32 = True
+
+    return Rounding()
+
+
+@pytest.mark.parametrize(
+    ("precision", "label"), [(Precision.TF32, "rounding:Rounded"), (Precision.FLOAT32, "reference:Forward")]
+)
+def test_who_rounds_is_chosen_where_the_precision_allows_it(device: Device, precision: Precision, label: str) -> None:
+    product = MatMul()(x(8, 8), x(8, 8, name="w"))
+    plan = make_plan(Graph({"y": product}), device, precision)
+    (choice,) = plan.choices.values()
+    assert choice.label == label
+    reasons = dict(choice.declined)
+    assert (precision == Precision.TF32) == (reasons.get("rounding:Rounded") is None)
+    assert device.has_tf32
+    assert device.accepts(product.op, [one.type for one in product.inputs], tf32=True)
+    assert not device.accepts(product.op, [one.type for one in product.inputs])
