@@ -78,6 +78,11 @@ Autotune: TypeAlias = Annotated[
     ),
 ]
 
+WorkersPerHost: TypeAlias = Annotated[
+    int,
+    typer.Option("--workers-per-host", metavar="N", help="How many workers share a host, and its connection."),
+]
+"""1 where it is not said, in every command: what is sent then leaves a host."""
 
 BatchOrOpen: TypeAlias = Annotated[
     str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Autotune, Json, Overrides, Spec, check_batch
+from netspec.cli.options import Autotune, Json, Overrides, Spec, WorkersPerHost, check_batch
 from netspec.cli.output import STATES, count, print_json, scaled, size, table
 from netspec.errors import listing
 
@@ -44,12 +44,7 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    workers_per_host: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="With --workers: how many of them share a host. Default: all of them.", show_default=False
-        ),
-    ] = None,
+    workers_per_host: WorkersPerHost = 1,
     autotune: Autotune = None,
     as_json: Json = False,
 ) -> None:
@@ -89,7 +84,7 @@ def plan(
         from netspec.cli.stages import as_json as stages_as_json
         from netspec.cli.stages import show, stage_costs
 
-        sent = sending(found, workers, workers_per_host or workers, batch_size or 1)
+        sent = sending(found, workers, workers_per_host, batch_size or 1)
         worker = one_worker(found, workers, batch_size or 1)
         stages = stage_costs(found, workers, batch_size or 1)
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Json, Overrides, Spec, Threads, check_batch, writable
+from netspec.cli.options import Device, Json, Overrides, Spec, Threads, WorkersPerHost, check_batch, writable
 from netspec.cli.output import count, print_json, size, table
 from netspec.errors import InputError, did_you_mean, listing
 
@@ -29,9 +29,9 @@ MOST_COUNTS = 32
 @app.command(
     cls=Plain,
     epilog=examples(
-        "netspec scale train.yaml --workers 8..4096 --network ib-hdr --batch 32/worker",
+        "netspec scale train.yaml --workers 8..4096 --network ib-hdr --batch-size 32/worker",
         "netspec scale train.yaml --network ethernet-25g --workers-per-host 4 --out scale.svg",
-        "netspec scale net.yaml --step-time 120ms --batch 8192 --network alpha=5us,beta=0.2ns",
+        "netspec scale net.yaml --step-time 120ms --batch-size 8192 --network alpha=5us,beta=0.2ns",
     ),
 )
 def scale(
@@ -49,8 +49,8 @@ def scale(
         str, typer.Option(metavar="NAME", help="Between hosts: a name such as ib-hdr, or alpha=2us,beta=0.1ns.")
     ] = "ib-hdr",
     within: Annotated[str, typer.Option(metavar="NAME", help="Within a host, in the same way.")] = "shared-memory",
-    workers_per_host: Annotated[int, typer.Option(metavar="N", help="Workers that share a host's connection.")] = 1,
-    batch: Annotated[
+    workers_per_host: WorkersPerHost = 1,
+    batch_size: Annotated[
         str | None,
         typer.Option(
             metavar="N|N/worker",
@@ -140,15 +140,17 @@ def scale(
     from netspec.schema.train import TrainSpec
 
     found = load_spec(spec, overrides or ())
-    samples, per_worker = _batch(batch, found.data.train.batch_size if isinstance(found, TrainSpec) else None)
+    samples, per_worker = _batch(batch_size, found.data.train.batch_size if isinstance(found, TrainSpec) else None)
     most = MOST_WORKERS if per_worker else samples
     counts = wanted if workers is not None else [number for number in wanted if number <= most]
     if counts[-1] > most:
         raise InputError(
             f"a batch of {samples:,} has no sample for each of {counts[-1]:,} workers",
-            location=found.data.train.where("batch_size") if isinstance(found, TrainSpec) and batch is None else None,
-            expected=f"at most {samples:,} workers, or a larger --batch",
-            hint="--batch 32/worker gives each worker as many, however many there are",
+            location=found.data.train.where("batch_size")
+            if isinstance(found, TrainSpec) and batch_size is None
+            else None,
+            expected=f"at most {samples:,} workers, or a larger --batch-size",
+            hint="--batch-size 32/worker gives each worker as many, however many there are",
         )
     if seconds is not None:
         base = given(found, seconds, samples)
@@ -203,11 +205,13 @@ def _batch(text: str | None, default: int | None) -> tuple[int, bool]:
     if text is None:
         if default is None:
             hint = "the batch size is in a training file; for a net give it here"
-            raise InputError("a net has no batch size", expected="--batch 256, or --batch 32/worker", hint=hint)
+            raise InputError(
+                "a net has no batch size", expected="--batch-size 256, or --batch-size 32/worker", hint=hint
+            )
         return default, False
     found = re.fullmatch(r"([0-9]{1,9})(/worker)?", text)
     if found is None or int(found[1]) < 1:
-        raise InputError("--batch: not a batch size", expected="256, or 32/worker", got=repr(text))
+        raise InputError("--batch-size: not a batch size", expected="256, or 32/worker", got=repr(text))
     return int(found[1]), found[2] is not None
 
 

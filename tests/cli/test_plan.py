@@ -181,15 +181,15 @@ def test_what_workers_send(netspec, work):
         return netspec("plan", "train.yaml", "--workers", "4", "--json", *words).json["sent"]
 
     found = sent()
-    assert (found["strategy"], found["workers"], found["workers_per_host"]) == ("all_reduce", 4, 4)
+    assert (found["strategy"], found["workers"], found["workers_per_host"]) == ("all_reduce", 4, 1)
     first, second = found["messages"]
     assert first["holds"] == ["samples", "loss"]
     parameters = ["hidden/bias", "hidden/kernel", "logits/bias", "logits/kernel"]
     assert sorted(second["holds"]) == [*parameters, "loss/sparse_categorical_crossentropy"]
     assert (first["bytes"], second["bytes"], first["starts"], second["starts"]) == (8, 4 + 104, 0, 1)
     assert found["sent_bytes"] == {"worker": 1.5 * 116}  # 2 (p - 1)/p of what each has
-    assert (found["total_bytes"], found["between_hosts_bytes"]) == (4 * 1.5 * 116, 0)
-    assert sent("--workers-per-host", "1")["between_hosts_bytes"] == 4 * 1.5 * 116
+    assert (found["total_bytes"], found["between_hosts_bytes"]) == (4 * 1.5 * 116, 4 * 1.5 * 116)
+    assert sent("--workers-per-host", "4")["between_hosts_bytes"] == 0
     assert sent("--workers-per-host", "2")["between_hosts_bytes"] == 2 * 1.5 * 116
     kept = 2  # weights, and the solver's momentum
     for way, nbytes in (
@@ -208,7 +208,7 @@ def test_what_workers_send_is_told(netspec, work):
     out = netspec(
         "plan", "train.yaml", "--workers", "4", "parallel={strategy: all_reduce, bucket: 1, first_bucket: 1}"
     ).out
-    assert "all_reduce on 4 workers of one host: what a step sends" in out
+    assert "all_reduce on 4 workers of 4 hosts: what a step sends" in out
     rows = [line.split("  ") for line in out.splitlines() if line.startswith("bucket")]
     starts = [row[-1].strip() for row in rows]
     assert (starts[0], starts[-1]) == ("before backward", "after backward")

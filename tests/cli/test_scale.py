@@ -42,7 +42,7 @@ def test_each_strategy_and_number_has_a_prediction_or_a_reason(netspec, work):
 
 
 def test_a_batch_for_each_worker_keeps_its_time(netspec, work):
-    words = "scale", "train.yaml", *GIVEN, "--workers", "4,64", "--batch", "16/worker", "--strategy", "all_reduce"
+    words = "scale", "train.yaml", *GIVEN, "--workers", "4,64", "--batch-size", "16/worker", "--strategy", "all_reduce"
     found = by_name(netspec(*words, "--json").json, "all_reduce")
     assert [one["samples"] for one in found.values()] == [64, 1024]
     assert [one["compute_seconds"] for one in found.values()] == [pytest.approx(0.08)] * 2
@@ -113,7 +113,7 @@ def test_the_training_file_says_how_gradients_travel(netspec, work):
 def test_by_default_there_are_as_many_workers_as_samples(netspec, work):
     words = "scale", "train.yaml", *GIVEN, "--strategy", "all_reduce", "--json"
     assert list(by_name(netspec(*words).json, "all_reduce")) == [1, 2, 4, 8]
-    assert list(by_name(netspec(*words, "--batch", "8/worker").json, "all_reduce")) == [1, 2, 4, 8, 16, 32, 64]
+    assert list(by_name(netspec(*words, "--batch-size", "8/worker").json, "all_reduce")) == [1, 2, 4, 8, 16, 32, 64]
 
 
 def test_sizes_that_are_measured():
@@ -149,11 +149,11 @@ def test_text_and_a_picture(netspec, work):
         (("--workers", "4..x"), "not numbers of workers"),
         (("--workers", "1..9999999"), "there may be at most 1,048,576"),
         (("--workers", "2..16"), "train.yaml:4:53: error: a batch of 8 has no sample for each of 16 workers"),
-        (("--workers", "16", "--batch", "12"), "a batch of 12 has no sample for each of 16 workers"),
+        (("--workers", "16", "--batch-size", "12"), "a batch of 12 has no sample for each of 16 workers"),
         (("--network", "ib-hrd"), "did you mean `ib-hdr`?"),
         (("--within", "nvlnk"), "did you mean `nvlink`?"),
-        (("--batch", "8/host"), "--batch: not a batch size"),
-        (("--batch", "0"), "--batch: not a batch size"),
+        (("--batch-size", "8/host"), "--batch-size: not a batch size"),
+        (("--batch-size", "0"), "--batch-size: not a batch size"),
         (("--strategy", "allreduce"), "did you mean `all_reduce`?"),
         (("--algorithm", "rings"), "did you mean `ring`?"),
         (("--step-time", "80"), "--step-time: not a time"),
@@ -173,8 +173,8 @@ def test_mistakes(netspec, work, words, told):
 
 def test_a_net_needs_a_batch_and_losses(netspec, work):
     assert "a net has no batch size" in netspec("scale", "net.yaml", *GIVEN).err
-    assert netspec("scale", "net.yaml", *GIVEN, "--batch", "64", "--workers", "2").status == 0
+    assert netspec("scale", "net.yaml", *GIVEN, "--batch-size", "64", "--workers", "2").status == 0
     (work / "net.yaml").write_text("netspec: 1\ninputs: {x: {shape: [4]}}\nlayers: [{type: Dense, units: 4}]\n")
-    found = netspec("scale", "net.yaml", *GIVEN, "--batch", "64")
+    found = netspec("scale", "net.yaml", *GIVEN, "--batch-size", "64")
     assert found.status == 2
     assert "this net has no losses" in found.err
