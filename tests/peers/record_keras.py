@@ -23,6 +23,8 @@ OUTPUT = Path(__file__).parent / "answers" / "keras"
 BATCH = 3
 LEGACY = ("images", "nested", "sequences", "trained_adam")
 """Nets that are written in the older layouts too."""
+WEIGHTS_ALONE = ("images", "nested", "sequences", "trained_adafactor", "trained_muon")
+"""Nets whose weights are written alone too; of those that were trained with what the optimizer remembers."""
 
 
 def keras() -> Any:
@@ -78,7 +80,7 @@ def record(name: str, output: Path) -> None:
     pack(output / f"{name}.keras")
     if name in LEGACY:
         model.save(output / f"{name}.h5")
-    if name in LEGACY and not name.startswith("trained"):
+    if name in WEIGHTS_ALONE:
         model.save_weights(output / f"{name}.weights.h5")
     if name.startswith("trained"):
         model.train_on_batch(*batch(3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -24,6 +25,20 @@ def test_every_layout_is_laid_onto_the_net(name: str, suffix: str, tmp_path: Pat
     """The same arrays as where the file says the net: kernels turned, rows of a Dense put in order."""
     found = import_model(FILES / f"{name}.keras")
     model = load(written(tmp_path, found.net), FILES / f"{name}.{suffix}")
+    assert set(model.parameters) == set(found.arrays)
+    for key, array in found.arrays.items():
+        np.testing.assert_array_equal(model.parameters[key], array, err_msg=key)
+
+
+@pytest.mark.parametrize(("name", "slots"), [("adafactor", "columns"), ("muon", "momentum")])
+def test_what_an_optimizer_remembers_lies_beside_the_weights(name: str, slots: str, tmp_path: Path) -> None:
+    """A file of weights of a compiled model, as Keras writes it: its slots are no weights of any layer."""
+    path = FILES / f"trained_{name}.weights.h5"
+    with h5py.File(path) as file:
+        assert len(file["optimizer/vars"]) > len(import_model(FILES / f"trained_{name}.keras").arrays)
+    found = import_model(FILES / f"trained_{name}.keras")
+    assert any(key.endswith(slots) for key in found.slots)
+    model = load(written(tmp_path, found.net), path)
     assert set(model.parameters) == set(found.arrays)
     for key, array in found.arrays.items():
         np.testing.assert_array_equal(model.parameters[key], array, err_msg=key)
