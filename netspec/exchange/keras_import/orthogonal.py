@@ -32,15 +32,9 @@ def name_of(one: Wanted, variable: Variable) -> str:
 
 
 def exclusion(file: KerasFile, trained: Parameters, reading: Reading) -> dict[str, Any]:
-    """The field `exclude`: matrices here that Keras moves by AdamW. What it moves otherwise is noted."""
+    """The field `exclude`: matrices that Keras moves by AdamW."""
     there = matrices_there(file, trained, reading)
-    here = [name_of(*pair) for pair in trained if len(pair[0].shapes[pair[0].prefix + pair[1].state]) == MATRIX]
-    others = [f"`{name}`" for name in there if name not in here]
-    if others:
-        reading.note(
-            f"{', '.join(others)}: moved as matrices in Keras; without two axes here AdamW moves them, whose states "
-            f"start afresh"
-        )
+    here = [name_of(*pair) for pair in trained if _axes(*pair) == MATRIX]
     if all((name in there) != matches(USUAL, name) for name in here):
         return {}
     return {"exclude": [name for name in here if name not in there]}
@@ -55,9 +49,14 @@ def matrices_there(file: KerasFile, trained: Parameters, reading: Reading) -> li
     for one, variable in trained:
         path = _path(one, variable)
         kept = any(text.search(path) for text in expressions) or (embeddings and "embedding" in path.lower())
-        if one.axes[variable.state] == MATRIX and not kept:
+        if _axes(one, variable) == MATRIX and not kept:
             found.append(name_of(one, variable))
     return found
+
+
+def _axes(one: Wanted, variable: Variable) -> int:
+    """How many axes a parameter has, here and in Keras."""
+    return len(one.shapes[one.prefix + variable.state])
 
 
 def _config(training: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -55,8 +55,6 @@ def slots_of(file: KerasFile, net: Translator, solver: Mapping[str, Any]) -> tup
             if type_ == "Adafactor":
                 places = _laid(type_, groups, several, _spread([*map(numbered, rest)], trained, averages), matrices)
                 slots = _factored(slots, places or {}, net)
-            if type_ == "Muon":
-                slots = _afresh(slots, trained)
             if products:
                 slots[keras_solvers.MOMENTUM_PRODUCT] = products[0].astype("float32")
             return slots, step
@@ -151,17 +149,4 @@ def _factored(
             f"{', '.join(f'`{name}`' for name in others)}: they go on from the second moments that these stand for, "
             f"and steps differ from Keras's"
         )
-    return found
-
-
-def _afresh(slots: Mapping[str, NDArray[Any]], trained: Parameters) -> dict[str, NDArray[Any]]:
-    """Muon's slots, of which those of a matrix of Keras that is none here are new ones of AdamW."""
-    import numpy as np
-
-    found = dict(slots)
-    for one, variable in trained:
-        state = f"solver/{name_of(one, variable)}"
-        shape = one.shapes[one.prefix + variable.state]
-        if len(shape) != MATRIX and found.pop(f"{state}/momentum", None) is not None:
-            found |= {f"{state}/{name}": np.zeros(shape, np.float32) for name in ("first_moment", "second_moment")}
     return found

@@ -53,8 +53,6 @@ class Wanted:
     """What stands before the names of the variables' states here."""
     stored: dict[str, str] = field(default_factory=dict)
     """By state: what the file calls the weight, where it goes by names."""
-    axes: dict[str, int] = field(default_factory=dict)
-    """By state: how many axes the weight has in the file."""
     signature: str = ""
     """Equal where two calls of a layer have its weights in the same order."""
 

@@ -114,7 +114,6 @@ def put(file: KerasFile, one: Wanted, variable: Variable, array: NDArray[Any]) -
                     expected=str(list(shape)), got=str(list(array.shape if found is None else found.shape)))
         ]  # fmt: skip
     one.draft.arrays[one.prefix + variable.state] = found
-    one.axes[variable.state] = array.ndim
     return []
 
 
