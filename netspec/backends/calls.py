@@ -17,7 +17,9 @@ class Calls:
     Outside of its calls the number is `usual`: whoever else uses the pool finds it as it was.
     """
 
-    def __init__(self, set_threads: Callable[[int], None], usual: int) -> None:
+    def __init__(self, set_threads: Callable[[int], None], usual: int, wait: Thunk | None = None) -> None:
+        """`wait` returns when what the calls have started is done, where they only start it."""
+        self._wait = wait or _done
         self._nodes: list[Node | None] = []
         self._thunks: list[Thunk] = []
         self._calls: list[Thunk] = []  # the thunks, and between them what changes the number of threads
@@ -55,13 +57,18 @@ class Calls:
 
     def each(self) -> Iterator[tuple[Node | None, float]]:
         """Call one at a time: its node, and the seconds that it took. Looking at the clock adds some 50 ns."""
-        thunks = dict(zip(map(id, self._thunks), self._nodes, strict=True))
+        thunks, wait = dict(zip(map(id, self._thunks), self._nodes, strict=True)), self._wait
         try:
             for call in self._calls:
                 start = perf_counter()
                 call()
+                wait()
                 end = perf_counter()
                 if id(call) in thunks:
                     yield thunks[id(call)], end - start
         finally:
             self._set_threads(self._usual)
+
+
+def _done() -> None:
+    """Nothing: calls on the processor are done when they return."""

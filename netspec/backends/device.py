@@ -119,7 +119,7 @@ class NullDevice(Device):
         """Raise `InputError`."""
         raise self.refusal()
 
-    def copy(self, target: Any, source: Any) -> NoReturn:
+    def copier(self, target: Any, source: Any) -> NoReturn:
         """Raise `InputError`."""
         raise self.refusal()
 

@@ -13,13 +13,15 @@ from netspec.graph.value import Node
 class NonFiniteLoss(Exception):
     """The guard of a program is not finite; no state was written. Says which node's result was the first such."""
 
-    def __init__(self, node: Node | None, state: str | None) -> None:
+    def __init__(self, node: Node | None, state: str | None, late: int = 0) -> None:
         super().__init__("the loss is not finite")
         self.node = node
         """The first node with a result that is not finite while its operands were; an input's node if it came with
         the data."""
         self.state = state
         """The name of a state that was not finite before the step."""
+        self.late = late
+        """How many runs that write states were begun since, and came to nothing."""
 
 
 def input_problems(wanted: Mapping[str, TensorType], given: Mapping[str, Any]) -> list[Problem]:

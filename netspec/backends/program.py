@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
-from math import isfinite
 from typing import Any
 
 from netspec.backends.base import Device
@@ -13,6 +11,7 @@ from netspec.backends.calls import Calls
 from netspec.backends.device import NullDevice
 from netspec.backends.failures import NonFiniteLoss, input_problems
 from netspec.backends.states import States
+from netspec.backends.steps import Bound, Outcome
 from netspec.errors import InputError
 from netspec.graph.kernel import Buffers, Kernel, Thunk
 from netspec.graph.ops.messages import JoinReceive, StartReceive
@@ -34,8 +33,8 @@ class Program:
     def __init__(self, plan: Plan, device: Device, states: States) -> None:
         if not device.runs:
             raise NullDevice.refusal()
-        self.guard = 0.0
-        """Value of the guard in the last run."""
+        self.outcome: Outcome = float
+        """What the last run came to: it may still go on."""
         self.plan, self.device, self.states = plan, device, states
         memory = plan.memory
         self._arena = device.allocate(memory.arena_bytes)
@@ -44,18 +43,22 @@ class Program:
             value: self._view(value, storage) for value, storage in memory.storage.items()
         }
         self.inputs = {node.op.label: node.outputs[0] for node in plan.order if isinstance(node.op, Input)}
-        self._targets = [(name, value.type, self._arrays[value]) for name, value in self.inputs.items()]
         self._fill_constants()
         self._first = self._bind_all(plan.order[: plan.steady])
-        self._before = self._bind_all(plan.order[plan.steady : plan.before_guard])
-        self._after = self._bind_all(plan.order[plan.before_guard :])
-        for value, name in memory.copies:
-            self._after.add(self._copy(value, name))
+        before = self._bind_all(plan.order[plan.steady : plan.before_guard])
+        with device.guarding():
+            after = self._bind_all(plan.order[plan.before_guard :])
+            for value, name in memory.copies:
+                after.add(device.copier(self.states.array(name), self._arrays[value]))
+        self._before, self._after = before, after
         array_code = any(choice.kernel.array_code for choice in plan.choices.values())
-        around: Callable[[], AbstractContextManager[object]] = device.running if array_code else nullcontext
-        self._around = around  # entering the device's takes 10 µs, a twentieth of a small net's step
+        self._around = device.around(array_code=array_code)
         self._prepared: int | None = None  # the version of the states that the steady nodes have seen
         self._outputs = {name: self._arrays[value] for name, value in plan.graph.outputs.items()}
+        guard = None if plan.graph.guard is None else self._arrays[plan.graph.guard]
+        inputs = {name: self._arrays[value] for name, value in self.inputs.items()}
+        self._steps = device.steps(Bound(plan, before, after, inputs, guard, self._writing, self._first_non_finite))
+        self._targets = [(name, value.type, self._steps.targets[name]) for name, value in self.inputs.items()]
         device.settle()
 
     def _view(self, value: Value, storage: Storage) -> Any:
@@ -73,7 +76,8 @@ class Program:
 
     def _bind_all(self, nodes: Iterable[Node]) -> Calls:
         """The calls of the nodes that have a kernel."""
-        calls = Calls(self.device.set_threads, self.device.threads())
+        device = self.device
+        calls = Calls(device.set_threads, device.threads(), device.wait)
         for node in nodes:
             if node in self.plan.choices:
                 kernel = self.plan.choices[node].kernel
@@ -87,10 +91,6 @@ class Program:
         outputs = tuple(map(self._arrays.get, node.outputs))
         return kernel.bind(node, Buffers(inputs, outputs, signature(node, self.plan.layouts), workspace))
 
-    def _copy(self, value: Value, name: str) -> Thunk:
-        copy, source, target = self.device.copy, self._arrays[value], self.states.array(name)
-        return lambda: copy(target, source)
-
     def write(self, inputs: Mapping[str, Any]) -> None:
         """Copy input arrays into place, by name.
 
@@ -101,28 +101,25 @@ class Program:
         problems = input_problems(unlike, inputs) if unlike else []
         if problems:
             raise InputError(problems)
-        upload = self.device.upload
-        for name, _, array in self._targets:
-            upload(array, inputs[name])
+        self._steps.write(inputs)
 
     def run(self) -> None:
         """One run on the inputs written before; it uses them up. Steady nodes run if states have changed.
 
         Raises `NonFiniteLoss` before any state is written, and `RunError` naming the layer where a kernel fails: the
-        states may then be written in part.
+        states may then be written in part. A device that runs ahead raises the first in a later run, or where `outcome`
+        is asked for; until then runs leave states as they are.
         """
         with self._around():
             if self._prepared != self.states.version:
                 self._first.run()
                 self._prepared = self.states.version
-            self._before.run()
-            guard = self.plan.graph.guard
-            if guard is not None:
-                self.guard = float(self._arrays[guard])
-                if not isfinite(self.guard):
-                    raise NonFiniteLoss(*self._first_non_finite())
-            self._writing()
-            self._after.run()
+            self.outcome = self._steps.run()
+
+    @property
+    def guard(self) -> float:
+        """Value of the guard in the last run. Raises `NonFiniteLoss` where that was found out only now."""
+        return self.outcome()
 
     def _writing(self) -> None:
         """Tell other programs that states change; this one's own steady nodes read none of those."""
@@ -139,6 +136,7 @@ class Program:
             self.timed_steady()
         self._writing()
         with self._around():
+            self._steps.take()
             return [*self._before.each(), *self._after.each()]
 
     def timed_steady(self) -> list[tuple[Node | None, float]]:
@@ -164,9 +162,10 @@ class Program:
         return {name: self.device.fetch(self._outputs[name]) for name in names or self._outputs}
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Write, run, read."""
+        """Write, run, read. Raises as these do."""
         self.write(inputs)
         self.run()
+        self.outcome()
         return self.read()
 
     def _first_non_finite(self) -> tuple[Node | None, str | None]:
@@ -180,6 +179,7 @@ class Program:
             array = self._arrays.get(value)
             return array is None or not value.dtype.is_float or bool(np.isfinite(self.device.fetch(array)).all())
 
+        self._steps.take()
         found: tuple[Node | None, str | None] | None = None
         for node in self.plan.order[: self.plan.before_guard]:
             if found is None and isinstance(node.op, (Input, State)) and not finite(node.outputs[0]):

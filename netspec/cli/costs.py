@@ -110,6 +110,8 @@ class Costs:
     """By purpose: `train`, `test`, `predict`."""
     kernels: dict[str, tuple[KernelUse, ...]]
     """For the purposes in `programs`, in the order of execution."""
+    notes: dict[str, tuple[str, ...]]
+    """By purpose, what the device says of how a program runs; for most there is nothing to say."""
     groups: tuple[GroupUse, ...] = ()
     """Who is in which group of the solver, in their order; those in none at the end. Empty without groups."""
 
@@ -118,7 +120,7 @@ class Costs:
         made = asdict(self)
         made["totals"] = {"flops": self.flops, "memory_bytes": self.memory_bytes}
         if not kernels:
-            del made["kernels"]
+            del made["kernels"], made["notes"]
         return made
 
     @property
@@ -176,6 +178,7 @@ def costs(
         states_bytes=dict(states),
         programs={name: _program(plan) for name, plan in plans.items()},
         kernels={name: tuple(_kernels(plan)) for name, plan in plans.items()},
+        notes={name: tuple(found) for name, plan in plans.items() if (found := opened.notes(plan))},
         groups=tuple(_groups(solver, compiler)) if solver is not None and solver.groups else (),
     )
 

@@ -106,6 +106,8 @@ def plan(
     if kernels:
         for purpose, uses in result.kernels.items():
             _print_kernels(purpose, uses)
+            for note in result.notes.get(purpose, ()):
+                print(note)
 
 
 def _print_layers(found: Costs) -> None:

@@ -61,7 +61,7 @@ def _negation(device: Device, dtype: DType) -> Callable[[], None]:
 def _copy(device: Device, dtype: DType) -> Callable[[], None]:
     kind = TensorType((COPIED // dtype.itemsize,), dtype)
     source, target = (device.view(device.allocate(kind.nbytes), 0, kind) for _ in range(2))
-    return lambda: device.copy(target, source)
+    return _awaited(device, device.copier(target, source))
 
 
 def _program(device: Device, graph: Graph, dtype: DType | Precision) -> Callable[[], None]:
@@ -69,7 +69,15 @@ def _program(device: Device, graph: Graph, dtype: DType | Precision) -> Callable
     program = Program(make_plan(graph, device, dtype), device, States({}, device))
     random = np.random.default_rng(0)
     program.write({name: random.standard_normal(one.shape) for name, one in program.inputs.items()})
-    return program.run
+    return _awaited(device, program.run)
+
+
+def _awaited(device: Device, call: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        call()
+        device.wait()
+
+    return run
 
 
 def _fastest(call: Callable[[], object]) -> float:

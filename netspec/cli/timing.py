@@ -258,6 +258,7 @@ def run_step(parts: Sequence[Part]) -> float:
         for _ in range(times):
             write()
             program.run()
+    parts[-1][0].device.wait()
     return perf_counter() - start
 
 

@@ -82,10 +82,10 @@ def _losses(spec: TrainSpec, steps: int, device: str) -> list[float]:
             rates = {name: one.value(len(losses), steps) for name, one in schedules.items()}
             try:
                 done = stepper.take(batch, len(losses), rates, part)
+                if done is not None:
+                    losses.append(done[0]())
             except NonFiniteLoss:
                 return [*losses, *[float("inf")] * (steps - len(losses))]
-            if done is not None:
-                losses.append(done[0])
             if len(losses) == steps:
                 break
     return losses

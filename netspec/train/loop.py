@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import isfinite
 from typing import Any
 
 from netspec.backends.program import NonFiniteLoss
+from netspec.backends.steps import Outcome
 from netspec.compile import LEARNING_RATE, SCALE, SKIPPED, Compiler, rate_inputs
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
@@ -67,6 +69,18 @@ class Progress:
         return cls(**{**known, "part": Part(**known.get("part", {}))})
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A step of which it is not known yet whether its loss is finite."""
+
+    outcome: Outcome
+    losses: int
+    before: Progress
+    """What there was before it."""
+    place: tuple[int, int, int]
+    """Of the batch after it."""
+
+
 class Loop:
     """Runs steps until the training is long enough or is asked to stop."""
 
@@ -100,6 +114,8 @@ class Loop:
         self.preparation = Preparation.of(test or loader)
         """What is done to the samples that the net is evaluated on."""
         self._saved: Progress | None = None
+        self._begun: Begun | None = None
+        """The last step. Devices that run ahead are asked when the next one has begun, or something is due."""
         self._place = loader.place
         """Of the batch after the last one that was of use."""
         self._damaged: list[str] = []
@@ -143,6 +159,7 @@ class Loop:
                 break  # else the step goes on with the next batch
         if self.finished:
             self._test()
+        self._settle()
         if self._saved != self.progress:
             self._save_together()
         if self.finished and self.crew.is_first:
@@ -177,19 +194,33 @@ class Loop:
         try:
             taken = self.stepper.take(batch, step, self.crew.rates(rates), self.progress.part)
         except NonFiniteLoss as error:
-            raise self._not_finite(error, step) from None
+            if not error.late:
+                self._settle()
+            raise self._not_finite(error, self._begun) from None
+        self._settle()
         self._place = self.loader.place
         self._samples += batch.end - batch.position
         if taken is None:
             self._note_skipped(batch)
             return
-        loss, losses = taken
+        self._begun = Begun(*taken, copy(self.progress), self._place)
         self.progress.step = step + 1
-        self.progress.loss_sum += loss
-        self.progress.loss_count += losses
+        if self.crew.size > 1 and not self.crew.sums:
+            self._settle()  # what others get is to be good
         self.crew.after_step(self.progress.step, self.compiler)
         self._note_skipped(batch)
         self._after(batch, rates[LEARNING_RATE])
+
+    def _settle(self) -> None:
+        """Ask for the loss of the last step. Raises `RunError` where it is not finite."""
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        try:
+            self.progress.loss_sum += begun.outcome()
+        except NonFiniteLoss as error:
+            raise self._not_finite(error, begun) from None
+        self.progress.loss_count += begun.losses
 
     def _rates(self) -> dict[str, float]:
         """The learning rates of the next step, by the inputs of the program."""
@@ -202,6 +233,7 @@ class Loop:
         now = time.perf_counter()
         due = step == 1 or step % timing.log_every == 0 or self.finished  # a short run shows its loss too
         if due or now - self._shown > PROGRESS_EVERY:
+            self._settle()
             self._shown = now
             found = self.progress.loss_sum, self.progress.loss_count
             mean = self.crew.mean(*found) if due else found[0] / max(found[1], 1)
@@ -239,6 +271,8 @@ class Loop:
     def _note_skipped(self, batch: Batch) -> None:
         """Count the damaged samples that were left out, and tell how many they are at the end of an epoch."""
         progress = self.progress
+        if self.loader.between_epochs:
+            self._settle()
         progress.skipped += len(batch.skipped)
         self._damaged += [str(one) for one in batch.skipped[: MOST_EXAMPLES - len(self._damaged)]]
         if self.loader.between_epochs and self.skips:
@@ -253,6 +287,7 @@ class Loop:
         progress = self.progress
         if self.test_loader is None or progress.tested_step == progress.step:
             return
+        self._settle()
         at_work(progress.step, "evaluating")
         with self.crew.looking(self.compiler):
             self._look(self.test_loader)
@@ -285,6 +320,7 @@ class Loop:
 
     def _save_after_failure(self) -> None:
         """Write a checkpoint of the last step that was done, if it is not written yet. All come here."""
+        self._settle()
         saved = -1 if self._saved is None else self._saved.step
         if self.crew.fits_together(self.progress.step, saved, whole=not self.stepper.changed):
             self.loader.go_on_from(*self._place)
@@ -293,6 +329,7 @@ class Loop:
 
     def _save_together(self) -> None:
         """Write a checkpoint of what all workers have. All come here."""
+        self._settle()
         with self.crew.looking(self.compiler):
             self._save(self.crew.own_states(self.compiler), self.crew.assembled(self.compiler))
 
@@ -330,8 +367,16 @@ class Loop:
         self.folder.prune(self.spec.train.keep_checkpoints)
         tell(self.listeners, "checkpoint", step=self.progress.step, path=str(path))
 
-    def _not_finite(self, error: NonFiniteLoss, step: int) -> RunError:
-        """Where the first value that is not finite came from; the weights before the step are saved."""
+    def _not_finite(self, error: NonFiniteLoss, begun: Begun | None) -> RunError:
+        """Where the first value that is not finite came from; the weights before the step are saved.
+
+        Of a step that had `begun` it is as if it had not.
+        """
+        if begun is not None:
+            self._begun = None
+            vars(self.progress).update(vars(begun.before))
+            self.loader.go_on_from(*begun.place)
+        step = self.progress.step
         if self.crew.sums:
             self._save_together()
         else:  # one is here alone

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.backends.program import NonFiniteLoss
+from netspec.backends.steps import Outcome
 from netspec.compile import Compiler, Purpose
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
@@ -81,7 +82,7 @@ class ShardStepper(Stepper):
         self._group, self._shards, self._share = group, shards, share
         self._sums, self._moving = compiler.names("gradient"), _moving(compiler)
 
-    def take(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> tuple[float, int] | None:
+    def take(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> tuple[Outcome, int] | None:
         """As any stepper; where another worker fails, states are as they were before the step."""
         states = self._compiler.states
         start = {name: states[name] for name in self._moving}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from netspec.backends.steps import Outcome
 from netspec.compile import FIRST, LEARNING_RATE, SHARE, STEP, TOTAL, WEIGHT, Compiler, Purpose
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
@@ -57,12 +58,13 @@ class Stepper:
         self.steps_per_epoch = -(-loader.steps_per_epoch // loop.accumulate)
         """How many steps an epoch has, the smaller last one included."""
 
-    def take(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> tuple[float, int] | None:
-        """Run what a batch is for. The loss of the step and 1 where this is its last batch, else None.
+    def take(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> tuple[Outcome, int] | None:
+        """Run what a batch is for. What asks for the loss of the step, and 1 where this is its last batch, else None.
 
         A worker that trains by itself, and has none of the step's samples, does nothing, and finds 0 losses.
         `part` is what of step `step` was done before, and is brought up to date. `rates` are the learning rates by the
-        inputs of the programs. Raises `NonFiniteLoss` before anything is changed.
+        inputs of the programs. Raises `NonFiniteLoss` before anything is changed; a device that runs ahead raises that
+        of the step before, or where the loss is asked for.
         """
         before = self._compiler.states.version
         try:
@@ -71,17 +73,22 @@ class Stepper:
             self.changed = self._compiler.states.version != before
             raise
 
-    def _taken(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> tuple[float, int] | None:
-        if self._minimizer is not None:
-            return self._minimize(self._minimizer, batch, rates[LEARNING_RATE])
-        if self._compiler.of_batch is Purpose.TRAIN:
+    def _taken(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> tuple[Outcome, int] | None:
+        if self._minimizer is None and self._compiler.of_batch is Purpose.TRAIN:
             if self._compiler.workers == 1 and not len(batch):
-                return 0.0, 0
+                return float, 0
             whole = batch.end - batch.position
             program = self._compiler.program(self._compiler.of_batch, batch.rows, self._stage(step), whole)
             program.write({**self._inputs(batch, step, part), **_update(step, rates)})
             program.run()
-            return program.guard, 1
+            return program.outcome, 1
+        found = self._of_several(batch, step, rates, part)
+        return None if found is None else (lambda: found[0], found[1])
+
+    def _of_several(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> tuple[float, int] | None:
+        """The same of a step with several batches."""
+        if self._minimizer is not None:
+            return self._minimize(self._minimizer, batch, rates[LEARNING_RATE])
         loss, samples = self._add(batch, step, part)
         part.batches += 1
         part.samples += samples

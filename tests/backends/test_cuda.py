@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -11,53 +11,17 @@ import pytest
 from netspec.backends.cuda import launch
 from netspec.backends.device import open_device
 from netspec.errors import InputError, RunError
-from tests.backends.cuda.emulator import Emulator, compiler
+from tests.backends.cuda.emulator import compiler
+from tests.backends.cuda.fake import Machine, StreamEngine, Trouble
 from tests.backends.test_engine import NETS, losses
-
-
-class OutOfMemoryError(Exception):
-    """Stands for CuPy's."""
-
-
-def zeros(nbytes: int, dtype: type) -> np.ndarray:
-    """Up to 8 GB, as on a small GPU."""
-    if nbytes > 8 * 10**9:
-        raise OutOfMemoryError
-    return np.zeros(nbytes, dtype)
-
-
-class Trouble(Exception):
-    """Stands for `CUDARuntimeError`."""
-
-
-def stand_in(count: int | Exception) -> ModuleType:
-    """A module that is CuPy as far as the device uses it, on the processor's memory."""
-
-    def devices() -> int:
-        if isinstance(count, Exception):
-            raise count
-        return count
-
-    made = ModuleType("cupy")
-    names = {name: getattr(np, name) for name in ("uint8", "asarray", "copyto")}
-    runtime = SimpleNamespace(
-        getDeviceCount=devices, CUDARuntimeError=Trouble, memGetInfo=lambda: (2 * 10**9, 8 * 10**9)
-    )
-    cuda = SimpleNamespace(
-        runtime=runtime, Device=lambda number: SimpleNamespace(use=lambda: None),
-        memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
-    )  # fmt: skip
-    pool = SimpleNamespace(free_bytes=lambda: 0)
-    vars(made).update(names, zeros=zeros, asnumpy=np.array, cuda=cuda, get_default_memory_pool=lambda: pool)
-    return made
 
 
 @pytest.mark.parametrize(
     ("cupy", "words"),
     [
         (None, "needs CuPy"),
-        (stand_in(0), "needs an NVIDIA GPU\n"),
-        (stand_in(Trouble("cudaErrorInsufficientDriver")), "cudaErrorInsufficientDriver"),
+        (Machine(0).cupy(), "needs an NVIDIA GPU\n"),
+        (Machine(Trouble("cudaErrorInsufficientDriver")).cupy(), "cudaErrorInsufficientDriver"),
     ],
     ids=["no package", "no GPU", "no driver"],
 )
@@ -74,14 +38,14 @@ def test_where_it_cannot_be_it_says_why(cupy: ModuleType | None, words: str, mon
      ("cpu:0", "unknown device"), ("cuda:99999", "unknown device")],
 )  # fmt: skip
 def test_a_gpu_that_is_not_there(name: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", stand_in(1))
+    monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
     with pytest.raises(InputError) as caught:
         open_device(name)
     assert words in f"{caught.value}"
 
 
 def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", stand_in(1))
+    monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
     device = open_device("cuda")
     with pytest.raises(RunError, match=r"(?s)9.0 GB of the GPU's are needed at once.*2.0 GB are free"):
         device.allocate(9 * 10**9)
@@ -90,8 +54,9 @@ def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
 def test_its_plumbing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything but CuPy itself: arenas, views, copies in and out, the choice of kernels, and the kernels in a net."""
-    monkeypatch.setitem(sys.modules, "cupy", stand_in(1))
-    monkeypatch.setattr(launch, "engine", Emulator())
+    machine = Machine(eager=range(4))  # array code is done at once, and so is all else; two devices are opened
+    monkeypatch.setitem(sys.modules, "cupy", machine.cupy())
+    monkeypatch.setattr(launch, "engine", StreamEngine(machine))
     path, batch, _, rate = NETS["lenet"]
     assert open_device("cuda:0").kernels == ("reference", "cuda")
     # Products by the same library; the other sums in another order: some digits of float32 in three steps.

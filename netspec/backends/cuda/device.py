@@ -5,10 +5,18 @@ CuPy is imported when the device is opened, never before: `import netspec` does 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar
 
 from netspec.backends.base import ArrayDevice
+from netspec.backends.cuda.flow import Flow
+from netspec.backends.cuda.recording import Recording
+from netspec.backends.cuda.steps import GraphSteps
+from netspec.backends.steps import Bound, Steps
 from netspec.errors import InputError, RunError
+from netspec.graph.kernel import Thunk
+from netspec.graph.plan import Plan
 from netspec.graph.types import DType
 
 
@@ -16,7 +24,7 @@ class CudaDevice(ArrayDevice):
     """A GPU. Ops that have no kernel of the backend `cuda` run their reference code on CuPy arrays."""
 
     name = "cuda"
-    backends = ("reference", "cuda")
+    backends: ClassVar[tuple[str, ...]] = ("reference", "cuda")
     narrow = (DType.BFLOAT16, DType.FLOAT16)
 
     def __init__(self, number: int = 0) -> None:
@@ -38,13 +46,17 @@ class CudaDevice(ArrayDevice):
         if number >= count:
             last = "cuda:0, the only GPU" if count == 1 else f"cuda:0 to cuda:{count - 1}"
             raise InputError(f"there is no GPU {number}", expected=last, got=f"cuda:{number}")
-        cupy.cuda.Device(number).use()
+        self._gpu = cupy.cuda.Device(number)
+        self._gpu.use()
         self.xp = cupy
+        self.flow = Flow(cupy)
+        """What it is given to do."""
 
     def allocate(self, nbytes: int) -> Any:
         """Zeroed bytes; CuPy aligns them to 512. Raises `RunError` where there are not as many."""
         try:
-            return self.xp.zeros(nbytes, self.xp.uint8)
+            with self.running():
+                return self.xp.zeros(nbytes, self.xp.uint8)
         except self.xp.cuda.memory.OutOfMemoryError as error:
             raise RunError(
                 f"out of memory: {nbytes / 1e9:,.1f} GB of the GPU's are needed at once",
@@ -57,6 +69,51 @@ class CudaDevice(ArrayDevice):
         free: int = self.xp.cuda.runtime.memGetInfo()[0]
         return free + int(self.xp.get_default_memory_pool().free_bytes())
 
+    def upload(self, array: Any, host: Any) -> None:
+        """Copy, converting the element type. Nothing else goes on meanwhile: inputs of programs go another way."""
+        with self.running():
+            self.flow.stream.synchronize()
+            super().upload(array, host)
+            self.settle()
+
+    def copier(self, target: Any, source: Any) -> Thunk:
+        """A kernel of our own, which can be stopped."""
+        from netspec.backends.cuda.elementwise import copy
+
+        return copy(source.reshape(target.shape), target)
+
     def fetch(self, array: Any) -> Any:
-        """A copy in the memory of the processor."""
-        return self.xp.asnumpy(array)
+        """A copy in the memory of the processor, of what all runs that were started leave there."""
+        with self.running():
+            self.flow.stream.synchronize()
+            return self.xp.asnumpy(array)
+
+    def wait(self) -> None:
+        """For the stream that everything runs on."""
+        self.flow.stream.synchronize()
+
+    def settle(self) -> None:
+        """Wait for whatever CuPy has begun on other streams: tables of kernels, first values."""
+        self.xp.cuda.runtime.deviceSynchronize()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """On this GPU, whatever thread comes here, and on the stream of our own."""
+        with self._gpu, self.flow.stream:
+            yield
+
+    def around(self, *, array_code: bool) -> Callable[[], AbstractContextManager[object]]:
+        """Always the same."""
+        return self.running
+
+    def guarding(self) -> AbstractContextManager[object]:
+        """Kernels of our own look at the flag."""
+        return self.flow.stopping()
+
+    def steps(self, bound: Bound) -> Steps:
+        """One CUDA graph, if it can be."""
+        return GraphSteps(self, bound)
+
+    def notes(self, plan: Plan) -> list[str]:
+        """Whether a program is a CUDA graph."""
+        return Recording.of(plan).notes()

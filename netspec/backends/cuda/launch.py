@@ -6,8 +6,10 @@ imported by its first use, which is that of a device that is open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -83,6 +85,20 @@ def use(other: Engine) -> Engine:
     return before
 
 
+_flag: ContextVar[Any] = ContextVar("flag", default=None)
+"""What kernels that are bound now look at before they write anything, if they do."""
+
+
+@contextmanager
+def stopped_by(flag: Any) -> Iterator[None]:
+    """Kernels that are bound inside of this do nothing when they are called while `flag`, an int32, is not 0."""
+    token = _flag.set(flag)
+    try:
+        yield
+    finally:
+        _flag.reset(token)
+
+
 @cache
 def prelude() -> str:
     """What every source begins with."""
@@ -146,7 +162,15 @@ class Launch:
 
     def bind(self) -> Thunk:
         """A call of it."""
-        name, text = self.text()
+        flag = _flag.get()
+        launch = self if flag is None else self._with(flag)
+        name, text = launch.text()
         start, blocks, threads = engine.starter(name, prelude() + text), self.blocks, self.threads
-        arguments = [one.value for one in self.parameters]
+        arguments = [one.value for one in launch.parameters]
         return lambda: start(blocks, threads, arguments)
+
+    def _with(self, flag: Any) -> Launch:
+        """The same, but nothing while the flag is up: all threads see the same, and none waits for another."""
+        return replace(
+            self, parameters=[*self.parameters, pointer("stopped", flag)], body=f"if (*stopped) return;\n{self.body}"
+        )

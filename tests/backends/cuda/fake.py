@@ -1,0 +1,273 @@
+"""CuPy, as far as the device `cuda` uses it, on the processor: streams that do what they are given when they must.
+
+What is put in a stream is done when somebody waits for it, or, of a stream in `eager`, as soon as what it waits for is
+done: whoever reads or writes memory that another stream still needs finds or leaves something else. A stream that is
+recorded keeps what it is given for the graph; whatever would fail on a GPU then fails here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from ctypes import memmove
+from functools import partial
+from types import ModuleType, SimpleNamespace, TracebackType
+from typing import Any
+
+import numpy as np
+
+from netspec.backends.cuda import launch
+from tests.backends.cuda.emulator import Emulator
+
+
+class OutOfMemoryError(Exception):
+    """Stands for CuPy's."""
+
+
+class Trouble(Exception):
+    """Stands for `CUDARuntimeError`."""
+
+
+class Mark:
+    """One recording of an event."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream, self.done = stream, False
+
+
+class Event:
+    """Stands for CuPy's."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.mark = machine, None
+
+    mark: Mark | None
+
+    def record(self, stream: Stream) -> None:
+        mark = self.mark = Mark(stream)
+
+        def done() -> None:
+            mark.done = True
+
+        stream.submit(done)
+
+    def synchronize(self) -> None:
+        self.machine.no_recording("waiting for an event")
+        if self.mark is not None:
+            self.mark.stream.run_until(self.mark)
+
+
+class Graph:
+    """Stands for CuPy's."""
+
+    def __init__(self, machine: Machine, work: list[Callable[[], None]]) -> None:
+        self.machine, self.work = machine, work
+
+    def launch(self, stream: Stream) -> None:
+        self.machine.launched += 1
+        for one in self.work:
+            stream.submit(one)
+
+
+class Stream:
+    """Stands for CuPy's."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.recorded = machine, None
+        self.waiting: deque[Callable[[], None] | Mark] = deque()
+        self.eager = False
+
+    recorded: list[Callable[[], None]] | None
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do it when its turn comes, or record it."""
+        if self.recorded is not None:
+            self.recorded.append(work)
+        else:
+            self.waiting.append(work)
+            self.machine.advance()
+
+    def advance(self) -> None:
+        """Do all up to where another stream is waited for."""
+        while self.waiting:
+            work = self.waiting[0]
+            if isinstance(work, Mark):
+                if not work.done:
+                    return
+                self.waiting.popleft()
+            else:
+                self.waiting.popleft()
+                work()
+
+    def run_until(self, mark: Mark | None) -> None:
+        """Do what comes before, and whatever that waits for."""
+        while self.waiting and not (mark is not None and mark.done):
+            work = self.waiting.popleft()
+            if not isinstance(work, Mark):
+                work()
+            elif not work.done:
+                work.stream.run_until(work)
+
+    def wait_event(self, event: Event) -> None:
+        assert self.recorded is None, "an event of another stream becomes part of the graph"
+        if event.mark is not None:
+            self.waiting.append(event.mark)
+
+    def synchronize(self) -> None:
+        self.machine.no_recording("waiting for a stream")
+        self.run_until(None)
+
+    def begin_capture(self) -> None:
+        self.recorded = []
+
+    def end_capture(self) -> Graph:
+        assert self.recorded is not None
+        work, self.recorded = self.recorded, None
+        self.machine.recorded += 1
+        return Graph(self.machine, work)
+
+    def __enter__(self) -> Stream:
+        self.machine.entered.append(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.machine.entered.pop()
+
+
+def _copy(target: int, source: int, nbytes: int) -> None:
+    memmove(target, source, nbytes)
+
+
+class Memory:
+    """Stands for CuPy's `MemoryPointer`."""
+
+    def __init__(self, address: int) -> None:
+        self.ptr = address
+
+    def copy_from_host_async(self, source: int, nbytes: int, stream: Stream) -> None:
+        stream.submit(partial(_copy, self.ptr, source, nbytes))
+
+    def copy_to_host_async(self, target: int, nbytes: int, stream: Stream) -> None:
+        stream.submit(partial(_copy, target, self.ptr, nbytes))
+
+
+class Array(np.ndarray[Any, Any]):
+    """An array of the GPU's."""
+
+    @property
+    def data(self) -> Any:
+        """Where it begins."""
+        return Memory(self.ctypes.data)
+
+
+Array.__module__ = "numpy"  # whose functions reference kernels then call
+
+
+class Machine:
+    """A GPU, and CuPy for it."""
+
+    def __init__(self, count: int | Exception = 1, *, eager: Sequence[int] = ()) -> None:
+        """`eager` are the numbers of streams, as they were made, that do at once what they can."""
+        self.streams: list[Stream] = []
+        self.entered: list[Stream] = []
+        self._eager = eager
+        self.allocated = self.recorded = self.launched = self.started = 0
+        self.count = count
+
+    def no_recording(self, what: str) -> None:
+        """What is not allowed while a stream is recorded."""
+        assert all(one.recorded is None for one in self.streams), f"{what} while a graph is recorded"
+
+    def advance(self) -> None:
+        """Let eager streams do what they can."""
+        for one in self.streams:
+            if one.eager:
+                one.advance()
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Of a kernel: to the current stream."""
+        assert self.entered, "on the default stream"
+        self.started += 1
+        self.entered[-1].submit(work)
+
+    def _stream(self, *, non_blocking: bool) -> Stream:
+        assert non_blocking
+        self.streams.append(Stream(self))
+        self.streams[-1].eager = len(self.streams) - 1 in self._eager
+        return self.streams[-1]
+
+    def _zeros(self, shape: int, dtype: type) -> Any:
+        """Up to 8 GB, as on a small GPU."""
+        self.no_recording("allocating")
+        assert self.entered, "on the default stream"
+        self.allocated += 1
+        if shape > 8 * 10**9:
+            raise OutOfMemoryError
+        # As CuPy: from a boundary on.
+        size = shape * np.dtype(dtype).itemsize
+        raw = np.zeros(size + 512, np.uint8)
+        start = -raw.ctypes.data % 512
+        return raw[start : start + size].view(dtype).view(Array)
+
+    def _pinned(self, nbytes: int) -> Any:
+        self.no_recording("allocating")
+        self.allocated += 1
+        return memoryview(bytearray(nbytes))
+
+    def _devices(self) -> int:
+        if isinstance(self.count, Exception):
+            raise self.count
+        return self.count
+
+    def _wait(self) -> None:
+        self.no_recording("waiting for the GPU")
+        for one in self.streams:
+            one.run_until(None)
+
+    def cupy(self) -> ModuleType:
+        """The module."""
+        made = ModuleType("cupy")
+        names = {name: getattr(np, name) for name in ("uint8", "int32", "asarray", "copyto")}
+        runtime = SimpleNamespace(
+            getDeviceCount=self._devices, CUDARuntimeError=Trouble, memGetInfo=lambda: (2 * 10**9, 8 * 10**9),
+            deviceSynchronize=self._wait,
+        )  # fmt: skip
+        cuda = SimpleNamespace(
+            runtime=runtime, Device=Gpu, Stream=self._stream, alloc_pinned_memory=self._pinned,
+            Event=lambda *, disable_timing: Event(self),
+            memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+        )  # fmt: skip
+        pool = SimpleNamespace(free_bytes=lambda: 0)
+        vars(made).update(names, zeros=self._zeros, asnumpy=np.array, cuda=cuda, get_default_memory_pool=lambda: pool)
+        return made
+
+
+class Gpu:
+    """Stands for CuPy's `Device`."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def use(self) -> None:
+        """From now on."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class StreamEngine(Emulator):
+    """The emulator, by way of the current stream."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self.machine = machine
+
+    def starter(self, name: str, text: str) -> launch.Starter:
+        """Started when its turn comes."""
+        start = super().starter(name, text)
+        return lambda blocks, threads, arguments: self.machine.submit(lambda: start(blocks, threads, arguments))

@@ -1,0 +1,73 @@
+"""A backend that stands for cuBLASLt and cuDNN: kernels that go into the current stream, and know of no flag."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from netspec.backends.cuda.device import CudaDevice
+from netspec.graph.fused import ForEach
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.op import Op
+from netspec.graph.ops.shape import Reorder
+from netspec.graph.types import TensorType
+from netspec.graph.value import Node
+from tests.backends.cuda.fake import Machine
+
+machine = Machine()
+"""The GPU that kernels are bound for now."""
+
+
+@kernel(Op, backend="library", rank=1)
+class Library(Kernel):
+    """Any op, by its reference code."""
+
+    def why_not(self, op: Op, *types: TensorType) -> str | None:
+        return "an opaque layout" if isinstance(op, Reorder) and op.opaque else None
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        gpu = machine
+        read = [(index, array) for index, array in enumerate(buffers.outputs) if array is not None]
+
+        def run() -> None:
+            with np.errstate(all="ignore"):
+                results = node.op.forward(np, *buffers.inputs)
+            for index, array in read:
+                np.copyto(array, results[index] if len(buffers.outputs) > 1 else results)
+
+        return lambda: gpu.submit(run)
+
+
+@kernel(ForEach, backend="library_updates", rank=50)
+class LibraryUpdates(Library):
+    """Updates too: nothing stops them."""
+
+
+class LibraryDevice(CudaDevice):
+    """A GPU with a library."""
+
+    backends: ClassVar[tuple[str, ...]] = ("reference", "library", "cuda")
+
+    @cached_property
+    def kernels(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.backends
+
+    def load_kernels(self) -> None:
+        """Those of `cuda`: the others are here."""
+        import netspec.backends.cuda.kernels
+        import netspec.backends.reference.kernels  # noqa: F401
+
+
+class UpdatingDevice(LibraryDevice):
+    """One whose library writes states."""
+
+    backends: ClassVar[tuple[str, ...]] = ("reference", "library", "library_updates", "cuda")
+
+
+class ArrayCodeDevice(LibraryDevice):
+    """A GPU without a library: reference kernels stand in."""
+
+    backends: ClassVar[tuple[str, ...]] = ("reference", "cuda")
