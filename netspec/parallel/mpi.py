@@ -35,6 +35,7 @@ class MpiCommunicator(Communicator):
 
     def __init__(self, members: MPI.Intracomm = MPI.COMM_WORLD) -> None:
         super().__init__()
+        self._members = members
         # A communicator of its own: what other users of MPI in this process send is never taken for ours.
         self._comm = members.Dup()
         # Each call meets that of the others that has the same place in the order of its communicator.
@@ -110,17 +111,11 @@ class MpiCommunicator(Communicator):
 
     def on_host(self) -> MpiCommunicator:
         """Those who can share memory."""
-        part = MPI.Intracomm(self._comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
-        found = MpiCommunicator(part)
-        part.Free()
-        return found
+        return MpiCommunicator(MPI.Intracomm(self._comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)))
 
     def split(self, color: int) -> MpiCommunicator:
         """A communicator of MPI's own."""
-        part = MPI.Intracomm(self._comm.Split(color, self.rank))
-        found = MpiCommunicator(part)
-        part.Free()
-        return found
+        return MpiCommunicator(MPI.Intracomm(self._comm.Split(color, self.rank)))
 
     def collect(self, array: Any) -> Any:
         """Stack the arrays of all on worker 0."""
@@ -175,8 +170,8 @@ class MpiCommunicator(Communicator):
     def meet_again(self, within: float) -> None:
         """Go on with other communicators than those on which some calls of some workers wait for ever."""
         ACTIVITY.gives_up_at = time.monotonic() + within
-        _Request(MPI.COMM_WORLD.Ibarrier()).wait()
-        self._comm, self._following, self._apart = (MPI.COMM_WORLD.Dup() for _ in range(3))
+        _Request(self._members.Ibarrier()).wait()
+        self._comm, self._following, self._apart = (self._members.Dup() for _ in range(3))
         self.halfway.clear()
 
     def abort(self, status: int) -> NoReturn:

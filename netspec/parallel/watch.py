@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any, NoReturn, Protocol, TextIO, TypeAlias
 
 from netspec.parallel import tether
@@ -68,7 +69,8 @@ class Watchdog:
         self._leaving = threading.Event()
         self._said_bye = self._heard_bye = self._ended = False
         self._own: Words | None = None
-        self._breaks_off = False
+        self._breaks_off = 0
+        """How many workers are still to be told that one has failed."""
         self._words = LastWords(self._size)
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
@@ -82,9 +84,9 @@ class Watchdog:
         """Give up a worker after other times: seconds of silence, and of waiting for it."""
         self._silence, self._stall = silence, stall
 
-    def break_off(self) -> None:
-        """Tell all others that one has failed: they stop waiting for it, and save what they have."""
-        self._breaks_off = True  # the thread says it
+    def break_off(self, workers: int) -> None:
+        """Tell the first so many that one has failed: they stop waiting for it, and save what they have."""
+        self._breaks_off = workers  # the thread says it
 
     def fail(self, status: int, *, error: str, output: str) -> NoReturn:
         """End the job with an exit status, since this worker fails or was stopped, and see that it is told.
@@ -145,7 +147,8 @@ class Watchdog:
     def _take(self, sender: int, told: Told, now: float) -> None:
         match told.pop("kind"):
             case "broken":
-                ACTIVITY.gives_up_at = min(ACTIVITY.gives_up_at, now)
+                if ACTIVITY.gives_up_at == inf:  # else those that were torn apart meet again already
+                    ACTIVITY.gives_up_at = now
             case "words":
                 self._words.take(Words(**told))
             case "ask":
@@ -179,8 +182,8 @@ class Watchdog:
 
     def _pass_words_on(self) -> None:
         if self._breaks_off:
-            self._breaks_off = False
-            for other in range(self._size):
+            told, self._breaks_off = self._breaks_off, 0
+            for other in range(told):
                 if other != self._rank:
                     self._post.send(other, {"kind": "broken"})
         if self._own is not None:

@@ -78,10 +78,10 @@ def be_patient(silence: float, stall: float) -> None:
         one.be_patient(silence, stall)
 
 
-def break_off() -> None:
-    """Tell the other workers that one has failed."""
+def break_off(workers: int) -> None:
+    """Tell the first so many workers that one has failed."""
     for one in _watchdogs:
-        one.break_off()
+        one.break_off(workers)
 
 
 @contextmanager

@@ -259,11 +259,11 @@ class Crew:
         `step` is the last that this worker has done, `saved` that of its last checkpoint. `whole`: no step that was
         broken off has changed anything. All that can still come here. Raises `Broken` where not all do.
         """
-        if self.servers is not None:  # which still serve, and have the parameters
-            return False
+        if self.servers is not None:  # which serve on, and have the parameters
+            self.servers.fail()
         if self.size == 1:
             return whole and saved != step
-        break_off()
+        break_off(self.size)
         self.workers.meet_again(MEET_WITHIN)
         told = self.workers.gather([step, saved, whole])
         alike = not self.sums or len({one[0] for one in told}) == 1

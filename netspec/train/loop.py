@@ -116,6 +116,8 @@ class Loop:
         self._saved: Progress | None = None
         self._begun: Begun | None = None
         """The last step. Devices that run ahead are asked when the next one has begun, or something is due."""
+        self._gave_up = False
+        """Whether it was tried to save what there is, since a worker has failed."""
         self._place = loader.place
         """Of the batch after the last one that was of use."""
         self._damaged: list[str] = []
@@ -198,7 +200,8 @@ class Loop:
                 self._settle()
             raise self._not_finite(error, self._begun) from None
         self._settle()
-        self._place = self.loader.place
+        if taken is not None or self.crew.alone:  # several workers begin a step that fails anew
+            self._place = self.loader.place
         self._samples += batch.end - batch.position
         if taken is None:
             self._note_skipped(batch)
@@ -319,11 +322,17 @@ class Loop:
         return loss is not None and isfinite(loss) and (best is None or loss < best)
 
     def _save_after_failure(self) -> None:
-        """Write a checkpoint of the last step that was done, if it is not written yet. All come here."""
+        """Write a checkpoint of the last step that was done, if it is not written yet. All come here, once."""
+        if self._gave_up:
+            return
         self._settle()
+        self._gave_up = True
         saved = -1 if self._saved is None else self._saved.step
         if self.crew.fits_together(self.progress.step, saved, whole=not self.stepper.changed):
             self.loader.go_on_from(*self._place)
+            if not self.crew.alone:
+                self.stepper.rewind()
+                self.progress.part = Part()
             self._save_together()
             self.crew.workers.barrier()  # it is written before the job ends
 
@@ -377,10 +386,13 @@ class Loop:
             vars(self.progress).update(vars(begun.before))
             self.loader.go_on_from(*begun.place)
         step = self.progress.step
-        if self.crew.sums:
+        if self.crew.sums and not self.progress.part.batches:
             self._save_together()
-        else:  # one is here alone
+        elif self.crew.alone:
             self._save()
+        else:
+            with suppress(NetspecError, OSError, Broken):
+                self._save_after_failure()
         if error.state is not None:
             what = f"`{error.state}` is not finite since the step before"
         elif error.node is not None and error.node.scope.layer:

@@ -10,6 +10,7 @@ import numpy as np
 from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose, rate_inputs
 from netspec.parallel import Communicator
 from netspec.parallel.activity import at_work
+from netspec.parallel.base import Broken
 from netspec.parallel.servers.client import Client
 from netspec.parallel.servers.server import Coordinator, Follower, Server
 from netspec.parallel.strategies.base import Strategy
@@ -86,7 +87,9 @@ class Connection:
         return bool(self._strategy.backup_workers)
 
     def stops(self, step: int) -> bool:
-        """Whether all stop after so many steps."""
+        """Whether all stop after so many steps. Raises `Broken` where a worker has failed."""
+        if self._client.failed:
+            raise Broken
         return self._client.stop <= step
 
     def snapshots(self, step: int) -> bool:
@@ -130,6 +133,10 @@ class Connection:
         """Have the servers take part when the first worker is given all that a checkpoint holds."""
         if self._workers.is_first:
             self._client.assemble()
+
+    def fail(self) -> None:
+        """Have the servers let all workers go that wait for one that has failed."""
+        self._client.fail()
 
     def leave(self) -> None:
         """Say that this worker is done."""

@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.backends.program import NonFiniteLoss
-from netspec.backends.steps import Outcome
-from netspec.compile import Compiler, Purpose
+from netspec.compile import Compiler
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.data.shares import Share
 from netspec.parallel import Communicator
-from netspec.parallel.base import Broken
 from netspec.parallel.costs.networks import Cluster
 from netspec.parallel.messages import Message, gathered
 from netspec.schema.train import TrainSpec
 from netspec.train.crew import Crew
-from netspec.train.stepper import Part, ServedStepper, Stepper
+from netspec.train.stepper import Part, ServedStepper, Stepper, moving
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,19 +78,7 @@ class ShardStepper(Stepper):
     ) -> None:
         super().__init__(spec, compiler, loader)
         self._group, self._shards, self._share = group, shards, share
-        self._sums, self._moving = compiler.names("gradient"), _moving(compiler)
-
-    def take(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> tuple[Outcome, int] | None:
-        """As any stepper; where another worker fails, states are as they were before the step."""
-        states = self._compiler.states
-        start = {name: states[name] for name in self._moving}
-        try:
-            return super().take(batch, step, rates, part)
-        except Broken:  # while the parts of all were added: sums of gradients begin anew with each step
-            for name, array in start.items():
-                states.assign(name, array)
-            self.changed = False
-            raise
+        self._sums, self._moving = compiler.names("gradient"), moving(compiler)
 
     def _add(self, batch: Batch, step: int, part: Part) -> tuple[float, int]:
         """The sums of all parts of a batch, those of other workers too."""
@@ -158,15 +144,9 @@ def _numbers(shards: int, share: Share) -> range:
     return range(*(shards * number // share.count for number in (share.number, share.number + 1)))
 
 
-def _moving(compiler: Compiler) -> list[str]:
-    """Names of the moving averages, of which each part of a batch finds others."""
-    updates, info = compiler.built(Purpose.ACCUMULATE, 1).builder.updates, compiler.info
-    return [name for name in updates if info[name].role == "statistic" and info[name].value.dtype.is_float]
-
-
 def message_of_parts(compiler: Compiler, shards: int, cluster: Cluster, batches: int) -> Message:
     """What workers tell each other in a step of so many batches: each the sums that the tree lets it make."""
-    names = [*compiler.names("gradient"), *_moving(compiler)]
+    names = [*compiler.names("gradient"), *moving(compiler)]
     branches = 0
     for rank in range(cluster.ranks):
         own: list[Branch] = []
@@ -189,8 +169,11 @@ def _branches(told: Mapping[str, NDArray[Any]]) -> list[Branch]:
 
 def stepper(spec: TrainSpec, compiler: Compiler, loader: Loader, crew: Crew) -> Stepper:
     """What runs the steps of a training: part by part where it is to be the same on any number of workers."""
+    made: Stepper
     if crew.servers is not None:
-        return ServedStepper(spec, compiler, loader, crew.servers)
-    if crew.shards is None:
-        return Stepper(spec, compiler, loader)
-    return ShardStepper(spec, compiler, loader, crew.workers, crew.shards, crew.share)
+        made = ServedStepper(spec, compiler, loader, crew.servers)
+    elif crew.shards is None:
+        made = Stepper(spec, compiler, loader)
+    else:
+        made = ShardStepper(spec, compiler, loader, crew.workers, crew.shards, crew.share)
+    return made if crew.alone else made.begins_anew()

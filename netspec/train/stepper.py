@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -46,7 +46,14 @@ class Stepper:
         loop = spec.train
         self._compiler, self._accumulate, self._seed = compiler, loop.accumulate, loop.seed
         self.changed = False
-        """Whether a step that failed had begun to change states."""
+        """Whether a step that failed had begun to change states, beside those that `rewind` brings back."""
+        self._moving: list[str] = []
+        """Names of states that each batch of a step changes, of which the step may be begun anew."""
+        self._start: dict[str, Any] = {}
+        """What they were before the step that is under way."""
+        self._anew = False
+        self._before: int | None = None
+        """The version of the states that a step leaves as they are while it fails."""
         self._held: list[Batch] = []
         """The batches of an epoch so far, for a solver of the whole."""
         self._minimizer = Minimizer(spec.solver, compiler) if isinstance(spec.solver, LBFGS) else None
@@ -66,12 +73,30 @@ class Stepper:
         inputs of the programs. Raises `NonFiniteLoss` before anything is changed; a device that runs ahead raises that
         of the step before, or where the loss is asked for.
         """
-        before = self._compiler.states.version
+        states = self._compiler.states
+        if not part.batches:
+            self._start = {name: states[name] for name in self._moving}
+        self._before = None if self._anew else states.version
         try:
-            return self._taken(batch, step, rates, part)
+            found = self._taken(batch, step, rates, part)
         except BaseException:
-            self.changed = self._compiler.states.version != before
+            self.changed = self._before not in (None, states.version)
             raise
+        if found is not None:
+            self._start = {}
+        return found
+
+    def begins_anew(self) -> Self:
+        """Have a step of several batches begin anew where it fails: it, as one of several workers, knows not all."""
+        self._anew = self._compiler.of_batch is Purpose.ACCUMULATE
+        self._moving = moving(self._compiler) if self._anew else []
+        return self
+
+    def rewind(self) -> None:
+        """Have states as they were before a step that failed; sums of gradients begin anew with each step."""
+        for name, array in self._start.items():
+            self._compiler.states.assign(name, array)
+        self._start = {}
 
     def _taken(self, batch: Batch, step: int, rates: Mapping[str, float], part: Part) -> tuple[Outcome, int] | None:
         if self._minimizer is None and self._compiler.of_batch is Purpose.TRAIN:
@@ -104,6 +129,7 @@ class Stepper:
         """Move the parameters by the gradients of all batches of a step; its loss and 1, where there are samples."""
         if not part.samples:
             return 0.0, 0
+        self._before = self._compiler.states.version
         program = self._compiler.program(Purpose.UPDATE, 1, self._stage(step))
         mean = {SHARE: np.array(self._loader.batch_size / part.samples), WEIGHT: np.array(part.weight)}
         program.write({**_update(step, rates), **mean})
@@ -154,6 +180,12 @@ class Stepper:
             return total / samples
 
         return minimizer.step(evaluate, self._loader.batch_size / samples, rate), 1
+
+
+def moving(compiler: Compiler) -> list[str]:
+    """Names of the moving averages, of which each batch of a step, and each part of it, finds others."""
+    updates, info = compiler.built(Purpose.ACCUMULATE, 1).builder.updates, compiler.info
+    return [name for name in updates if info[name].role == "statistic" and info[name].value.dtype.is_float]
 
 
 def _update(step: int, rates: Mapping[str, float]) -> dict[str, Any]:

@@ -259,27 +259,37 @@ def test_a_worker_that_is_stopped_is_given_up_when_the_training_says(jobs, spec:
     assert f"netspec train {tmp_path / 'run' / 'spec.yaml'} --resume" in job.err
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
+BY_SERVERS = [
+    "parallel={strategy: parameter_server}",
+    "train.accumulate=2",
+    "net.layers.0={name: hidden, type: BatchNormalization, momentum: 0.9}",
+]
+"""A step that is broken off has changed moving averages."""
+
+
+@pytest.mark.parametrize(
+    ("split", "steps", "ranks", "more"), [("train", 7, 2, []), ("test", 7, 2, []), ("train", 3, 3, BY_SERVERS)]
+)
 def test_what_one_worker_finds_in_the_data_loses_nothing_of_what_all_did(
-    jobs, spec: Path, tmp_path: Path, split: str
+    jobs, spec: Path, tmp_path: Path, split: str, steps: int, ranks: int, more: list[str]
 ) -> None:
     found = dict(np.load(tmp_path / "blobs.npz"))
     found["features"][46] = np.nan  # of the 8th batch of 6, and of its second half: worker 1's, to train and to test
     np.savez(tmp_path / "damaged.npz", **found)
     whole, failed = tmp_path / "whole", tmp_path / "failed"
-    changes = ["data.train.shuffle=false", "train.checkpoint_every=4", "train.max_steps=7"]
-    assert jobs.train(spec, *changes, "--run-dir", whole, by=2).end() == 0
+    changes = ["data.train.shuffle=false", "train.checkpoint_every=4", f"train.max_steps={steps}", *more]
+    assert jobs.train(spec, *changes, "--run-dir", whole, by=ranks).end() == 0
     if split == "train":
         changes += [f"data.train.path={tmp_path / 'damaged.npz'}", "train.max_steps=500"]
     else:
         changes += [f"data.test={{source: npz, path: {tmp_path / 'damaged.npz'}, batch_size: 6}}"]
-    job = jobs.train(spec, *changes, "--run-dir", failed, by=2)
+    job = jobs.train(spec, *changes, "--run-dir", failed, by=ranks)
     assert job.end() == 2, job.err
     assert job.err.startswith("rank 1 (")
     assert "a value for `features` is not a finite float32" in job.err
     assert job.err.endswith(f"  hint: to go on: netspec train {failed / 'spec.yaml'} --resume\n")
     assert job.err.count("error:") == 1
-    kept, expected = (read_checkpoint(one / "checkpoints" / "step-00000007.h5") for one in (failed, whole))
+    kept, expected = (read_checkpoint(one / "checkpoints" / f"step-{steps:08}.h5") for one in (failed, whole))
     assert {name: one.tobytes() for name, one in kept.states.items()} == {
         name: one.tobytes() for name, one in expected.states.items()
     }

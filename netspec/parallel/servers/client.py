@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from netspec.parallel.base import Communicator
+from netspec.parallel.base import Broken, Communicator, Pending
 from netspec.parallel.servers.letters import (
     ANSWERS,
     GRADIENTS,
@@ -18,6 +19,9 @@ from netspec.parallel.servers.letters import (
     answer,
     letter,
 )
+
+ANSWERED_WITHIN = 60.0
+"""Seconds in which servers must do what a worker waits for, once another worker has failed."""
 
 
 class Client:
@@ -36,19 +40,27 @@ class Client:
         where there are none."""
         self.late = 0
         """Gradients of all workers that came too late."""
+        self.failed = False
+        """Whether a worker has failed, so that this one is to do no further step."""
 
     def push(self, gradient: Sequence[Any], step: int, weight: float, loss: float, rates: Sequence[float]) -> None:
         """Send the pieces of a gradient to the servers; returns when they are there."""
         self._say(Wish.PUSH, step=step, weight=weight, loss=loss, rates=rates)
-        for call in [
+        _complete(
             self._group.start_send(part, server, GRADIENTS) for server, part in enumerate(gradient, self._workers)
-        ]:
-            call.wait()
+        )
 
     def go_on(self, step: int, *, stop: bool, snapshot: bool) -> list[Any]:
-        """The parameters, by servers, as soon as this worker may go on after so many steps."""
+        """The parameters, by servers, as soon as this worker may go on after so many steps.
+
+        Raises `Broken` where it would wait for a worker that has failed.
+        """
         self._say(Wish.GO_ON, step=step, stop=stop, snapshot=snapshot)
-        return self._answered()
+        before, found = self.step, self._answered()
+        if self.step == NEVER:
+            self.step = before
+            raise Broken
+        return found
 
     def look(self) -> list[Any]:
         """The parameters, by servers, as they are."""
@@ -67,12 +79,16 @@ class Client:
         """Say that this worker is done."""
         self._say(Wish.LEAVE)
 
+    def fail(self) -> None:
+        """Say that a worker has failed, this one or another: the servers let all go that wait for it."""
+        self._say(Wish.FAIL)
+
     def _say(self, wish: Wish, **facts: Any) -> None:
         told = letter(self._rates)
         told["wish"] = wish
         for name, value in facts.items():
             told[name] = value
-        self._group.start_send(told, self._workers, TO_COORDINATOR).wait()
+        _complete([self._group.start_send(told, self._workers, TO_COORDINATOR)])
 
     def _answered(self) -> list[Any]:
         told = answer()
@@ -81,10 +97,25 @@ class Client:
             self._group.start_receive(part, server, PARAMETERS)
             for server, part in enumerate(self._parts, self._workers)
         ]
-        for call in calls:
-            call.wait()
+        _complete(calls)
         found = told[0]
+        self.failed |= bool(found["failed"])
         self.step, self.stop, self.snapshot = int(found["step"]), int(found["stop"]), int(found["snapshot"])
         self.loss = float(found["loss"]) if found["weight"] else None
         self.late = int(found["dropped"])
         return self._parts
+
+
+def _complete(calls: Iterable[Pending]) -> None:
+    """Wait for calls. Servers serve on where a worker fails, and what they are in the midst of is to be whole."""
+    until: float | None = None
+    for call in list(calls):
+        done = False
+        while not done:
+            try:
+                call.wait()
+                done = True
+            except Broken:
+                until = until or time.monotonic() + ANSWERED_WITHIN
+                if time.monotonic() > until:
+                    raise

@@ -29,6 +29,8 @@ class Wish(IntEnum):
     """All workers are in the collective call that assembles what a checkpoint holds."""
     LEAVE = 5
     """It is done."""
+    FAIL = 6
+    """A worker has failed: nobody is to wait for its gradients."""
 
 
 class Act(IntEnum):
@@ -66,7 +68,11 @@ def order(rates: int, workers: int) -> Any:
 
 
 def answer() -> Any:
-    """What the coordinator tells a worker: where it goes on, when all stop or save, what the gradients were like."""
+    """What the coordinator tells a worker: where it goes on, when all stop or save, what the gradients were like.
+
+    And whether a worker has failed: it does not go on then where the step is `NEVER`, and else for one step more.
+    """
     return np.zeros(1, np.dtype([
-        ("step", "i8"), ("stop", "i8"), ("snapshot", "i8"), ("loss", "f8"), ("weight", "f8"), ("dropped", "i8"),
+        ("step", "i8"), ("failed", "?"), ("stop", "i8"), ("snapshot", "i8"), ("loss", "f8"), ("weight", "f8"),
+        ("dropped", "i8"),
     ]))  # fmt: skip

@@ -153,6 +153,8 @@ class Coordinator(Server):
         self._granted = [step] * workers
         """The steps with which the workers went on last."""
         self._stop = self._snapshot = NEVER
+        self._failed = False
+        """Whether a worker has failed."""
         self._losses, self._seen = np.zeros(2), np.zeros((workers, 2))
         """Of all gradients that were used: the sum of the losses of their samples, and what these count; as it was when
         each worker last went on."""
@@ -190,6 +192,8 @@ class Coordinator(Server):
                 self._order(Act.GATHER)
             case Wish.ASSEMBLE:
                 self._order(Act.ASSEMBLE)
+            case Wish.FAIL:
+                self._failed = True
             case Wish.LEAVE:
                 if not any(self._told):
                     self._order(Act.END)
@@ -215,6 +219,8 @@ class Coordinator(Server):
     def _let_go_on(self) -> None:
         for worker, done in sorted(self._asking.items()):
             step = self._rule.goes_on_at(done)
+            if step is None and self._failed:  # it would wait for ever
+                step = NEVER
             if step is not None:
                 del self._asking[worker]
                 self._granted[worker] = step
@@ -225,7 +231,8 @@ class Coordinator(Server):
         """Tell a worker where it goes on, and send it the parameters."""
         told = answer()
         loss, weight = self._losses - self._seen[worker]
-        told[0] = (step, self._stop, self._snapshot, loss / weight if weight else 0.0, weight, self._rule.late)
+        mean = loss / weight if weight else 0.0
+        told[0] = (step, self._failed, self._stop, self._snapshot, mean, weight, self._rule.late)
         self._send(told, worker, ANSWERS)
         self._order(Act.SEND, [worker])
 
