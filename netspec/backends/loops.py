@@ -55,6 +55,33 @@ def merged(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> Loops:
     return Loops(tuple(made), tuple(map(tuple, kept)))
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A copy that turns matrices, one at each of `places`: rows lie side by side in x, columns in y."""
+
+    places: int
+    inner: int
+    """Of them, those of the inner loop of two."""
+    rows: int
+    columns: int
+    x: tuple[int, int, int]
+    """Steps of x: those of the two loops, and from column to column."""
+    y: tuple[int, int, int]
+    """Steps of y: those of the two loops, and from row to row."""
+
+    @classmethod
+    def of(cls, source: Any, target: Any) -> Turn | None:
+        """The copy of an array into another of the same shape; None where it is none of these."""
+        loops = collapsed(target.shape, [target, source])
+        y, x = loops.steps
+        side = next((axis for axis in range(len(x) - 1) if x[axis] == 1), None)
+        if side is None or y[-1] != 1 or len(x) > 4:
+            return None
+        outer = [axis for axis in range(len(x) - 1) if axis != side]
+        (n0, x0, y0), (n1, x1, y1) = [(1, 0, 0)] * (2 - len(outer)) + [(loops.sizes[k], x[k], y[k]) for k in outer]
+        return cls(n0 * n1, n1, loops.sizes[side], loops.sizes[-1], (x0, x1, x[-1]), (y0, y1, y[side]))
+
+
 def like(array: Any, dtype: DType) -> Any:
     """A new array of the shape and the order of `array`."""
     import numpy as np

@@ -196,6 +196,7 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     (shape.Reorder(), (numbers(2, 3, 4, 5),)),
     (LRN(5, 0.1), (numbers(2, 32, 3, 2),)),
     (shape.Reorder(target=Layout.channels_last(4)), (numbers(2, 3, 4, 5),)),
+    (shape.Reorder(target=Layout.channels_last(4)), (numbers(2, 40, 3, 13),)),
     (shape.Reorder(source=Layout.channels_last(4)), (numbers(1, 64, 3, 2),)),
     # Vectors of 16 channels are what libraries have code for.
     (normalization.BatchNormalizationTraining(), (numbers(3, 16, 2, 3), numbers(16, low=0.5), numbers(16))),

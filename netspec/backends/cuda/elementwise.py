@@ -1,12 +1,13 @@
 """Elementwise ops and groups of them: generated kernels, in any layout, in place where the plan says so.
 
-Arrays that lie alike are one row, of which each thread takes four elements at a time; else each thread finds where its
-element lies in each array.
+Where the innermost elements of all arrays lie side by side, each thread takes four of them at a time; else each thread
+finds where its element lies in each array.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from netspec.backends.cuda import launch
@@ -21,7 +22,7 @@ from netspec.graph.types import DType
 from netspec.graph.value import Node
 
 AT_ONCE = 4
-"""Elements of a row that a thread reads and writes with one instruction."""
+"""Neighbours that a thread reads and writes with one instruction."""
 
 
 @kernel(Op, backend="cuda", rank=10)
@@ -45,9 +46,7 @@ def bound(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> T
     loops = Loops(loops.sizes, loops.steps[1:])  # the first decided the order only
     pointers = [pointer(f"p{k}", array, written=k >= len(inputs)) for k, array in enumerate(arrays)]
     results = [name for name, _ in read]
-    if _are_rows(loops, arrays):
-        return _of_rows(lines, results, arrays, pointers, loops)
-    return _of_places(lines, results, arrays, pointers, loops)
+    return (_by_fours if _in_fours(loops, arrays) else _one_by_one)(lines, results, arrays, pointers, loops)
 
 
 def copy(source: Any, target: Any) -> Thunk:
@@ -73,72 +72,116 @@ def value_type(array: Any) -> str:
     return "bool" if dtype == DType.BOOL else str(dtype)
 
 
-def _are_rows(loops: Loops, arrays: Sequence[Any]) -> bool:
-    """Whether all arrays are one row, or one element, whose elements can be read four at a time."""
-    steps = [one[0] for one in loops.steps]
-    return len(loops.sizes) == 1 and all(
-        step == 0 or (step == 1 and launch.engine.address(array) % (AT_ONCE * array.itemsize) == 0)
-        for step, array in zip(steps, arrays, strict=True)
+def _in_fours(loops: Loops, arrays: Sequence[Any]) -> bool:
+    """Whether four neighbours of the innermost loop can be read at once in each array, or are one element."""
+    if len(loops.sizes) > 1 and loops.sizes[-1] % AT_ONCE:
+        return False
+    return all(
+        steps[-1] == 0
+        or (
+            steps[-1] == 1
+            and not any(step % AT_ONCE for step in steps[:-1])
+            and launch.engine.address(array) % (AT_ONCE * array.itemsize) == 0
+        )
+        for steps, array in zip(loops.steps, arrays, strict=True)
     )
 
 
-def _of_rows(
+@dataclass(frozen=True)
+class Places:
+    """Where each array's element is, or the first of its four, as text; arrays that lie alike have it in common."""
+
+    lines: list[str]
+    at: list[str]
+    """Of each array."""
+    numbers: dict[str, int]
+    """Sizes and steps that the lines name."""
+
+    @classmethod
+    def of(cls, loops: Loops, together: int) -> Places:
+        """Of unit `unit`, which is so many elements of the innermost loop."""
+        depth = len(loops.sizes)
+        sizes = [*loops.sizes[:-1], loops.sizes[-1] // together]
+        lines, numbers, at = ["Index rest = unit;"] if depth > 1 else [], dict[str, int](), dict[tuple[int, ...], str]()
+        for axis in range(depth - 1, 0, -1):
+            numbers[f"n{axis}"] = sizes[axis]
+            lines += [f"const Index i{axis} = rest % n{axis};", f"rest /= n{axis};"]
+        lines.append(f"const Index i0 = {'rest' if depth > 1 else 'unit'};")
+        for own in loops.steps:
+            if own not in at:
+                at[own] = f"at{len(at)}"
+                terms = []
+                for axis, step in enumerate(own):
+                    if step in (0, 1):
+                        terms += [f"i{axis}"] * step
+                    else:
+                        name = f"s{len(at)}_{axis}"
+                        numbers[name] = step
+                        terms.append(f"i{axis} * {name}")
+                whole = f" + i{depth - 1} * {together - 1}" if together > 1 and own[-1] else ""
+                lines.append(f"const Index {at[own]} = {' + '.join(terms) or '0'}{whole};")
+        return cls(lines, [at[own] for own in loops.steps], numbers)
+
+
+def _reach(loops: Loops) -> int:
+    """The most that is counted: elements that are visited, and how far apart they are."""
+    apart = (sum((size - 1) * abs(step) for size, step in zip(loops.sizes, own, strict=True)) for own in loops.steps)
+    return max(loops.size, *apart)
+
+
+def _by_fours(
     lines: Sequence[str], results: Sequence[str], arrays: Sequence[Any], pointers: list[Parameter], loops: Loops
 ) -> Thunk:
-    """Four elements a thread, and the last few one by one."""
-    operands = len(arrays) - len(results)
-    same = [loops.steps[k][0] == 0 for k in range(len(arrays))]
-    once = [f"const {value_type(arrays[k])} a{k} = load(*p{k});" for k in range(operands) if same[k]]
+    """Four elements a thread, and of a single row the last few one by one."""
+    operands, kinds = len(arrays) - len(results), [f"Four<{stored_type(array)}>" for array in arrays]
+    read = {k: "once" if not any(loops.steps[k]) else "four" if loops.steps[k][-1] else "one" for k in range(operands)}
+    found = Places.of(loops, AT_ONCE)
 
-    def element(places: Sequence[str]) -> list[str]:
-        loads = [f"const {value_type(arrays[k])} a{k} = load({places[k]});" for k in range(operands) if not same[k]]
-        stores = [f"store({places[operands + k]}, {name});" for k, name in enumerate(results)]
-        return ["    " + line for line in (*loads, *lines, *stores)]
+    def loads(how: str, text: str) -> list[str]:
+        named = (k for k in range(operands) if read[k] == how)
+        return [text.format(value=value_type(arrays[k]), four=kinds[k], k=k, at=found.at[k]) for k in named]
 
-    kinds = [f"Four<{stored_type(array)}>" for array in arrays]
-    fours = [f"const {kinds[k]} f{k} = ((const {kinds[k]} *)p{k})[unit];" for k in range(operands) if not same[k]]
-    made = [f"{kinds[k]} f{k};" for k in range(operands, len(arrays))]
-    kept = [f"(({kinds[k]} *)p{k})[unit] = f{k};" for k in range(operands, len(arrays))]
     body = [
-        *once,
-        "UNITS(unit, count / 4) {",
-        *("    " + line for line in (*fours, *made)),
-        "    for (int i = 0; i < 4; ++i) {",
-        *("    " + line for line in element([f"f{k}.at[i]" for k in range(len(arrays))])),
+        *loads("once", "const {value} a{k} = load(*p{k});"),
+        f"UNITS(unit, count / {AT_ONCE}) {{",
+        *("    " + line for line in found.lines),
+        *loads("one", "    const {value} a{k} = load(p{k}[{at}]);"),
+        *loads("four", "    const {four} f{k} = *(const {four} *)(p{k} + {at});"),
+        *(f"    {kinds[k]} f{k};" for k in range(operands, len(arrays))),
+        f"    for (int i = 0; i < {AT_ONCE}; ++i) {{",
+        *loads("four", "        const {value} a{k} = load(f{k}.at[i]);"),
+        *(f"        {line}" for line in lines),
+        *(f"        store(f{operands + k}.at[i], {name});" for k, name in enumerate(results)),
         "    }",
-        *("    " + line for line in kept),
-        "}",
-        "UNITS(unit, count % 4) {",
-        "    const Index i = count / 4 * 4 + unit;",
-        *element([f"p{k}[i]" for k in range(len(arrays))]),
+        *(f"    *({kinds[k]} *)(p{k} + {found.at[k]}) = f{k};" for k in range(operands, len(arrays))),
         "}",
     ]
-    count = loops.size
-    parameters = [*pointers, *sizes(count, count=count)]
-    return Launch(parameters, "\n".join(body), -(-count // AT_ONCE)).bind()
+    if len(loops.sizes) == 1:
+        body += [
+            f"UNITS(unit, count % {AT_ONCE}) {{",
+            f"    const Index i = count / {AT_ONCE} * {AT_ONCE} + unit;",
+            *loads("four", "    const {value} a{k} = load(p{k}[i]);"),
+            *(f"    {line}" for line in lines),
+            *(f"    store(p{operands + k}[i], {name});" for k, name in enumerate(results)),
+            "}",
+        ]
+    parameters = [*pointers, *sizes(_reach(loops), count=loops.size, **found.numbers)]
+    return Launch(parameters, "\n".join(body), -(-loops.size // AT_ONCE)).bind()
 
 
-def _of_places(
+def _one_by_one(
     lines: Sequence[str], results: Sequence[str], arrays: Sequence[Any], pointers: list[Parameter], loops: Loops
 ) -> Thunk:
     """One element a thread, wherever it lies in each array."""
-    operands, depth = len(arrays) - len(results), len(loops.sizes)
-    reach = [sum((size - 1) * abs(step) for size, step in zip(loops.sizes, own, strict=True)) for own in loops.steps]
-    extents = {f"n{axis}": loops.sizes[axis] for axis in range(1, depth)}
-    steps = {(k, axis): loops.steps[k][axis] for k in range(len(arrays)) for axis in range(depth)}
-    factors = {(k, axis): "" if step == 1 else f" * s{k}_{axis}" for (k, axis), step in steps.items() if step}
-    body = ["UNITS(unit, count) {", "    Index rest = unit;"]
-    for axis in range(depth - 1, 0, -1):
-        body += [f"    const Index i{axis} = rest % n{axis};", f"    rest /= n{axis};"]
-    body.append("    const Index i0 = rest;")
-    terms = [
-        [f"i{axis}{factors[k, axis]}" for axis in range(depth) if (k, axis) in factors] for k in range(len(arrays))
+    operands, found = len(arrays) - len(results), Places.of(loops, 1)
+    places = [f"p{k}[{at}]" for k, at in enumerate(found.at)]
+    body = [
+        "UNITS(unit, count) {",
+        *("    " + line for line in found.lines),
+        *(f"    const {value_type(arrays[k])} a{k} = load({places[k]});" for k in range(operands)),
+        *(f"    {line}" for line in lines),
+        *(f"    store({places[operands + k]}, {name});" for k, name in enumerate(results)),
+        "}",
     ]
-    places = [f"p{k}[{' + '.join(own) or '0'}]" for k, own in enumerate(terms)]
-    body += [f"    const {value_type(arrays[k])} a{k} = load({places[k]});" for k in range(operands)]
-    body += [f"    {line}" for line in lines]
-    body += [f"    store({places[operands + k]}, {name});" for k, name in enumerate(results)]
-    body.append("}")
-    far = {f"s{k}_{axis}": steps[k, axis] for (k, axis), text in factors.items() if text}
-    parameters = [*pointers, *sizes(max(loops.size, *reach), count=loops.size, **extents, **far)]
+    parameters = [*pointers, *sizes(_reach(loops), count=loops.size, **found.numbers)]
     return Launch(parameters, "\n".join(body), loops.size).bind()

@@ -2,6 +2,30 @@
 
 from __future__ import annotations
 
-from netspec.backends.cuda import elementwise, foreach, local_response, moves, pooling, random, reduce, rows, vectors
+from netspec.backends.cuda import (
+    convolution,
+    elementwise,
+    foreach,
+    local_response,
+    moves,
+    pooling,
+    products,
+    random,
+    reduce,
+    rows,
+    vectors,
+)
 
-__all__ = ["elementwise", "foreach", "local_response", "moves", "pooling", "random", "reduce", "rows", "vectors"]
+__all__ = [
+    "convolution",
+    "elementwise",
+    "foreach",
+    "local_response",
+    "moves",
+    "pooling",
+    "products",
+    "random",
+    "reduce",
+    "rows",
+    "vectors",
+]

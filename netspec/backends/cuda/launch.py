@@ -23,6 +23,8 @@ from netspec.graph.types import DType
 
 THREADS = 256
 """Of a block."""
+WARP = 32
+"""Threads that run together."""
 MOST_BLOCKS = 1 << 14
 """Of a launch whose threads go on to further units when they have done theirs: some waves on the largest GPU."""
 OPTIONS = ("-std=c++17",)
@@ -102,7 +104,8 @@ def stopped_by(flag: Any) -> Iterator[None]:
 @cache
 def prelude() -> str:
     """What every source begins with."""
-    return (files("netspec.backends.cuda") / "prelude.cuh").read_text(encoding="utf-8")
+    folder = files("netspec.backends.cuda")
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in ("prelude.cuh", "product.cuh"))
 
 
 @dataclass(frozen=True)
@@ -142,8 +145,6 @@ class Launch:
     """How many units of work there are: of threads, or of blocks."""
     of_blocks: bool = False
     threads: int = THREADS
-    before: str = ""
-    """Functions that the body calls."""
 
     @property
     def blocks(self) -> int:
@@ -157,8 +158,8 @@ class Launch:
         body = "\n    ".join(self.body.strip("\n").splitlines())
         head = f"__launch_bounds__({self.threads})"
         code = f"({parameters}) {{\n    typedef {index} Index;\n    {body}\n}}\n"
-        name = "netspec_" + sha256((self.before + head + code).encode()).hexdigest()[:24]
-        return name, f'{self.before}\nextern "C" __global__ void {head} {name}{code}'
+        name = "netspec_" + sha256((head + code).encode()).hexdigest()[:24]
+        return name, f'\nextern "C" __global__ void {head} {name}{code}'
 
     def bind(self) -> Thunk:
         """A call of it."""

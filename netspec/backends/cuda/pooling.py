@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.cuda.launch import Launch, pointer, sizes
+from netspec.backends.cuda.windows import AXES, extents, geometry, of_three
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import Layout, Signature
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 from netspec.layers.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGather, MaxPoolGrad
-from netspec.layers.window import Window
-
-AXES = "dhw"
 
 INSIDE = "d >= 0 && h >= 0 && w >= 0 && d < size_d && h < size_h && w < size_w"
 PLACE = "(((n * size_d + d) * size_h + h) * size_w + w) * channels + c"
@@ -108,17 +106,11 @@ AVERAGE_GRAD = f"""{OVER_OWNERS}
 def _words(node: Node) -> dict[str, str]:
     """What stands in a body for the geometry: numbers known to the compiler."""
     op: Any = node.op
-    window: Window = op.window
-    missing = len(AXES) - len(window.size)
-    counted = getattr(op, "counted", ())
-    counted = ((0, 0),) * (len(AXES) - len(counted)) + counted
+    counted = of_three(getattr(op, "counted", ()), (0, 0))
+    numbers = geometry(op.window) | dict(zip(("BEFORE", "AFTER"), zip(*counted, strict=True), strict=True))
     found = {"NUMBER": str(node.inputs[0].dtype)}
-    for word, values in (("KERNEL", window.size), ("STRIDE", window.strides), ("DILATION", window.dilation)):
-        found |= {f"{word}_{axis.upper()}": str(one) for axis, one in zip(AXES, (1,) * missing + values, strict=True)}
-    pads = (0,) * missing + tuple(begin for begin, _ in window.pads)
-    found |= {f"PAD_{axis.upper()}": str(one) for axis, one in zip(AXES, pads, strict=True)}
-    for axis, (before, after) in zip(AXES, counted, strict=True):
-        found |= {f"BEFORE_{axis.upper()}": str(before), f"AFTER_{axis.upper()}": str(after)}
+    for word, values in numbers.items():
+        found |= {f"{word}_{axis.upper()}": str(one) for axis, one in zip(AXES, values, strict=True)}
     return found
 
 
@@ -126,13 +118,11 @@ def bound(node: Node, body: str, arrays: dict[str, Any], results: Sequence[str],
     """A call of a body; `large` is an array over the input's places, `small` one over the windows."""
     for word, meaning in _words(node).items():
         body = body.replace(word, meaning)
-    missing = len(AXES) + 2 - large.ndim
-    extents = {f"size_{axis}": one for axis, one in zip(AXES, (1,) * missing + large.shape[2:], strict=True)}
-    extents |= {f"out_{axis}": one for axis, one in zip(AXES, (1,) * missing + small.shape[2:], strict=True)}
+    spatial = extents("size", large.shape[2:]) | extents("out", small.shape[2:])
     units = arrays[results[0]].size
     parameters = [
         *(pointer(name, array, written=name in results) for name, array in arrays.items()),
-        *sizes(max(large.size, small.size), count=units, channels=large.shape[1], **extents),
+        *sizes(max(large.size, small.size), count=units, channels=large.shape[1], **spatial),
     ]
     return Launch(parameters, body, units).bind()
 

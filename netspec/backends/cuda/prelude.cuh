@@ -11,6 +11,7 @@ typedef unsigned long long uint64;
 typedef float float32;
 typedef double float64;
 
+#pragma nv_diag_suppress 177 // generated code names places that only some kernels need
 #pragma nv_diag_suppress 186 // whole numbers without a sign are compared with 0 in code that serves all types
 
 #ifndef INFINITY // NVRTC has no headers
@@ -136,17 +137,24 @@ __device__ inline Words philox(uint32 c0, uint32 c1, uint32 c2, uint32 c3, uint3
     return Words{{c0, c1, c2, c3}};
 }
 
-// The number that all threads of a block have together, in every thread, added in the order of a fixed tree. `place`
-// is shared memory for as many numbers as the block has threads, a power of two.
-template <typename T, typename Combine> __device__ inline T of_block(T mine, T *place, Combine combine) {
-    __syncthreads();
-    place[threadIdx.x] = mine;
-    __syncthreads();
-    for (int distance = blockDim.x / 2; distance > 0; distance /= 2) {
-        if (threadIdx.x < distance) place[threadIdx.x] = combine(place[threadIdx.x], place[threadIdx.x + distance]);
-        __syncthreads();
+// The number that the 32 threads of a warp have together, in the first of them, put together in the order of a fixed tree.
+template <typename T, typename Combine> __device__ inline T of_warp(T mine, Combine combine) {
+    for (int distance = 16; distance > 0; distance /= 2) {
+        mine = combine(mine, __shfl_down_sync(0xffffffff, mine, distance));
     }
-    return place[0];
+    return mine;
+}
+
+// The number that all threads of a block have together, in every thread, put together in the order of a fixed tree.
+// `place` is shared memory for a number of each warp; a block is made of whole warps.
+template <typename T, typename Combine> __device__ inline T of_block(T mine, T *place, Combine combine) {
+    mine = of_warp(mine, combine);
+    __syncthreads(); // who is late may still read what the call before left there
+    if (threadIdx.x % 32 == 0) place[threadIdx.x / 32] = mine;
+    __syncthreads();
+    mine = place[0];
+    for (int warp = 1; warp < blockDim.x / 32; ++warp) mine = combine(mine, place[warp]);
+    return mine;
 }
 
 template <typename T> struct Add {

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from netspec.backends.cuda.elementwise import stored_type
-from netspec.backends.cuda.launch import THREADS, Launch, number, pointer, sizes
+from netspec.backends.cuda.launch import THREADS, WARP, Launch, number, pointer, sizes
 from netspec.backends.cuda.scalar import c_number
 from netspec.backends.nests import Nest, Reducing, result_steps
 from netspec.graph.kernel import Buffers, Thunk, kernel
@@ -36,7 +36,7 @@ UNITS(unit, count) {
 }
 """
 ROWS = """
-__shared__ TYPEOF place[THREADS];
+__shared__ TYPEOF place[WARPS];
 BLOCKS(unit, count) {
     const Index piece = unit / outputs, output = unit % outputs;
     const Index stop = (piece + 1) * length < reduced ? (piece + 1) * length : reduced;
@@ -134,7 +134,7 @@ def _stage(
     ]  # fmt: skip
     text = ROWS if cut.by_rows else COLUMNS
     words = {
-        "TYPEOF": str(dtype), "TYPE": stored_type(x), "THREADS": str(THREADS), "FIRST": c_number(first, dtype),
+        "TYPEOF": str(dtype), "TYPE": stored_type(x), "WARPS": str(THREADS // WARP), "FIRST": c_number(first, dtype),
         "SCALED": "total" if factor is None else "total * factor",
     }  # fmt: skip
     for word, meaning in words.items():

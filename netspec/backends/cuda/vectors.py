@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.backends.cuda.launch import THREADS, Launch, pointer, sizes
+from netspec.backends.cuda.launch import THREADS, WARP, Launch, pointer, sizes
 from netspec.backends.vectors import AlongAxis, Vectors, without
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.reduce import ArgMax
@@ -78,8 +78,8 @@ def bound(body: str, axis: int, arrays: dict[str, Any], dtype: DType, results: S
         steps |= {f"{name}0": outer, f"{name}1": inner}
         if long[name]:
             steps[f"{name}c"] = array.strides[axis] // array.itemsize
-    threads = min(THREADS, max(32, 1 << (shape[axis] - 1).bit_length()))
-    shared = [f"__shared__ {dtype} place[{threads}];", f"__shared__ int64 places[{threads}];"]
+    threads = min(THREADS, max(WARP, 1 << (shape[axis] - 1).bit_length()))
+    shared = [f"__shared__ {dtype} place[{threads // WARP}];", f"__shared__ int64 places[{threads // WARP}];"]
     used = [line for line in shared if line.split("[")[0].rsplit(" ", 1)[1] + "," in body]
     lines = [*used, "BLOCKS(unit, count) {", *moves, body.replace("NUMBER", str(dtype)), "}"]
     reach = max(sum(abs(step) * (size - 1) for step, size in zip(one.strides, one.shape, strict=True)) // one.itemsize

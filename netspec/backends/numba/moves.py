@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends import moves
-from netspec.backends.loops import Loops, collapsed
+from netspec.backends.loops import Turn
 from netspec.backends.numba import native
 from netspec.backends.numba.elementwise import bound, copy, fill
 from netspec.backends.numba.native import Pointer, Size
@@ -38,22 +37,14 @@ def turn(
 
 def reordered(source: Any, target: Any) -> Thunk:
     """A call that copies an array into one of the same shape that lies in another order."""
-    loops = collapsed(target.shape, [target, source])
-    y, x = loops.steps
-    side = next((axis for axis in range(len(x) - 1) if x[axis] == 1), None)
-    if side is None or y[-1] != 1 or len(x) > 4:
+    found = Turn.of(source, target)
+    if found is None:
         return copy(source, target)
-    outer = [axis for axis in range(len(x) - 1) if axis != side]
-    (n0, x0, y0), (n1, x1, y1) = [(1, 0, 0)] * (2 - len(outer)) + [(loops.sizes[k], x[k], y[k]) for k in outer]
-    return _turned(source, target, loops, side, (n0, n1), (x0, x1, x[-1], y0, y1, y[side]))
-
-
-def _turned(source: Any, target: Any, loops: Loops, side: int, outer: tuple[int, int], steps: Sequence[int]) -> Thunk:
-    rows, columns = loops.sizes[side], loops.sizes[-1]
     pointers = (Pointer(DType(str(array.dtype))) for array in (source, target))
     arguments: tuple[native.Argument, ...] = (*pointers, native.Literal(TILE), *(Size(),) * 9)
-    units = outer[0] * outer[1] * -(-rows // TILE)
-    return native.of_function(turn, arguments).bind(units, loops.size, source, target, rows, columns, outer[1], *steps)
+    units = found.places * -(-found.rows // TILE)
+    sizes = found.rows, found.columns, found.inner, *found.x, *found.y
+    return native.of_function(turn, arguments).bind(units, target.size, source, target, *sizes)
 
 
 class Copier:

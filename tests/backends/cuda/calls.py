@@ -45,11 +45,23 @@ DEVICE = EmulatedDevice()
 class Bound:
     """A call of a kernel."""
 
+    kernel: Kernel
     made: Call
     lying: Signature
     run: Callable[[], None]
     inputs: list[Any]
     outputs: list[Any]
+
+    @classmethod
+    def of(cls, one: Kernel, made: Call, lying: Signature, inputs: list[Any], outputs: list[Any]) -> Bound:
+        """The call of a kernel."""
+        return cls(one, made, lying, bound(DEVICE, one, made, lying, inputs, outputs), inputs, outputs)
+
+    def over(self, result: int, operand: int) -> Bound:
+        """The same call, one of its results in the memory of an operand."""
+        outputs = list(self.outputs)
+        outputs[result] = self.inputs[operand]
+        return Bound.of(self.kernel, self.made, self.lying, self.inputs, outputs)
 
 
 @cache
@@ -73,5 +85,5 @@ def prepared(one: Kernel) -> Iterator[Bound]:
                 array(DEVICE, value.type, None, layout)
                 for value, layout in zip(given.node.outputs, lying.outputs, strict=True)
             ]
-            yield Bound(given, lying, bound(DEVICE, one, given, lying, inputs, outputs), inputs, outputs)
+            yield Bound.of(one, given, lying, inputs, outputs)
         known.add(code_of(made))

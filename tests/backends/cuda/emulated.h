@@ -1,5 +1,7 @@
-// CUDA C++ on the processor: one block after another, its threads as fibers that take turns at __syncthreads().
+// CUDA C++ on the processor: one block after another, its threads as fibers that take turns at __syncthreads() and where
+// the threads of a warp exchange numbers.
 #include <math.h>
+#include <setjmp.h>
 #include <string.h>
 #include <ucontext.h>
 #include <vector>
@@ -47,10 +49,15 @@ static inline unsigned short half_bits(float value) {
 
 namespace emulated {
 const size_t STACK = 1 << 16;
-static ucontext_t scheduler;
+const unsigned int WARP = 32;
+// Where a thread is: on its way, or waiting for those of its block or of its warp.
+enum State { RUNNING, AT_BLOCK, AT_WARP, ENDED };
+static jmp_buf back; // fibers are begun by ucontext, and resumed by longjmp: it asks the system for nothing
 static std::vector<ucontext_t> fibers;
+static std::vector<jmp_buf *> places;
 static std::vector<char> stacks;
-static std::vector<bool> ended;
+static std::vector<State> states;
+static std::vector<double> given; // what each thread gives the others of its warp
 static unsigned int current;
 static void (*work)(void **);
 static void **values;
@@ -63,32 +70,64 @@ static unsigned int nth(unsigned int place, unsigned int count) {
 
 static void fiber() {
     work(values);
-    ended[current] = true;
-    swapcontext(&fibers[current], &scheduler);
+    states[current] = ENDED;
+    _longjmp(back, 1);
+}
+
+static void wait(State at) {
+    const unsigned int own = current;
+    states[own] = at;
+    if (_setjmp(*places[own]) == 0) _longjmp(back, 1);
+}
+
+static void resume(unsigned int thread) {
+    const bool begins = places[thread] == nullptr;
+    if (begins) places[thread] = new jmp_buf[1];
+    threadIdx.x = current = thread;
+    states[thread] = RUNNING;
+    if (_setjmp(back) == 0) {
+        if (begins) setcontext(&fibers[thread]);
+        else _longjmp(*places[thread], 1);
+    }
+}
+
+// Runs the threads of a warp until all wait for their block, or all have ended; false where they are not together.
+static bool warp(unsigned int first, unsigned int last) {
+    for (;;) {
+        for (unsigned int t = 0; t < last - first; ++t) resume(first + nth(t, last - first));
+        for (unsigned int t = first; t < last; ++t) {
+            if (states[t] != states[first]) return false;
+        }
+        if (states[first] != AT_WARP) return true;
+    }
 }
 
 // All threads of a block come to each barrier, or none does: who ended while others wait there is a mistake.
 static bool block(unsigned int threads) {
     fibers.resize(threads);
     stacks.resize(threads * STACK);
-    ended.assign(threads, false);
+    given.assign(threads, NAN);
+    states.assign(threads, RUNNING);
+    for (jmp_buf *one : places) delete[] one;
+    places.assign(threads, nullptr);
     for (unsigned int t = 0; t < threads; ++t) {
         getcontext(&fibers[t]);
         fibers[t].uc_stack.ss_sp = &stacks[t * STACK];
         fibers[t].uc_stack.ss_size = STACK;
-        fibers[t].uc_link = &scheduler;
+        fibers[t].uc_link = nullptr; // none returns
         makecontext(&fibers[t], fiber, 0);
     }
-    for (;;) {
-        unsigned int left = 0;
-        for (unsigned int t = 0; t < threads; ++t) {
-            threadIdx.x = current = nth(t, threads);
-            swapcontext(&scheduler, &fibers[current]);
-            left += !ended[current];
+    const unsigned int warps = (threads + WARP - 1) / WARP;
+    do {
+        for (unsigned int w = 0; w < warps; ++w) {
+            const unsigned int first = nth(w, warps) * WARP;
+            if (!warp(first, first + WARP < threads ? first + WARP : threads)) return false;
         }
-        if (left == 0) return true;
-        if (left != threads) return false;
-    }
+        for (unsigned int t = 0; t < threads; ++t) {
+            if (states[t] != states[0]) return false;
+        }
+    } while (states[0] != ENDED);
+    return true;
 }
 
 static bool run(void (*kernel)(void **), void **arguments, unsigned int blocks, unsigned int threads, bool meets) {
@@ -113,5 +152,17 @@ static bool run(void (*kernel)(void **), void **arguments, unsigned int blocks, 
 } // namespace emulated
 
 static inline void __syncthreads() {
-    swapcontext(&emulated::fibers[emulated::current], &emulated::scheduler);
+    emulated::wait(emulated::AT_BLOCK);
+}
+
+// The number of the thread so many places further on in the warp; its own where there is none. All must take part.
+template <typename T> static inline T __shfl_down_sync(unsigned int mask, T mine, unsigned int distance) {
+    static_assert(sizeof(T) <= sizeof(double), "a thread gives a number");
+    using namespace emulated;
+    const unsigned int own = current, other = own % WARP + distance < WARP ? own + distance : own;
+    memcpy(&given[own], &mine, sizeof(T));
+    wait(AT_WARP);
+    if (mask == 0xffffffff && other < given.size()) memcpy(&mine, &given[other], sizeof(T));
+    wait(AT_WARP); // nobody gives another number before all have read this one
+    return mine;
 }

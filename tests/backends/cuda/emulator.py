@@ -22,7 +22,7 @@ from netspec.backends.cuda import launch
 
 HEADER = (Path(__file__).parent / "emulated.h").read_text()
 SIGNATURE = re.compile(r'extern "C" __global__ void __launch_bounds__\(\d+\) (netspec_\w+)\((.*)\) {')
-MEETS = re.compile(r"of_block|__syncthreads")
+MEETS = re.compile(r"of_block|of_warp|tile_of_product|__syncthreads|__shfl")
 CALL = """
 static void call_{name}(void **given) {{ {name}({arguments}); }}
 extern "C" bool run_{name}(void **given, unsigned blocks, unsigned threads) {{
@@ -92,7 +92,18 @@ class Emulator:
         source = self._folder / f"kernels{len(self._made)}.cpp"
         source.write_text("\n".join(texts))
         library = source.with_suffix(".so")
-        command = [str(compiler()), "-std=c++17", "-O1", "-w", "-shared", "-fPIC", str(source), "-o", str(library)]
+        command = [
+            str(compiler()),
+            "-std=c++17",
+            "-O1",
+            "-w",
+            "-U_FORTIFY_SOURCE",
+            "-shared",
+            "-fPIC",
+            str(source),
+            "-o",
+            str(library),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert not done.returncode, f"{source}: {done.stderr[:4000]}"
         loaded = ctypes.CDLL(str(library))

@@ -8,9 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from netspec.backends.cuda.device import CudaDevice
+from netspec.backends.reference.kernels import Forward
 from netspec.graph.fused import ForEach
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.op import Op
+from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.shape import Reorder
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
@@ -20,7 +22,7 @@ machine = Machine()
 """The GPU that kernels are bound for now."""
 
 
-@kernel(Op, backend="library", rank=1)
+@kernel(Op, backend="library", rank=2)
 class Library(Kernel):
     """Any op, by its reference code."""
 
@@ -45,6 +47,11 @@ class LibraryUpdates(Library):
     """Updates too: nothing stops them."""
 
 
+@kernel(MatMul, backend="array_code", rank=2)
+class ArrayCode(Forward):
+    """Products by the library of arrays."""
+
+
 class LibraryDevice(CudaDevice):
     """A GPU with a library."""
 
@@ -57,8 +64,7 @@ class LibraryDevice(CudaDevice):
 
     def load_kernels(self) -> None:
         """Those of `cuda`: the others are here."""
-        import netspec.backends.cuda.kernels
-        import netspec.backends.reference.kernels  # noqa: F401
+        import netspec.backends.cuda.kernels  # noqa: F401
 
 
 class UpdatingDevice(LibraryDevice):
@@ -68,6 +74,6 @@ class UpdatingDevice(LibraryDevice):
 
 
 class ArrayCodeDevice(LibraryDevice):
-    """A GPU without a library: reference kernels stand in."""
+    """A GPU without a library: the one of arrays stands in."""
 
-    backends: ClassVar[tuple[str, ...]] = ("reference", "cuda")
+    backends: ClassVar[tuple[str, ...]] = ("reference", "array_code", "cuda")
