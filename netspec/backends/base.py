@@ -61,6 +61,8 @@ class Device:
     """Who measures where several kernels can serve; without one, they rate themselves."""
     narrow: ClassVar[tuple[DType, ...]] = ()
     """Types of fewer bits than float32 that values may lie in."""
+    prefers_bytes: bool = False
+    """Whether images had better come as bytes, of which programs make numbers there."""
     direct: bool = False
     """Whether to leave out the backends that round more than direct sums (`ROUNDS_MORE` of their packages)."""
 

@@ -8,6 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from netspec.errors import Problem, SpecError, did_you_mean, listing
+from netspec.graph.ops.elementwise import Cast
+from netspec.graph.ops.linear import Gather
+from netspec.graph.ops.source import Constant
 from netspec.graph.types import DType, Precision, TensorType
 from netspec.graph.value import Scope, ShapeMismatch, Value, explain, in_scope
 from netspec.layers.base import Builder, arity
@@ -46,18 +49,20 @@ def build(
     judged: bool = True,
     standing: Mapping[str, str] = MappingProxyType({}),
     workers: int = 1,
+    tables: Mapping[str, Any] = MappingProxyType({}),
 ) -> Built:
     """The net as graph values. Raises `SpecError` with every shape error there is, not only the first.
 
     What reads a layer that is wrong is passed over: nothing can be said of it. Without `judged` the losses and metrics
     are left out, and with them the inputs that only they use. `standing` says which other state is read in place of a
-    parameter.
+    parameter, `tables` what the bytes stand for of inputs that come as bytes.
     """
     names = resolve_names(spec)
     dtype = dtype.computed
     builder = Builder(training, dtype, standing=standing, workers=workers)
     values: dict[str, Value | None] = {
-        name: builder.input(name, input_type(one, batch_size, dtype)) for name, one in spec.inputs.items()
+        name: _input(builder, name, input_type(one, batch_size, dtype), tables.get(name))
+        for name, one in spec.inputs.items()
     }
     taken = {*values, *(layer.name for layer in names.layers)}
     masks: dict[str, Value | None] = {}
@@ -117,6 +122,23 @@ def build(
     if builder.penalties and built.losses:
         built.losses[REGULARIZATION] = total(builder.penalties)
     return built
+
+
+def _input(builder: Builder, name: str, kind: TensorType, table: Any | None) -> Value:
+    """An input, or what its bytes stand for: (C, 256) numbers, or (1, 256) for all channels."""
+    if table is None:
+        return builder.input(name, kind)
+    import numpy as np
+
+    place = builder.input(name, kind.with_dtype(DType.UINT8))
+    channels = len(table)
+    with in_scope(place.node.scope):
+        if channels > 1:
+            start = (np.arange(channels, dtype=np.int32) * 256).reshape(channels, *(1,) * (len(kind.shape) - 2))
+            first = Constant(start.tobytes(), TensorType(start.shape, DType.INT32))()
+            place = Cast(DType.INT32)(place) + first
+        numbers = np.ascontiguousarray(table, str(kind.dtype)).reshape(-1)
+        return Gather()(Constant(numbers.tobytes(), TensorType(numbers.shape, kind.dtype))(), place)
 
 
 def _check_arity(thing: Any, inputs: list[Value], scope: Scope) -> None:

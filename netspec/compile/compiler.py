@@ -94,6 +94,8 @@ class Compiler:
         self.device = open_device(device) if isinstance(device, str) else device
         self._check_precision()
         self._divide, self.duty, self.cutting = divide, duty, cutting
+        self.tables: dict[str, Any] = {}
+        """What bytes stand for in the inputs of training steps that come as such: (C, 256) or (1, 256)."""
         self.evaluated: dict[str, str] = {}
         """Parameters, and the states that stand for them wherever the net is not trained: averages, for example."""
         self.wholes: dict[str, str] = {}
@@ -216,6 +218,11 @@ class Compiler:
         """What goes from stage to stage of a micro-batch of so many samples, where the net is cut into stages."""
         assert self.staged is not None
         return StagedNet(self.spec, build(self.spec, samples, training=True, dtype=self.dtype), self.staged)
+
+    def look_up(self, tables: Mapping[str, Any]) -> None:
+        """Have training steps, and what adapts layers, read inputs as bytes, which stand for the numbers of tables."""
+        self.tables = dict(tables)
+        self._forms.clear()
 
     def reset(self) -> None:
         """Give every state its first value: of a piece, that part of what the whole's would be."""

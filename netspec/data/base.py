@@ -181,6 +181,9 @@ class Transform(Spec):
     takes_pictures: ClassVar[bool] = False
     """Whether `apply` takes images that are still Pillow's (`Picture`), as the first transform of a field."""
 
+    pointwise: ClassVar[bool] = False
+    """Whether each number becomes another by itself, the same in all samples and in all places of a channel."""
+
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Fields as they may be written, for the reference and its tests."""
 

@@ -7,6 +7,7 @@ running generator, so resuming, prefetching and evaluating in between change not
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from netspec.data.base import Dataset, FieldType, Source, Transform
@@ -33,8 +34,8 @@ class Loader:
 
     `wanted`: the inputs to fill, by name; default: all fields of the source under their own names. `known`: all
     inputs that the net declares, if more than those wanted. `ranges`: the values that an input may have. `learned`:
-    `Loader.learned` of the training split, for every other split. `share`: what of each batch this worker has. Raises
-    InputError with all that does not match.
+    `Loader.learned` of the training split, for every other split. `share`: what of each batch this worker has. `late`:
+    whether inputs may come as bytes, to be looked up in `tables`. Raises InputError with all that does not match.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Loader:
         learned: Learned | None = None,
         prefetch: int | None = None,
         share: Share = ALONE,
+        late: bool = False,
     ) -> None:
         self._pipeline = Pipeline(dataset, split, seed=seed, learned=learned)
         if wanted is None:
@@ -63,6 +65,10 @@ class Loader:
             unwhole=dataset.unwhole,
             uneven=dataset.uneven,
         )
+        self.tables: dict[str, Any] = {}
+        """What each byte stands for of inputs that come as bytes: (C, 256) of float32, or (1, 256) for all."""
+        if late:
+            self._leave_late()
         self._split = split
         self._data_digest = dataset.digest
         self._seed = seed
@@ -87,6 +93,19 @@ class Loader:
         """How many damaged samples the source left out when it was opened, as `on_error: skip` asks for."""
         self.damaged_at_opening: Sequence[str] = dataset.damaged
         """What is wrong with the first few of these."""
+
+    def _leave_late(self) -> None:
+        """Give bytes to those inputs that alone read a field of which they are all that is needed."""
+        feeds = []
+        for feed in self._feeds:
+            alone = sum(one.field == feed.field for one in self._feeds) == 1
+            asked = alone and feed.range is None and feed.dtype == "float32"
+            table = self._pipeline.postpone(feed.field) if asked else None
+            if table is not None:
+                self.tables[feed.name] = table
+                feed = replace(feed, dtype="uint8", exact=True)
+            feeds.append(feed)
+        self._feeds = tuple(feeds)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -261,6 +280,7 @@ def open_loader(
     learned: Learned | None = None,
     prefetch: int | None = None,
     share: Share = ALONE,
+    late: bool = False,
 ) -> Loader:
     """Open the source of a split and make its loader; the arguments are those of `Loader`."""
     if not isinstance(split, Source):
@@ -275,4 +295,5 @@ def open_loader(
         learned=learned,
         prefetch=prefetch,
         share=share,
+        late=late,
     )

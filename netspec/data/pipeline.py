@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType, SampleKeys, Transform, blamed_on
+from netspec.data.tables import table_of_bytes
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.data import SplitFields
 
@@ -68,6 +69,7 @@ class Pipeline:
         self._seed = seed
         self._steps: list[_Step] = []
         self._mixed: list[_Step] = []
+        self._postponed: list[_Step] = []
         self._raw = dict(dataset.fields)
         self.fields: dict[str, FieldType] = dict(dataset.fields)
         self.samples = min(len(dataset), split.limit or len(dataset))
@@ -173,12 +175,32 @@ class Pipeline:
     @property
     def transforms(self) -> list[tuple[str, Transform]]:
         """The transforms in order, learned values filled in, each with the name of the field that it changes."""
-        return [(step.name, step.transform) for step in (*self._steps, *self._mixed)]
+        steps = sorted((*self._steps, *self._postponed, *self._mixed), key=lambda step: step.stage)
+        return [(step.name, step.transform) for step in steps]
 
     @property
     def mixes(self) -> bool:
         """Whether samples of a batch are mixed with each other, so that only whole batches can be finished."""
         return bool(self._mixed)
+
+    def postpone(self, name: str) -> Array | None:
+        """Leave the last transforms of a field to whoever takes the batches, where they make float32 of single bytes.
+
+        What each byte becomes, (C, 256), or (1, 256) where all channels are alike; None where nothing can be left.
+        """
+        own = [step for step in self._steps if step.name == name]
+        first = next((at for at in range(len(own), 0, -1) if not own[at - 1].transform.pointwise), 0)
+        field = self._raw[name]
+        for step in own[:first]:
+            field = step.transform.infer(field)
+        last = own[first:]
+        if self._mixed or not last or field.dtype != "uint8" or self.fields[name].dtype != "float32":
+            return None
+        table = table_of_bytes(field, [step.transform for step in last])
+        if table is not None:
+            self._postponed, self.fields[name] = [*self._postponed, *last], field
+            self._steps = [step for step in self._steps if not any(step is one for one in last)]
+        return table
 
     def read(self, indices: Array, epoch: int) -> Mapping[str, Samples]:
         """The samples at `indices` (N,) as they are in `epoch`, as a batch of their own.

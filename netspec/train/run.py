@@ -348,13 +348,15 @@ def staged(spec: TrainSpec, strategy: Pipeline, stage: int, stages: int) -> Stag
 
 
 def open_training_loader(spec: TrainSpec, compiler: Compiler, crew: Crew = ALONE) -> Loader:
-    """The loader of the training data, with what the net's programs read."""
+    """The loader of the training data, with what the net's programs read; these look up what comes as bytes."""
     of_batch = compiler.of_batch if compiler.staged is None else Purpose.FORWARD  # a stage may read nothing by itself
     wanted = wanted_inputs(compiler, [of_batch, *([Purpose.ADAPT] if compiler.adapts else [])])
-    return open_loader(
+    loader = open_loader(
         spec.data.train, seed=spec.train.seed, wanted=wanted, ranges=ranges(compiler), known=spec.net.inputs,
-        share=crew.training_share,
+        share=crew.training_share, late=compiler.device.prefers_bytes and compiler.staged is None,
     )  # fmt: skip
+    compiler.look_up(loader.tables)
+    return loader
 
 
 def _facts(spec: TrainSpec, compiler: Compiler, loader: Loader, folder: RunDir, loop: Loop) -> Event:

@@ -26,6 +26,7 @@ class CudaDevice(ArrayDevice):
     name = "cuda"
     backends: ClassVar[tuple[str, ...]] = ("reference", "cuda")
     narrow = (DType.BFLOAT16, DType.FLOAT16)
+    prefers_bytes = True
 
     def __init__(self, number: int = 0) -> None:
         """Raise `InputError` where there is no CuPy, no driver, or no GPU with this number."""

@@ -47,6 +47,7 @@ class Normalization(Transform):
     adapt: bool = False
     """compute `mean` and `variance` from the training split"""
 
+    pointwise: ClassVar[bool] = True
     samples: ClassVar = ({"mean": 33.3, "variance": 6172.6},)
 
     @model_validator(mode="after")

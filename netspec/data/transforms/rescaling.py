@@ -21,6 +21,7 @@ class Rescaling(Transform):
     offset: float = 0.0
     """what is added after scaling"""
 
+    pointwise: ClassVar[bool] = True
     samples: ClassVar = ({"scale": "${1/255}"},)
 
     def infer(self, field: FieldType) -> FieldType:

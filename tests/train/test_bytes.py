@@ -1,0 +1,100 @@
+"""Images that reach the device as bytes, and become numbers there: the weights are those of numbers made before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.backends.device import CpuDevice
+from netspec.compile import Compiler, Purpose
+from netspec.data.base import FieldType
+from netspec.data.tables import table_of_bytes
+from netspec.data.transforms.rescaling import Rescaling
+from netspec.exchange.hdf5 import read_weights
+from netspec.schema.load import load_train
+from netspec.train.run import open_training_loader, trainer
+
+NET = {
+    "netspec": 1,
+    "inputs": {"image": {"shape": [3, 6, 5]}, "label": {"shape": [], "dtype": "int32"}},
+    "layers": [
+        {"name": "conv", "type": "Conv2D", "filters": 4, "kernel_size": 3, "activation": "relu"},
+        {"name": "flat", "type": "Flatten"},
+        {"name": "logits", "type": "Dense", "units": 3},
+    ],
+    "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
+}
+FLIP = {"type": "RandomFlip"}
+RESCALING = {"type": "Rescaling", "scale": 1 / 255, "offset": -0.1}
+CHANNELS = {"type": "Normalization", "adapt": True}
+
+
+def training(folder: Path, transforms: list[dict[str, Any]], dtype: str = "uint8") -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (70, 3, 6, 5)).astype(dtype)
+    np.savez(folder / "images.npz", image=images, label=random.integers(0, 3, 70).astype(np.int32))
+    split = {"source": "npz", "path": str(folder / "images.npz"), "batch_size": 16, "transforms": transforms}
+    return {
+        "netspec": 1, "net": NET, "data": {"train": {**split, "shuffle": True}, "test": split},
+        "solver": {"type": "SGD", "learning_rate": 0.05, "momentum": 0.9}, "train": {"max_steps": 12, "seed": 2},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("transforms", [[RESCALING], [FLIP, CHANNELS], [FLIP, RESCALING, CHANNELS]])
+def test_weights_are_the_same_to_the_bit(
+    transforms: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, found = training(tmp_path, transforms), []
+    for bytes_ in (False, True):
+        monkeypatch.setattr(CpuDevice, "prefers_bytes", bytes_)
+        run = netspec.train(spec, run_dir=tmp_path / str(bytes_), device="cpu")
+        assert run.test is not None
+        found.append((run.test.loss, dict(read_weights(run.weights).arrays)))
+    (loss, weights), (other_loss, other) = found
+    assert loss == other_loss
+    assert {name: one.tobytes() for name, one in weights.items()} == {
+        name: one.tobytes() for name, one in other.items()
+    }
+
+
+def compiled(spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Compiler, dict[str, Any], list[str]]:
+    """What batches hold where bytes are preferred, and the transforms that the loader tells of."""
+    monkeypatch.setattr(CpuDevice, "prefers_bytes", True)
+    loaded = load_train(spec)
+    compiler = trainer(loaded, "cpu")
+    with open_training_loader(loaded, compiler) as loader:
+        batch = next(iter(loader))
+        return compiler, dict(batch.inputs), [str(one.type) for _, one in loader.transforms]  # type: ignore[attr-defined]
+
+
+def test_programs_read_bytes_and_the_loader_still_tells_of_all_transforms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, batch, told = compiled(training(tmp_path, [FLIP, RESCALING, CHANNELS]), monkeypatch)
+    assert told == ["RandomFlip", "Rescaling", "Normalization"]
+    assert batch["image"].dtype == np.uint8
+    assert compiler.program(Purpose.TRAIN, 16).inputs["image"].dtype == "uint8"
+    assert compiler.program(Purpose.TEST, 16).inputs["image"].dtype == "float32"
+    assert compiler.tables["image"].shape == (3, 256)
+
+
+@pytest.mark.parametrize(("transforms", "dtype"), [([RESCALING, FLIP], "uint8"), ([RESCALING], "float32")])
+def test_what_cannot_be_looked_up_is_made_before(
+    transforms: list[dict[str, Any]], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, batch, _ = compiled(training(tmp_path, transforms, dtype), monkeypatch)
+    assert batch["image"].dtype == np.float32
+    assert not compiler.tables
+
+
+def test_a_table_of_numbers_that_are_not_finite_is_none() -> None:
+    """The loader finds out which sample it is."""
+    field = FieldType((3, 6, 5), "uint8")
+    assert table_of_bytes(field, [Rescaling(scale=3e38)]) is None
+    table = table_of_bytes(field, [Rescaling(scale=2.0)])
+    assert table is not None
+    np.testing.assert_array_equal(table, [np.arange(0, 512, 2)])
