@@ -289,12 +289,14 @@ def test_layers_that_are_not(name: str, tmp_path: Path) -> None:
     assert not any("Attention" in line for line in compare(OTHER[name], tmp_path))
 
 
-@pytest.mark.parametrize("cut", ["Slice", "Split"])
+@pytest.mark.parametrize("cut", ["Slice", "Slice back", "Split"])
 def test_steps_in_front_of_samples_are_cut(cut: str, tmp_path: Path) -> None:
     """Of (T, N, 3): parts of several steps, which stay where they are."""
     turn = {"perm": [1, 0, 2]}
     nodes = chain("t = Transpose x", Transpose=turn)
-    if cut == "Slice":
+    if cut == "Slice back":
+        nodes += chain("d = Slice t three back zero minus", "y = Transpose d", Transpose=turn)
+    elif cut == "Slice":
         nodes += chain(
             "a = Slice t two five zero", "b = Slice t zero two zero", "c = Add b b", "y = Transpose d", Transpose=turn
         )
@@ -303,8 +305,10 @@ def test_steps_in_front_of_samples_are_cut(cut: str, tmp_path: Path) -> None:
         nodes.append(onnx.helper.make_node("Split", ["t", "sizes"], ["a", "b"], axis=0))
         nodes.append(onnx.helper.make_node("Concat", ["b", "a"], ["d"], axis=0))
         nodes += chain("y = Transpose d", Transpose=turn)
-    made = model(nodes, ("N", 5, 3), zero=ints(0), two=ints(2), five=ints(5), sizes=ints(2, 3))
-    assert [line.split("type: ")[1].partition(",")[0] for line in compare(made, tmp_path)][-1] == "Concatenate"
+    given = {"zero": ints(0), "two": ints(2), "three": ints(3), "five": ints(5), "sizes": ints(2, 3)}
+    made = model(nodes, ("N", 5, 3), **given, minus=ints(-1), back=ints(-(2**63) + 1))
+    last = [line.split("type: ")[1].partition("}")[0].partition(",")[0] for line in compare(made, tmp_path)][-1]
+    assert last == ("Flip" if cut == "Slice back" else "Concatenate")
 
 
 def test_a_softmax_of_turned_axes_is_over_the_right_one(tmp_path: Path) -> None:

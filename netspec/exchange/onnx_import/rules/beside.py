@@ -45,28 +45,37 @@ def picked_beside(net: Translator, node: Node) -> bool:
     return True
 
 
-def cut_beside(net: Translator, node: Node, parts: Mapping[int, tuple[int, int, int]]) -> bool:
-    """Write down a Slice along axes of a tensor that does not have its samples in front; one place is picked."""
+def cut_beside(
+    net: Translator, node: Node, parts: Mapping[int, tuple[int, int, int]], turned: Sequence[int]
+) -> bool:
+    """Write down a Slice along axes of a tensor that does not have its samples in front; one place is picked.
+
+    `turned` are the axes whose places, counted upwards in `parts`, are wanted in the opposite order.
+    """
     data = node.inputs[0]
-    if not parts or not all(_beside(net, data, axis) for axis in parts):
+    axes = {*parts, *turned}
+    if not axes or not all(_beside(net, data, axis) for axis in axes):
         return False
-    if len(parts) == 1 and all(len(range(*part)) == 1 for part in parts.values()):
+    if len(axes) == len(parts) == 1 and all(len(range(*part)) == 1 for part in parts.values()):
         ((axis, part),) = parts.items()
         found = _picked(net, node, data, axis, part[0], node.outputs[0])
         if found is not None:
             net.views[node.outputs[0]] = found
         return found is not None
     view = net.held(data)
-    if not all(view.axes[axis] for axis in parts):
+    if not all(view.axes[axis] for axis in axes):
         return False
+    layers: list[tuple[str, int, dict[str, int]]] = [
+        ("Slice", axis, {"start": start, "stop": stop, **({} if step == 1 else {"step": step})})
+        for axis, (start, stop, step) in parts.items()
+    ]
+    layers += [("Flip", axis, {}) for axis in turned]
     source = view.source
-    for count, (axis, (start, stop, step)) in enumerate(parts.items(), 1):
-        along = view.axis(axis)
-        fields = {"start": start, "stop": stop, **({} if step == 1 else {"step": step})}
-        last = count == len(parts)
+    for count, (type_, axis, fields) in enumerate(layers, 1):
+        along, last = view.axis(axis), count == len(layers)
         made = node.outputs[0] if last else net.hide(node.outputs[0])
         at = {} if along == 1 else {"axis": along}
-        net.add(node, "Slice", [source], {**at, **fields}, outputs=[made], laid=(lambda _: view.axes) if last else None)
+        net.add(node, type_, [source], {**at, **fields}, outputs=[made], laid=(lambda _: view.axes) if last else None)
         source = made
     return True
 

@@ -43,7 +43,7 @@ def cut(net: Translator, node: Node) -> None:
     if 0 in left.values():
         net.constants[node.outputs[0]] = _nothing(net, node, left)
         return
-    if not turned and cut_beside(net, node, parts):
+    if cut_beside(net, node, parts, turned):
         return
     flips = [net.axis(node.inputs[0], axis, "samples in the opposite order") for axis in turned]
     held = {axis: net.axis(node.inputs[0], axis, "a part of the batch") for axis in parts}
