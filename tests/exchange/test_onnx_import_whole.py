@@ -48,6 +48,28 @@ def test_samples_are_kept_apart(name: str, tmp_path: Path) -> None:
     assert layers_of(text)[-1] == line
 
 
+def test_a_size_that_alone_is_open_is_asked_for_where_it_is_no_batch(tmp_path: Path) -> None:
+    made = model([node("Conv", "x w", "y")], (1, 2, 6, "image_width"), w=floats(3, 2, 3, 3))
+    with pytest.raises(InputError, match="--shape image_width=…"):
+        imported(made, tmp_path)
+    net, _ = imported(made, tmp_path, shapes={"image_width": (5,)})
+    assert net.spec.inputs["x"].shape == (2, 6, 5)
+
+
+def test_a_mask_of_each_window_of_each_sample_is_one_for_a_sample_that_is_the_model(tmp_path: Path) -> None:
+    """As Swin has it: of as many samples as stand for an open batch it would be too large to compute."""
+    nodes = [
+        *chain("s = Shape x", "n = Gather s zero", "u = Unsqueeze n at", "f = Concat u rest", "r = Expand mask f",
+               "t = Mul r two", "k = Reshape t windows", "y = Add x k", Gather={"axis": 0}, Concat={"axis": 0}),
+    ]  # fmt: skip
+    made = model(nodes, ("N", 4, 12, 12), zero=np.int64(0), at=ints(0), rest=ints(4, 12, 12), two=np.float32(2),
+                 mask=floats(1, 4, 12, 12), windows=ints(-1, 4, 12, 12))  # fmt: skip
+    net, _ = imported(made, tmp_path)
+    x = random.normal(size=(3, 1, 4, 12, 12)).astype("float32")
+    expected = [computed(made, x=one)[0] for one in x]
+    np.testing.assert_allclose(net.predict({"x": x})["y"], expected, rtol=1e-6)  # float32, one product
+
+
 def test_states_with_the_batch_in_their_midst_have_it_in_front(tmp_path: Path) -> None:
     made = joined(
         [node("MatMul", "h w", "z"), node("Squeeze", "z a", "s"), node("Add", "x s", "y"), node("Tanh", "z", "k")],

@@ -63,6 +63,11 @@ PROJECTED: dict[str, Any] = {name: weights(6, WIDTH) for name in ("wq", "wk", "w
     "causal": np.triu(np.full((1, 1, T, T), -np.inf, "float32"), 1),
     "seen": np.where(random.random((1, 1, T, T)) < 0.5, 0, -np.inf).astype("float32"),
 }  # fmt: skip
+CHOSEN: dict[str, Any] = {
+    "before": np.tril(np.ones((1, 1, T, T), bool)), "behind": np.triu(np.ones((T, T), bool), 1),
+    "forbidden": np.float32(-3.4e38), "minus": np.float32(-np.inf), "zero": np.float32(0),
+    "some": random.random((1, 1, T, T)) < 0.5, "nothing": np.zeros((1, 1, T, T), "float32"),
+}  # fmt: skip
 UP = {"Transpose": {"perm": [0, 2, 1, 3]}}
 
 
@@ -79,14 +84,28 @@ def heads(*letters: str, bias: bool = True) -> list[onnx.NodeProto]:
 BEHIND = [*chain("o = Transpose w", **UP), *chain("of = Reshape o flat", "om = MatMul of wo", "y = Add om bo")]
 
 
-def attention(*between: str, bias: bool = True) -> onnx.ModelProto:
-    """A model with heads q and v, and kᵀ; `between` makes `p`, what softmax is of, and may use all of them."""
+def attention(*between: str, bias: bool = True, guard: bool = False) -> onnx.ModelProto:
+    """A model with heads q and v, and kᵀ; `between` makes `p`, what softmax is of, and may use all of them.
+
+    With `guard` softmax is 0 where it is no number.
+    """
+    seen = ["i = IsNaN a", "g = Where i zero a", "w = MatMul g vh"] if guard else ["w = MatMul a vh"]
     nodes = [
         *heads("q", "v", bias=bias), *heads("k", bias=bias)[:-1],
         *chain("kt = Transpose kr", Transpose={"perm": [0, 2, 3, 1]}), *chain(*between),
-        *chain("a = Softmax p", "w = MatMul a vh", Softmax={"axis": -1}), *BEHIND,
+        *chain("a = Softmax p", *seen, Softmax={"axis": -1}), *BEHIND,
     ]  # fmt: skip
-    return model(nodes, ("N", T, 6), **PROJECTED)
+    return model(nodes, ("N", T, 6), **PROJECTED, **CHOSEN)
+
+
+def of_groups(affine: bool = True, groups: int = 2, gamma: float = 1.0) -> onnx.ModelProto:
+    """Groups of channels as the channels of an InstanceNormalization."""
+    nodes = chain("r = Reshape x split", "i = InstanceNormalization r ones zeros", "b = Reshape i whole")
+    nodes += chain("m = Mul b g", "y = Add m o") if affine else chain("y = Identity b")
+    return model(
+        nodes, ("N", 6, 2, 3), split=ints(0, groups, -1), whole=ints(-1, 6, 2, 3), g=weights(6, 1, 1),
+        o=weights(6, 1, 1), ones=np.full(groups, gamma, "float32"), zeros=np.zeros(groups, "float32"),
+    )  # fmt: skip
 
 
 def dealt(shape: Sequence[int], split: Sequence[int], order: Sequence[int], whole: Sequence[int]) -> onnx.ModelProto:
@@ -183,6 +202,8 @@ SEEN: dict[str, Any] = {
 ONE_NODE = "{name: y, type: MultiHeadAttention, use_bias: false, num_heads: 3, key_dim: 4}"
 CAUSAL = "{name: y, type: MultiHeadAttention, use_bias: false, use_causal_mask: true, num_heads: 3, key_dim: 4}"
 
+CAUSAL_HEADS = "{name: y, type: MultiHeadAttention, use_causal_mask: true, num_heads: 3, key_dim: 4}"
+
 MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
     "heads": (attention("s = MatMul qh kt", "p = Div s root"),
               ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"]),
@@ -213,10 +234,7 @@ MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
         attention("s = MatMul qh kt", "p = Div s root", bias=False),
         ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"],
     ),
-    "heads that look back": (
-        attention("s = MatMul qh kt", "d = Div s root", "p = Add d causal"),
-        ["{name: y, type: MultiHeadAttention, use_causal_mask: true, num_heads: 3, key_dim: 4}"],
-    ),
+    "heads that look back": (attention("s = MatMul qh kt", "d = Div s root", "p = Add d causal"), [CAUSAL_HEADS]),
     "heads that look elsewhere": (
         CROSS,
         ["{name: c, type: Activation, activation: tanh}",
@@ -232,6 +250,23 @@ MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
                     Transpose={"perm": [0, 2, 1]}, Softmax={"axis": -1}), ("N", T, 6)),
         ["{name: k, type: Activation, activation: tanh}", '{name: v, type: Expression, from: x, expr: "sin(x)"}',
          "{name: y, type: Attention, from: [x, v, k]}"],
+    ),
+    "groups of PyTorch": (
+        of_groups(), ["{name: y, type: GroupNormalization, epsilon: 1e-05, groups: 2}"]
+    ),
+    "groups without factors": (
+        of_groups(affine=False),
+        ["{name: y, type: GroupNormalization, epsilon: 1e-05, center: false, scale: false, groups: 2}"],
+    ),
+    "heads that look back by choice": (
+        attention("s = MatMul qh kt", "d = Div s root", "p = Where before d forbidden"), [CAUSAL_HEADS]
+    ),
+    "heads that look back by the other choice": (
+        attention("s = MatMul qh kt", "d = Div s root", "p = Where behind minus d"), [CAUSAL_HEADS]
+    ),
+    "heads, a mask of nothing, and a guard": (
+        attention("s = MatMul qh kt", "d = Div s root", "p = Add d nothing", guard=True),
+        ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"],
     ),
     "channel shuffle": (
         dealt((6, 2, 3), (3, 2, 2, 3), (0, 2, 1, 3, 4), (-1, 2, 3)), ["{name: y, type: ChannelShuffle, groups: 3}"]
@@ -257,6 +292,9 @@ MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
 OTHER = {
     "another scale": attention("s = MatMul qh kt", "p = Mul s third"),
     "another mask": attention("s = MatMul qh kt", "d = Div s root", "p = Add d seen"),
+    "another choice": attention("s = MatMul qh kt", "d = Div s root", "p = Where some d forbidden"),
+    "a choice of little": attention("s = MatMul qh kt", "d = Div s root", "p = Where before d zero"),
+    "groups with factors of their own": of_groups(gamma=2.0),
     "another mask of one node": as_one_node(mask="seldom"),
     "one node, its scores limited": model(
         [node("Attention", "x x x", q_num_heads=1, kv_num_heads=1, softcap=2.0)], ("N", T, 6), opset=23
@@ -286,7 +324,8 @@ def test_layers_that_are_one(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", OTHER)
 def test_layers_that_are_not(name: str, tmp_path: Path) -> None:
-    assert not any("Attention" in line for line in compare(OTHER[name], tmp_path))
+    made = compare(OTHER[name], tmp_path)
+    assert not any(word in line for line in made for word in ("Attention", "GroupNormalization"))
 
 
 @pytest.mark.parametrize("cut", ["Slice", "Slice back", "Split"])
@@ -305,7 +344,7 @@ def test_steps_in_front_of_samples_are_cut(cut: str, tmp_path: Path) -> None:
         nodes.append(onnx.helper.make_node("Split", ["t", "sizes"], ["a", "b"], axis=0))
         nodes.append(onnx.helper.make_node("Concat", ["b", "a"], ["d"], axis=0))
         nodes += chain("y = Transpose d", Transpose=turn)
-    given = {"zero": ints(0), "two": ints(2), "three": ints(3), "five": ints(5), "sizes": ints(2, 3)}
+    given: dict[str, Any] = {"zero": ints(0), "two": ints(2), "three": ints(3), "five": ints(5), "sizes": ints(2, 3)}
     made = model(nodes, ("N", 5, 3), **given, minus=ints(-1), back=ints(-(2**63) + 1))
     last = [line.split("type: ")[1].partition("}")[0].partition(",")[0] for line in compare(made, tmp_path)][-1]
     assert last == ("Flip" if cut == "Slice back" else "Concatenate")

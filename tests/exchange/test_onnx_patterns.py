@@ -39,6 +39,12 @@ FOUND: dict[str, tuple[onnx.ModelProto, str]] = {
               **LN, g=G, b=B),
         "{name: y, type: LayerNormalization, epsilon: 1e-05}",
     ),
+    "layer norm whose weights PyTorch shares": (
+        model(chain("g2 = Identity g", "b2 = Reshape b line")
+              + layer_norm("Pow d two", *chain("n = Div d r", "o = Mul n g2", "y = Add o b2")), ("N", 3, 5),
+              **LN, g=G, b=B, line=ints(5)),
+        "{name: y, type: LayerNormalization, epsilon: 1e-05}",
+    ),
     "layer norm by reciprocals and itself": (
         model(layer_norm("Mul d d", *chain("i = Reciprocal r", "n = Mul i d", "o = Mul g n", "y = Add b o")),
               ("N", 3, 5), **LN, g=G, b=B),

@@ -27,6 +27,10 @@ class NotComputed(Unsupported):
     """A node is not computed on constants; that it can be read otherwise is not ruled out."""
 
 
+class TooMuch(Unsupported):
+    """A node has larger constant operands than are computed with."""
+
+
 def compute(node: Node, operands: list[NDArray[Any] | None]) -> list[NDArray[Any]]:
     """The results of a node for constant operands (None: left out).
 
@@ -40,7 +44,7 @@ def compute(node: Node, operands: list[NDArray[Any] | None]) -> list[NDArray[Any
 
     given = {name: array for name, array in zip(node.inputs, operands, strict=True) if array is not None}
     if sum(array.size for array in given.values()) > MAX_ELEMENTS:
-        raise Unsupported(f"its constant operands have more than {MAX_ELEMENTS:,} elements")
+        raise TooMuch(f"its constant operands have more than {MAX_ELEMENTS:,} elements")
     if not defs.has(node.op_type, node.domain):
         raise NotComputed("this operator is not computed on constants")
     schema: Any = defs.get_schema(node.op_type, node.domain)

@@ -185,7 +185,9 @@ def whole(inputs: Sequence[ModelInput]) -> Feeds:
     for one in inputs:
         dims = one.dims
         if dims is not None and None in dims:
-            axis = _batch_axis(one, shared) if shared and all(shared in other.names for other in several) else None
+            known = shared and all(shared in other.names for other in several)
+            in_front = any(other.names and other.names[0] == shared for other in inputs)
+            axis = _batch_axis(one, shared) if known and in_front else None
             axis = 0 if alone and dims[0] is None else axis
             if axis is not None and dims[axis] is None:
                 dims = (*dims[:axis], 1, *dims[axis + 1 :])
@@ -199,12 +201,17 @@ def whole(inputs: Sequence[ModelInput]) -> Feeds:
 
 
 def _batch_name(inputs: Sequence[ModelInput]) -> str:
-    """What the axis of samples is called: as most inputs' first axis, or as the only one with a name."""
+    """What the axis of samples is called: as most inputs' first axis, or as the only one with a name.
+
+    Not so the only one where its size is known, and one sample in front.
+    """
     found = Counter(one.names[0] for one in inputs if one.names and one.names[0])
     if found:
         return found.most_common(1)[0][0]
     named = {name for one in inputs for name in one.names if name}
-    return named.pop() if len(named) == 1 and all(one.dims and one.dims[0] for one in inputs) else ""
+    fixed = all(one.dims and one.dims[0] for one in inputs)
+    in_front = all(one.dims and None not in one.dims and one.dims[0] == 1 for one in inputs)
+    return named.pop() if len(named) == 1 and fixed and not in_front else ""
 
 
 def _batch_axis(one: ModelInput, shared: str) -> int | None:

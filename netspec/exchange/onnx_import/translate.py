@@ -16,7 +16,7 @@ from pkgutil import iter_modules
 from typing import Any, TypeAlias
 
 from netspec.errors import Problem, listing
-from netspec.exchange.onnx_import.computing import NotComputed
+from netspec.exchange.onnx_import.computing import NotComputed, TooMuch
 from netspec.exchange.onnx_import.folding import fold
 from netspec.exchange.onnx_import.inputs import INPUT_TYPES, OPEN_BATCH, OTHER_BATCH, Feed, batched, sized, whole
 from netspec.exchange.onnx_import.layer import Layer
@@ -270,6 +270,10 @@ class Translator(Moving):
             self._folded += sum(one.size for one in results if any(one.strides))
             if self._folded > MAX_FOLDED:
                 raise Unsupported(f"more than {MAX_FOLDED:,} elements are computed of constants")
+        except TooMuch as reason:
+            if self.whole:
+                raise
+            raise Mixed(str(reason)) from reason  # as many as there are samples, perhaps
         except NotComputed:
             if otherwise or self._made_of(node):
                 return False

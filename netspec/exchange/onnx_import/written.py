@@ -125,7 +125,7 @@ class Writing(Tensors):
             raise Unsupported(f"`{self.hidden.get(tensor, tensor)}` has no elements")
         shape = (*(1,) * (rank - array.ndim), *array.shape)
         if not self.whole:
-            if not shape or (shape[0] != 1 and not self._same_for_all(array)):
+            if not shape or (shape[0] != 1 and not self.same_for_all(array)):
                 raise Mixed(f"its operand `{tensor}` is a constant that has no batch, or another value for each sample")
             array = array[:1] if len(shape) == array.ndim else array
             shape = shape[1:]
@@ -141,9 +141,13 @@ class Writing(Tensors):
             self.add(node, "Parameter", [like], fields, {"value": values.reshape(shape)})
         return self._parameters[tensor, shape]
 
-    def _same_for_all(self, array: NDArray[Any]) -> bool:
+    def same_for_all(self, array: NDArray[Any]) -> bool:
         """Whether a constant is as long as the batch and the same for every sample of it."""
-        return array.shape[0] == self.batch and (array.strides[0] == 0 or bool((array == array[:1]).all()))
+        return (
+            not self.whole
+            and array.shape[0] == self.batch
+            and (array.strides[0] == 0 or bool((array == array[:1]).all()))
+        )
 
     def _parameter_or_itself(self, tensor: str) -> str:
         return self._held_constant(tensor, self.rank(tensor)) if tensor in self.constants else tensor

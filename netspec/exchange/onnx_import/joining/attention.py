@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from netspec.exchange.drafting import DraftLayer
 from netspec.exchange.onnx_import.joining.chains import Chains, Joint, joining
+from netspec.exchange.onnx_import.joining.masks import masked, unguarded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-FORBIDDEN = -1e4
-"""Where a mask adds as little as this or less, softmax gives nothing."""
 
 
 @dataclass
@@ -94,6 +92,8 @@ def attention(chains: Chains, layer: DraftLayer) -> Joint | None:
     looks = _looks(chains, layer) if layer.type == "MatMul" else None
     if looks is None or looks.key_turned or not isclose(looks.scale, 1.0, rel_tol=1e-6):
         return None
+    if not chains.alone([*looks.parts, layer], layer):
+        return None
     sources = [looks.query, looks.value, looks.key]
     if any(chains.ranks[name] != 3 for name in sources):
         return None
@@ -111,19 +111,15 @@ def _looks(chains: Chains, product: DraftLayer) -> Looks | None:
     """The weighted mean that a product of matrices is, if its first operand is a softmax."""
     if product.fields:
         return None
-    weights = chains.only(product.sources[0], "Activation", activation="softmax")
-    if weights is None:
+    name, guards = unguarded(chains, product.sources[0])
+    weights = chains.layers.get(name)
+    if weights is None or weights.type != "Activation" or weights.fields != {"activation": "softmax"}:
         return None
-    found = Looks("", "", product.sources[1], 1.0, parts=[weights])
-    name = weights.sources[0]
-    masked = chains.layer(name, "Bias")
-    if masked is not None:
-        if masked.fields != {"axis": chains.ranks[name] - 2, "num_axes": 2} or not _is_causal(masked.arrays["bias"]):
-            return None
-        found.causal = True
-        found.parts.append(masked)
-        name = masked.sources[0]
-    name, found.scale = _scaled(chains, name, found.parts)
+    mask = masked(chains, weights.sources[0])
+    if mask is None:
+        return None
+    found = Looks("", "", product.sources[1], 1.0, mask.causal, parts=[*guards, weights, *mask.parts])
+    name, found.scale = _scaled(chains, mask.scores, found.parts)
     scores = chains.layer(name, "MatMul")
     if scores is None or scores.fields.keys() - {"transpose_b"}:
         return None
@@ -131,14 +127,6 @@ def _looks(chains: Chains, product: DraftLayer) -> Looks | None:
     found.key_turned = not scores.fields.get("transpose_b")
     found.parts.append(scores)
     return found
-
-
-def _is_causal(mask: NDArray[Any]) -> bool:
-    """Whether a square mask that is added forbids exactly the places behind each."""
-    import numpy as np
-
-    behind = np.triu(np.ones(mask.shape, bool), 1)
-    return mask.shape[0] == mask.shape[1] and bool((mask[behind] <= FORBIDDEN).all() and (mask[~behind] == 0).all())
 
 
 def _scaled(chains: Chains, name: str, parts: list[DraftLayer]) -> tuple[str, float]:

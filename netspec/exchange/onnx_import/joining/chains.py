@@ -90,7 +90,10 @@ def _apply(rule: Rule, draft: Draft, known: dict[str, tuple[int, ...]]) -> bool:
 
 
 def _leave_out(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Take out Reshapes to the shape that is there already; those that make an output stay, for its name."""
+    """Take out Reshapes to the shape that is there already, and constants that nothing reads any more.
+
+    Those that make an output stay, for its name.
+    """
     same: dict[str, str] = {}
     for layer in draft.layers:
         layer.sources = tuple(same.get(name, name) for name in layer.sources)
@@ -99,4 +102,7 @@ def _leave_out(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:
             (source,) = layer.sources
             if [*shapes[source][1:]] == [*target]:
                 same[layer.name] = source
-    draft.layers = [layer for layer in draft.layers if layer.name not in same]
+    read = {*draft.outputs, *(name for layer in draft.layers for name in layer.sources)}
+    draft.layers = [
+        layer for layer in draft.layers if layer.name not in same and (layer.name in read or layer.type != "Parameter")
+    ]

@@ -121,7 +121,7 @@ class Search:
             case Variable():
                 made = found.tensor(term.name, tensor) if tensor not in self.fixed else None
             case Weights():
-                made = found.tensor(term.name, tensor) if tensor in self.constants else None
+                made = found.tensor(term.name, tensor) if tensor in self.fixed and tensor else None
             case Number():
                 value = self._number(tensor)
                 made = found.number(term, value) if value is not None else None

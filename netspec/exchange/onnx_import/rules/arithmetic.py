@@ -187,6 +187,8 @@ def _placed(net: Translator, constant: NDArray[Any], computed: str) -> tuple[int
     import numpy as np
 
     axes, shape = net.held(computed).axes, net.shape(computed)
+    if constant.ndim == len(shape) and net.same_for_all(constant):
+        constant = constant[:1]
     full = (1,) * (len(shape) - constant.ndim) + constant.shape
     along = [axis for axis, size in enumerate(full) if size != 1]
     if len(full) != len(shape) or not along or constant.dtype.kind != "f":

@@ -45,9 +45,7 @@ def picked_beside(net: Translator, node: Node) -> bool:
     return True
 
 
-def cut_beside(
-    net: Translator, node: Node, parts: Mapping[int, tuple[int, int, int]], turned: Sequence[int]
-) -> bool:
+def cut_beside(net: Translator, node: Node, parts: Mapping[int, tuple[int, int, int]], turned: Sequence[int]) -> bool:
     """Write down a Slice along axes of a tensor that does not have its samples in front; one place is picked.
 
     `turned` are the axes whose places, counted upwards in `parts`, are wanted in the opposite order.

@@ -34,6 +34,8 @@ def normalization(net: Translator, node: Node) -> None:
     import numpy as np
 
     source, gamma, beta = (node.operand(index) for index in range(3))
+    if not {gamma, beta, ""} <= {*net.constants, ""}:
+        raise Unsupported("its factor or offset is no constant")
     shape, axes = net.shape(source), _axes(net, node)
     held = [net.axis(source, axis) for axis in axes]
     fields: dict[str, Any] = {} if axes == [len(shape) - 1] else {"axis": held if len(held) > 1 else held[0]}
