@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from netspec.errors import InputError
-from tests.exchange.foreign import agrees, floats, graph, imported, model, node
+from tests.exchange.foreign import agrees, floats, graph, imported, ints, model, node
 
 
 @pytest.mark.parametrize("condition", [True, False])
@@ -101,6 +101,19 @@ def test_scans_are_unrolled(tmp_path: Path) -> None:
         scan_output_axes=[1],
     )  # fmt: skip
     made = model([node("ReduceMax", "x", "z", axes=[1], keepdims=0), scan], ("N", 3, 4))
+    made.graph.output.add().CopyFrom(helper.make_tensor_value_info("all", TensorProto.FLOAT, None))
+    agrees(made, tmp_path)
+
+
+@pytest.mark.parametrize("lengths", ["", "five"])
+def test_scans_over_batches_of_sequences_are_unrolled(lengths: str, tmp_path: Path) -> None:
+    """Opset 8: a Scan of whole sequences, several of them, of which none is shorter."""
+    told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "sp"]
+    inside = graph([node("Sub", "p s", "t"), node("Identity", "t", "u")], told, "t u")
+    for one in inside.output:
+        one.type.tensor_type.shape.dim.add().dim_value = 4
+    scan = helper.make_node("Scan", [lengths, "z", "x"], ["y", "all"], body=inside, num_scan_inputs=1, directions=[1])
+    made = model([node("ReduceMax", "x", "z", axes=[1], keepdims=0), scan], (2, 5, 4), opset=8, five=ints(5, 5))
     made.graph.output.add().CopyFrom(helper.make_tensor_value_info("all", TensorProto.FLOAT, None))
     agrees(made, tmp_path)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from netspec.errors import InputError
 from netspec.exchange.onnx_import import import_onnx
@@ -254,6 +254,18 @@ CASES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CASES)
 def test_an_operator_computes_what_onnxruntime_computes(name: str, tmp_path: Path) -> None:
     computes_as_onnxruntime(CASES[name], tmp_path)
+
+
+def test_classes_are_drawn_by_their_probabilities(tmp_path: Path) -> None:
+    made, _, _ = case(node("Multinomial", "x", sample_size=4000, seed=2.0, dtype=TensorProto.INT64), "", x="f 2 3")
+    net, _ = imported(made, tmp_path)
+    shares = np.array([[0.5, 0.3, 0.2], [0.0, 0.1, 0.9]])
+    with np.errstate(divide="ignore"):
+        (drawn,) = net.predict({"x": np.log(shares).astype("float32")[np.newaxis]})["y"]
+    assert drawn.shape == (2, 4000)
+    found = np.stack([np.bincount(row.astype("int64"), minlength=3) for row in drawn]) / 4000
+    np.testing.assert_allclose(found, shares, atol=0.04)  # five standard deviations of √(0.5 · 0.5 / 4000)
+    assert found[1, 0] == 0
 
 
 def test_random_numbers_are_drawn_once_and_that_is_told(tmp_path: Path) -> None:

@@ -16,4 +16,7 @@ def of_constants(net: Translator, node: Node) -> None:
 @rule("NonMaxSuppression")
 def non_max_suppression(net: Translator, node: Node) -> None:
     """Computed of constants alone: what reads the result goes by how many boxes there are."""
-    raise Unsupported("how many boxes are left depends on the numbers, and a net has static shapes")
+    raise Unsupported(
+        "how many boxes are left depends on the numbers, and a net has static shapes: "
+        "what is before it can be imported as a model of its own (`onnx.utils.extract_model`)"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.exchange.onnx_import.model import Node, Subgraph, Unsupported
+from netspec.exchange.onnx_import.model import Mixed, Node, Subgraph, Unsupported
 from netspec.exchange.onnx_import.nodes import MAX_NODES, inlined
 from netspec.exchange.onnx_import.translate import Translator, rule
 
@@ -58,7 +58,8 @@ def loop(net: Translator, node: Node) -> None:
 def scan(net: Translator, node: Node) -> None:
     """The nodes within it, once for each element along an axis of what it runs over."""
     if node.opset < 9:
-        raise Unsupported("before opset 9 it runs over batches of sequences")
+        _over_batch(net, node)
+        return
     import numpy as np
 
     graph, count = _graph(node, "body"), int(node.attributes["num_scan_inputs"])
@@ -90,6 +91,37 @@ def scan(net: Translator, node: Node) -> None:
     ]
     nodes = [one for several in stacked for one in several]
     net.instead(node, [*nodes, *_named(node, [*states, *(several[-1].outputs[0] for several in stacked)])])
+
+
+def _over_batch(net: Translator, node: Node) -> None:
+    """As opset 8 has it, over a batch of whole sequences: one of opset 9 for each of them."""
+    import numpy as np
+
+    lengths, *given = node.inputs
+    if not net.whole:
+        raise Mixed("what is within it is of one sample, without a batch")
+    count = int(node.attributes["num_scan_inputs"])
+    samples, most = net.shape(given[-1])[0], {net.shape(name)[1] for name in given[len(given) - count :]}
+    if lengths and {*net.constant(lengths, "lengths of the sequences").reshape(-1).tolist()} != most:
+        raise Unsupported("its sequences have lengths of their own")
+    if samples > MAX_TURNS:
+        raise Unsupported(f"it runs over more than {MAX_TURNS} sequences")
+    back = _each(node, "directions", count)
+    attributes = {"body": _graph(node, "body"), "num_scan_inputs": count, "scan_input_directions": back}
+    nodes, made = [], [[f"{name} of sample {sample}" for sample in range(samples)] for name in node.outputs]
+    for sample in range(samples):
+        place = f"{node.outputs[0]} sample {sample}"
+        net.constants[place] = np.asarray(sample, "int64")
+        parts = [f"{name} ({index}) of {place}" for index, name in enumerate(given)]
+        nodes += [
+            Node("Gather", node.name, (name, place), (part,), {"axis": 0}, node.opset)
+            for name, part in zip(given, parts, strict=True)
+        ]
+        results = tuple(tensors[sample] for tensors in made)
+        nodes.append(Node("Scan", node.name, tuple(parts), results, attributes, opset=9))
+    stacked = [_stack(node, place, tensors, 0) for place, tensors in enumerate(made)]
+    nodes += [one for several in stacked for one in several]
+    net.instead(node, [*nodes, *_named(node, [several[-1].outputs[0] for several in stacked])])
 
 
 def _graph(node: Node, name: str) -> Subgraph:
