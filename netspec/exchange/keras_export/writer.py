@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, Problem
 from netspec.exchange.keras_export.laying import channels_last, clean, in_order, renamed
-from netspec.exchange.keras_export.masks import lost_masks
 from netspec.exchange.keras_export.model import LAYERS, KerasLayer, KerasModel, Tensor
 from netspec.exchange.keras_export.survey import channels, needed, states_by_layer
 from netspec.exchange.keras_export.values import Unwritable, configured
 from netspec.exchange.keras_names import class_name, variables
 from netspec.exchange.keras_names import to_keras as kernel_to_keras
+from netspec.exchange.masks import lost_masks
 from netspec.graph.graph import Graph
 from netspec.graph.types import TensorType
 from netspec.schema.kinds import LayerFields

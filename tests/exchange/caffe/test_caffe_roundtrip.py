@@ -95,23 +95,66 @@ def test_sequences_come_back(name: str, weights: str, tmp_path: Path) -> None:
     assert not {"Reduction", "Power"} & set(kinds)  # what says where sequences go on
 
 
-@pytest.mark.parametrize(
-    ("layer", "said"),
-    [
-        ({"type": "LSTM", "units": 2, "activation": "relu"}, "Caffe's `activation` is tanh"),
-        ({"type": "LSTM", "units": 2, "go_backwards": True}, "reads sequences from their beginning"),
-        ({"type": "LSTM", "units": 2, "return_state": True}, "are no values of the net"),
-        ({"type": "SimpleRNN", "units": 2}, "its RNN has a Dense with tanh behind it"),
-        ({"type": "GRU", "units": 2}, "Caffe has no GRU: its recurrent layers are LSTM and RNN"),
+UNROLLED: dict[str, list[dict[str, Any]]] = {
+    "an LSTM that Caffe's is not, behind one that it is": [
+        {"type": "LSTM", "units": 2, "return_sequences": True},
+        {"type": "LSTM", "units": 2, "go_backwards": True, "activation": "relu"},
     ],
-)
-def test_recurrent_layers_without_a_form(layer: dict[str, Any], said: str, tmp_path: Path) -> None:
-    net = Net.of(net_data(layer, inputs={"x": {"shape": [3, 2]}}))
-    with pytest.raises(InputError, match=said):
+    "a SimpleRNN with nothing behind it": [{"type": "SimpleRNN", "units": 2}],
+    "an LSTM beside what is no layer of single steps": [
+        {"type": "LSTM", "units": 2, "return_sequences": True}, {"type": "Flatten"}, {"type": "Dense", "units": 3},
+    ],
+    "a state that goes on in another layer": [
+        {"name": "a", "type": "GRU", "units": 2, "return_state": True},
+        {"name": "b", "type": "GRU", "units": 2, "from": ["x", "a.state_h"], "share": "a"},
+    ],
+    "both ways, normalized, at each step": [
+        {"type": "Bidirectional", "layer": {"type": "LSTM", "units": 2, "return_sequences": True}},
+        {"type": "LayerNormalization"}, {"type": "GlobalAveragePooling1D"},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("weights", ["model.caffemodel", "model.caffemodel.h5"])
+@pytest.mark.parametrize("name", UNROLLED)
+def test_recurrent_layers_that_caffe_has_not_come_back_step_by_step(name: str, weights: str, tmp_path: Path) -> None:
+    before = Net.of(net_data(*UNROLLED[name], inputs={"x": {"shape": [3, 2]}}))
+    after, notes = again(before, tmp_path, weights)
+    agree(before, after)
+    assert notes == ()  # (N, T, …) in Caffe, too
+    assert "LSTM" not in {getattr(layer, "type", "") for layer in after.spec.layers}
+
+
+@pytest.mark.parametrize("layer", ["LSTM", "GRU"])
+def test_a_mask_of_an_earlier_layer_has_no_form(layer: str, tmp_path: Path) -> None:
+    words = {"type": "Embedding", "input_dim": 4, "output_dim": 3, "mask_zero": True}
+    net = Net.of(net_data(words, {"name": "h", "type": layer, "units": 2}, inputs=SEQUENCE))
+    with pytest.raises(InputError, match=r"`h` .* it computes with a mask of an earlier layer"):
         write_caffe(tmp_path / "m.prototxt", exportable(net))
-    mixed: list[dict[str, Any]] = [{"type": "LSTM", "units": 2, "return_sequences": True}, {"type": "Flatten"}]
-    with pytest.raises(InputError, match="layers of single steps"):
-        write_caffe(tmp_path / "m.prototxt", exportable(Net.of(net_data(*mixed, inputs={"x": {"shape": [3, 2]}}))))
+
+
+def test_a_sequence_of_many_steps_is_not_written_step_by_step(tmp_path: Path) -> None:
+    net = Net.of(net_data({"type": "GRU", "units": 1}, inputs={"x": {"shape": [201, 1]}}))
+    with pytest.raises(InputError, match="step by step its 201 steps are more than the 200 that are written"):
+        write_caffe(tmp_path / "m.prototxt", exportable(net))
+
+
+@pytest.mark.parametrize(
+    ("field", "told"), [("shift: 0.5 power: 2", 0.25), ("power: -1", None), ("shift: -8 power: 0.5", None)]
+)
+def test_a_power_whose_scale_is_0_is_a_number(field: str, told: float | None, tmp_path: Path) -> None:
+    path = tmp_path / "m.prototxt"
+    path.write_text(
+        'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 2 } } }\n'
+        f'layer {{ name: "y" type: "Power" bottom: "x" top: "y" power_param {{ scale: 0 {field} }} }}\n'
+    )
+    if told is None:
+        with pytest.raises(InputError, match="what it gives is no number"):
+            read_prototxt(path, ImportOptions())
+        return
+    (tmp_path / "net.yaml").write_text(read_prototxt(path, ImportOptions()).net)
+    (made,) = Net(load_net(tmp_path / "net.yaml"), {}).predict({"x": np.array([[3.0, np.inf]], np.float32)}).values()
+    np.testing.assert_array_equal(made, [[told, told]])
 
 
 NETS: dict[str, list[dict[str, Any]]] = {

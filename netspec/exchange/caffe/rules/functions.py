@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite, nan
 from typing import Any
 
 from netspec.exchange.caffe.fillers import initializers
@@ -28,7 +29,6 @@ _FUNCTIONS: dict[str, tuple[str, str, Callable[[Message, str], dict[str, Any]]]]
     "Swish": ("Swish", "swish_param", lambda given, _: {"beta": given["beta"]}),
     "Threshold": ("Threshold", "threshold_param", lambda given, _: {"threshold": given["threshold"]}),
     "Clip": ("Clip", "clip_param", lambda given, _: {"min": given["min"], "max": given["max"]}),
-    "Power": ("Power", "power_param", lambda given, _: {name: given[name] for name in ("power", "scale", "shift")}),
     "Exp": ("Exp", "exp_param", _base),
     "Log": ("Log", "log_param", _base),
 }
@@ -77,6 +77,23 @@ def function(net: Translator, node: Node) -> None:
     """Layers of the same fields."""
     type_, path, fields = _FUNCTIONS[node.type]
     net.give(node, net.one(node, type_, [net.read(node)], fields(node.layer[path], path)))
+
+
+@rule("Power")
+def power(net: Translator, node: Node) -> None:
+    """Power; the same number for whatever it reads where its scale is 0, as Caffe has it."""
+    given = node.layer["power_param"]
+    if given["scale"]:
+        fields = {name: given[name] for name in ("power", "scale", "shift")}
+        net.give(node, net.one(node, "Power", [net.read(node)], fields))
+        return
+    try:
+        number = float(given["shift"]) ** float(given["power"])
+    except (ArithmeticError, ValueError):
+        number = nan
+    if isinstance(number, complex) or not isfinite(number):
+        raise Unsupported("what it gives is no number", "power_param.power")
+    net.give(node, net.one(node, "Expression", [net.read(node)], {"expr": f"{number!r} if x < 0 else {number!r}"}))
 
 
 @rule("Dropout")

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from netspec.errors import InputError, by_place
+from netspec.errors import InputError, Problem, by_place
 from netspec.exchange.caffe.proto.message import Message
 from netspec.exchange.caffe.writing.sequences import sequences
 from netspec.exchange.caffe.writing.writer import Blob, Layer, Made, Writer
 from netspec.exchange.formats import Exportable
+from netspec.exchange.masks import reads_a_mask
 from netspec.schema.links import Links, resolve_names
 
 if TYPE_CHECKING:
@@ -58,7 +59,12 @@ def deployed(made: Exportable) -> CaffeNet:
         writer.layer(name, "Input", [], [name], params={"input_param": {"shape": [shape]}})
         if name in writer.sequences:
             writer.note(f"`{name}` is (T, N, …) in Caffe: its steps before its samples")
-    return finished(made, writer, needed(links, links.outputs))
+    layers = needed(links, links.outputs)
+    for one in layers:
+        if reads_a_mask(made.graph_for(1), one.sources, one.outputs):
+            what = f"`{one.name}` ({one.fields.type}) has no form in Caffe: it computes with a mask of an earlier layer"
+            writer.problems.append(Problem(what, one.fields.where("type")))
+    return finished(made, writer, layers)
 
 
 def writer_for(made: Exportable, links: Links, ends: Iterable[str], *, training: bool = False) -> Writer:

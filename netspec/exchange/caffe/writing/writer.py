@@ -240,6 +240,11 @@ def writes(*types: str, steps: bool = False) -> Callable[[Rule], Rule]:
     return register
 
 
+def of_steps(kind: str) -> bool:
+    """Whether layers of a type work on each step of a sequence by itself."""
+    return kind in rules() and kind in _OF_STEPS
+
+
 @cache
 def rules() -> Mapping[str, Rule]:
     """All rules, of the modules in `rules/`."""

@@ -120,17 +120,32 @@ def dropout(w: Writer, link: Layer) -> None:
 
 @writes("PReLU")
 def prelu(w: Writer, link: Layer) -> None:
-    """Slopes of channels, or a single one."""
+    """Slopes of channels, or a single one; of all places a factor of what is less than 0."""
     shape = w.shape(link.name)
     slopes = w.array(link, "alpha", first=link.fields.alpha_initializer)
     channels, rest = slopes.values.shape[0], slopes.values.shape[1:]
+    if slopes.values.shape == shape[1:] and any(one != 1 for one in rest):
+        _slopes_of_places(w, link, slopes)
+        return
     if any(one != 1 for one in rest) or channels not in (1, shape[1]):
-        raise NoForm("Caffe's slopes are those of channels, or a single one")
+        raise NoForm("Caffe's slopes are those of channels, of all places, or a single one")
     shared = channels == 1 and shape[1] != 1
     values = slopes.values.reshape(() if shared else (channels,))
     blob = Blob(values, slopes.state, slopes.initializer)
     param = {"channel_shared": shared, "filler": w.filler(blob)}
     w.layer(link.name, "PReLU", w.bottoms(link), [link.name], blob, of=link, params={"prelu_param": param})
+
+
+def _slopes_of_places(w: Writer, link: Layer, slopes: Blob) -> None:
+    """max(x, 0) + slopes · min(x, 0)"""
+    (bottom,), below, above = w.bottoms(link), f"{link.name}_below", f"{link.name}_above"
+    run(w, below, below, bottom, [functions.power(-1.0), functions.relu(), functions.power(-1.0)])
+    run(w, above, above, bottom, [functions.relu()])
+    param = {"axis": 1, "num_axes": slopes.values.ndim, "filler": w.filler(slopes)}
+    w.layer(f"{link.name}_slopes", "Scale", [below], [f"{link.name}_sloped"], slopes, of=link,
+            params={"scale_param": param})  # fmt: skip
+    w.layer(link.name, "Eltwise", [above, f"{link.name}_sloped"], [link.name],
+            params={"eltwise_param": {"operation": "SUM"}})  # fmt: skip
 
 
 @writes("Add", "Subtract", "Average", "Multiply", "Maximum", "Minimum", "WeightedSum", steps=True)

@@ -11,10 +11,15 @@ from netspec.layers.initializers import Ones
 
 @writes("BatchNormalization")
 def batch_normalization(w: Writer, link: Layer) -> None:
-    """BatchNorm with mean, variance and their weight, which is 1; then Scale, or Bias, in place."""
+    """BatchNorm with mean, variance and their weight, which is 1; then Scale, or Bias, in place.
+
+    Along other axes than that of the channels a Scale by the averages: that is no BatchNorm, and not trained.
+    """
     one = link.fields
-    if one.axis % len(w.shape(link.name)) != 1:
-        raise NoForm("Caffe's BatchNorm is over the channels, axis 1")
+    axis = one.axis % len(w.shape(link.name))
+    if axis != 1:
+        _by_averages(w, link, axis)
+        return
     mean, variance = (Blob(w.array(link, name).values) for name in ("moving_mean", "moving_variance"))
     param = {"eps": one.epsilon, "moving_average_fraction": one.momentum}
     if w.training and not one.trainable:
@@ -26,10 +31,23 @@ def batch_normalization(w: Writer, link: Layer) -> None:
     ones = Blob(np.ones(mean.values.shape, np.float32), initializer=Ones())
     scales = w.array(link, "gamma", first=one.gamma_initializer) if one.scale else ones
     shifts = [w.array(link, "beta", first=one.beta_initializer)] if one.center else []
-    _factors(w, link, [link.name], [scales, *shifts], scale=True, shift=one.center, axis=1, num_axes=1, part="_scale")
+    factors_of(w, link, [link.name], [scales, *shifts], scale=True, shift=one.center, axis=1, num_axes=1, part="_scale")
 
 
-def _factors(
+def _by_averages(w: Writer, link: Layer, axis: int) -> None:
+    """gamma · (x - mean) / √(variance + epsilon) + beta, as one factor and one term for each place of the axis."""
+    if w.training:
+        raise NoForm("Caffe's BatchNorm is over the channels, axis 1")
+    one = link.fields
+    mean, variance = (w.array(link, name).values.astype(np.float64) for name in ("moving_mean", "moving_variance"))
+    scale = (w.array(link, "gamma").values if one.scale else 1.0) / np.sqrt(variance + one.epsilon)
+    shift = (w.array(link, "beta").values if one.center else 0.0) - mean * scale
+    blobs = [Blob(numbers.astype(np.float32)) for numbers in (scale, shift)]
+    param = {"scale_param": {"axis": axis, "bias_term": True}}
+    w.layer(link.name, "Scale", w.bottoms(link), [link.name], *blobs, params=param)
+
+
+def factors_of(
     w: Writer, link: Layer, bottoms: list[str], blobs: list[Blob], *, scale: bool, shift: bool, axis: int,
     num_axes: int, part: str = "",
 ) -> None:  # fmt: skip
@@ -57,13 +75,13 @@ def factors(w: Writer, link: Layer) -> None:
 
     if len(link.sources) == 1:
         blobs = learned(*["scale"] * scale, *["bias"] * use_bias)
-        _factors(w, link, w.bottoms(link), blobs, scale=scale, shift=use_bias, axis=axis, num_axes=one.num_axes)
+        factors_of(w, link, w.bottoms(link), blobs, scale=scale, shift=use_bias, axis=axis, num_axes=one.num_axes)
         return
     if axis != 1 and len(w.shape(link.sources[1])) > 1:
         raise NoForm("Caffe's second input lies along axes that follow one another, the batch among them")
-    _factors(w, link, w.bottoms(link), [], scale=scale, shift=not scale, axis=0, num_axes=1)
+    factors_of(w, link, w.bottoms(link), [], scale=scale, shift=not scale, axis=0, num_axes=1)
     if scale and use_bias:
-        _factors(w, link, [link.name], learned("bias"), scale=False, shift=True, axis=axis, num_axes=one.num_axes,
+        factors_of(w, link, [link.name], learned("bias"), scale=False, shift=True, axis=axis, num_axes=one.num_axes,
                  part="_bias")  # fmt: skip
 
 

@@ -43,16 +43,32 @@ class Pooling:
 
 def _pool(w: Writer, link: Layer, kind: str) -> None:
     """Images as they are; sequences as images one place wide, volumes plane by plane and then through the planes."""
-    fields, made = link.fields, w.shape(link.name)[2:]
+    fields = link.fields
     if any(one != 1 for one in getattr(fields, "dilation_rate", ())):
         raise NoForm("Caffe's windows of poolings have no gaps")
-    shape, bottom = w.shape(link.sources[0]), w.bottoms(link)[0]
+    shape = w.shape(link.sources[0])
     window = Window.of(shape[2:], fields.pool_size, fields.strides or fields.pool_size, fields.padding)
+    _windows(w, link, kind, window, counts_pads=getattr(fields, "count_include_pad", False))
+
+
+@writes(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Average", "Max") for rank in (1, 2, 3)))
+def adaptive(w: Writer, link: Layer) -> None:
+    """So many windows beside each other, where all are of one size."""
+    sizes, made = w.shape(link.sources[0])[2:], w.shape(link.name)[2:]
+    if any(size % count for size, count in zip(sizes, made, strict=True)):
+        raise NoForm(f"Caffe's windows of poolings are all of one size: {list(sizes)} is no multiple of {list(made)}")
+    reach = tuple(size // count for size, count in zip(sizes, made, strict=True))
+    window = Window(reach, reach, ((0, 0),) * len(reach), (1,) * len(reach))
+    _windows(w, link, "AVE" if "Average" in link.fields.type else "MAX", window, counts_pads=False)
+
+
+def _windows(w: Writer, link: Layer, kind: str, window: Window, *, counts_pads: bool) -> None:
+    shape, bottom, made = w.shape(link.sources[0]), w.bottoms(link)[0], w.shape(link.name)[2:]
     of_images = len(made) == 2
     for axes in OF_IMAGES[len(made)]:
         before = shape
         after = tuple(made[axis] if axis in axes else size for axis, size in enumerate(shape[2:]))
-        pooling = _of_images(shape, after, window, axes, kind, counts_pads=getattr(fields, "count_include_pad", False))
+        pooling = _of_images(shape, after, window, axes, kind, counts_pads=counts_pads)
         if not of_images:
             view = f"{link.name}_{'planes' if len(axes) > 1 else 'line'}"
             resized(w, view, bottom, view, pooling.source)

@@ -9,7 +9,8 @@ import numpy as np
 from netspec.exchange.caffe.proto.message import Message
 from netspec.exchange.caffe.writing.functions import power, run
 from netspec.exchange.caffe.writing.rules.shapes import part
-from netspec.exchange.caffe.writing.writer import Blob, Layer, NoForm, Writer, writes
+from netspec.exchange.caffe.writing.rules.unrolled import unrolled
+from netspec.exchange.caffe.writing.writer import Blob, Layer, Writer, writes
 
 if TYPE_CHECKING:
     from netspec.exchange.caffe.writing.writer import Array
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 @writes("LSTM", steps=True)
 def lstm(w: Writer, link: Layer) -> None:
     """Caffe's gates are in the order i, f, o, g, one below another."""
+    if not w.is_sequence(link):
+        unrolled(w, link)
+        return
     one = link.fields
-    _plain(link, {"activation": "tanh", "recurrent_activation": "sigmoid"})
     kernel, bias, recurrent = _parameters(w, link, _gates, 4 * one.units)
     _recurrent(w, link, link, [kernel, bias, recurrent])
 
@@ -27,33 +30,19 @@ def lstm(w: Writer, link: Layer) -> None:
 @writes("SimpleRNN", steps=True)
 def plain(w: Writer, link: Layer) -> None:
     """Half of Caffe's RNN, which has a Dense with tanh behind: that one writes both."""
-    _plain(link, {"activation": "tanh"})
-    if list(w.readers.get(link.name, ())) != ["Dense"]:
-        raise NoForm("its RNN has a Dense with tanh behind it", hint="`{type: Dense, units: …, activation: tanh}`")
-    w.held[link.name] = link
+    if w.is_sequence(link):
+        w.held[link.name] = link
+    else:
+        unrolled(w, link)
 
 
 def with_dense(w: Writer, link: Layer, before: Layer) -> None:
     """A SimpleRNN and the Dense that reads it: Caffe's RNN."""
     one, units = link.fields, before.fields.units
-    if one.units != units or getattr(one.activation, "type", "") != "tanh":
-        raise NoForm(f"behind a SimpleRNN it is part of Caffe's RNN, and has {units} units and tanh")
     blobs = _parameters(w, before, np.transpose, units)
     blobs.append(w.array(link, "kernel", np.transpose, one.kernel_initializer))
     blobs.append(_bias(w, link, one.units, None))
     _recurrent(w, link, before, blobs)
-
-
-def _plain(link: Layer, functions: dict[str, str]) -> None:
-    """Raise `NoForm` for what Caffe's recurrent layers have not."""
-    one = link.fields
-    for name, wanted in functions.items():
-        if getattr(getattr(one, name), "type", "linear") != wanted:
-            raise NoForm(f"Caffe's `{name}` is {wanted}")
-    if one.return_state or len(link.sources) > 1:
-        raise NoForm("the states of Caffe's recurrent layers are no values of the net")
-    if one.go_backwards:
-        raise NoForm("Caffe reads sequences from their beginning")
 
 
 def _parameters(w: Writer, link: Layer, turn: Any, size: int) -> list[Blob]:

@@ -6,23 +6,16 @@ from netspec.exchange.caffe.writing.writer import Layer, NoForm, Writer, writes
 
 _WHY: dict[str, tuple[str, ...]] = {
     "it turns no axes; the Permute of other versions (SSD's) is not one of its layers": (
-        "ChannelShuffle", "DepthToSpace", "Permute", "SpaceToDepth", "Transpose",
+        "Permute", "Transpose",
     ),
     "its products of two inputs are those of single elements": (
         "AdditiveAttention", "Attention", "Dot", "Einsum", "EinsumDense", "GroupQueryAttention", "MatMul",
         "MultiHeadAttention",
     ),
-    "its recurrent layers are LSTM and RNN, in one direction": (
-        "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "GRU", "RNN",
-    ),
-    "its MVN adds epsilon beside the root, and its BatchNorm is of a whole batch": (
-        "GroupNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization",
-        "SpectralNormalization", "UnitNormalization",
-    ),
+    "its recurrent layers are LSTM and RNN, without convolutions": ("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"),
+    "it has no layer around another": ("SpectralNormalization", "TimeDistributed"),
     "its windows of poolings are all of one size, and their places are not given": (
-        "AdaptiveAveragePooling1D", "AdaptiveAveragePooling2D", "AdaptiveAveragePooling3D", "AdaptiveMaxPooling1D",
-        "AdaptiveMaxPooling2D", "AdaptiveMaxPooling3D", "ArgMaxPooling1D", "ArgMaxPooling2D", "ArgMaxPooling3D",
-        "MaxUnpool", "RoiAlign",
+        "ArgMaxPooling1D", "ArgMaxPooling2D", "ArgMaxPooling3D", "MaxUnpool", "RoiAlign",
     ),
     "it does not interpolate between places": ("GridSample", "Resize", "Resizing"),
     "it takes no elements by places, and puts none there": (
@@ -37,9 +30,8 @@ _WHY: dict[str, tuple[str, ...]] = {
     "it knows no positions": ("PositionEmbedding", "RotaryEmbedding", "SinePositionEncoding"),
     "it has no masks": ("Masking",),
     "it has no formulas": ("Expression",),
-    "its ArgMax alone finds places": ("ArgMin", "Hardmax"),
-    "it has no layer for single cuts and paddings of this kind": ("CenterCrop", "Pad"),
-    "it has no layer around another": ("TimeDistributed",),
+    "its ArgMax gives no truth values": ("Hardmax",),
+    "it has no layer for paddings of this kind": ("Pad",),
     "its Embed works one way": ("ReversibleEmbedding",),
     "its Parameter is no value of a sample": ("Parameter",),
 }  # fmt: skip

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from netspec.exchange.caffe.proto.message import Message
+from netspec.exchange.caffe.writing.functions import Chain, power, run
 from netspec.exchange.caffe.writing.writer import Blob, Layer, NoForm, Writer, writes
 
 
@@ -72,9 +74,7 @@ def split(w: Writer, link: Layer) -> None:
     w.blobs |= {link.name: link.outputs[0]}
     cut(w, link.name, w.bottoms(link)[0], axis, sizes, list(link.outputs))
     read = {w.blob(name) for name in w.readers}
-    unread = [name for name in link.outputs if name not in read]
-    if unread:
-        w.layer(f"{link.name}_rest", "Silence", unread, [])
+    silenced(w, f"{link.name}_rest", [name for name in link.outputs if name not in read])
 
 
 def cut(w: Writer, name: str, bottom: str, axis: int, sizes: Sequence[int], tops: Sequence[str]) -> None:
@@ -91,9 +91,13 @@ def part(w: Writer, name: str, bottom: str, top: str, axis: int, size: int, star
     pieces = [(start, f"{name}_before"), (stop - start, top), (size - stop, f"{name}_after")]
     kept = [(length, blob) for length, blob in pieces if length]
     cut(w, name, bottom, axis, [length for length, _ in kept], [blob for _, blob in kept])
-    rest = [blob for _, blob in kept if blob != top]
-    if rest:
-        w.layer(f"{name}_rest", "Silence", rest, [])
+    silenced(w, f"{name}_rest", [blob for _, blob in kept if blob != top])
+
+
+def silenced(w: Writer, name: str, blobs: Sequence[str]) -> None:
+    """Blobs that nothing reads, which would be outputs of the net."""
+    if blobs:
+        w.layer(name, "Silence", blobs, [])
 
 
 @writes("Slice", steps=True)
@@ -111,6 +115,16 @@ def slice_(w: Writer, link: Layer) -> None:
 def cropping(w: Writer, link: Layer) -> None:
     """One axis after the other."""
     trimmed(w, link.name, link.name, w.bottoms(link)[0], w.shape(link.sources[0]), link.fields.cropping)
+
+
+@writes("CenterCrop")
+def center(w: Writer, link: Layer) -> None:
+    """The middle of an image."""
+    shape, kept = w.shape(link.sources[0]), w.shape(link.name)
+    sides = [
+        ((size - some) // 2, size - some - (size - some) // 2) for size, some in zip(shape[2:], kept[2:], strict=True)
+    ]
+    trimmed(w, link.name, link.name, w.bottoms(link)[0], shape, sides)
 
 
 def trimmed(
@@ -160,25 +174,48 @@ def batch_reindex(w: Writer, link: Layer) -> None:
     w.layer(link.name, "BatchReindex", w.bottoms(link), [link.name])
 
 
-_REDUCTIONS = {"sum": "SUM", "asum": "ASUM", "sumsq": "SUMSQ", "mean": "MEAN"}
+_REDUCTIONS: dict[str, tuple[str, Chain]] = {
+    "sum": ("SUM", []), "asum": ("ASUM", []), "sumsq": ("SUMSQ", []), "mean": ("MEAN", []),
+    "l2": ("SUMSQ", [power(1.0, power=0.5)]), "logsum": ("SUM", [("Log", {})]),
+}  # fmt: skip
+"""Caffe's operation, and what comes behind it."""
 
 
 @writes("Reduction")
 def reduction(w: Writer, link: Layer) -> None:
-    """Caffe reduces all axes from one on."""
+    """Caffe reduces all axes from one on; the greatest and the least are what its Pooling finds of them."""
     one, shape = link.fields, w.shape(link.sources[0])
     rank = len(shape)
     axes = sorted(range(1, rank) if one.axes is None else (axis % rank for axis in one.axes))
-    if one.operation not in _REDUCTIONS:
+    if one.operation not in (*_REDUCTIONS, "max", "min"):
         raise NoForm(f"Caffe's Reduction has no `{one.operation}`")
     if axes != list(range(axes[0], rank)):
         raise NoForm("Caffe's Reduction is over all axes from one on")
+    if one.operation in ("max", "min"):
+        _extreme(
+            w, link, (1, prod(shape[1 : axes[0]]), prod(shape[axes[0] :]), 1), -1.0 if one.operation == "min" else 1.0
+        )
+        return
+    operation, behind = _REDUCTIONS[one.operation]
     same = w.shape(link.name) == shape[: axes[0]]
-    top = link.name if same else f"{link.name}_reduced"
-    param = {"operation": _REDUCTIONS[one.operation], "axis": axes[0]}
+    last = link.name if same else f"{link.name}_reduced"
+    top = f"{link.name}_sum" if behind else last
+    param = {"operation": operation, "axis": axes[0]}
     w.layer(top, "Reduction", w.bottoms(link), [top], params={"reduction_param": param})
+    run(w, last, last, top, behind)
     if not same:
-        reshaped(w, link, top)
+        reshaped(w, link, last)
+
+
+def _extreme(w: Writer, link: Layer, rows: Sequence[int], sign: float) -> None:
+    """The greatest number of each row (1, rows, numbers, 1); with a sign of -1 the least."""
+    view, pooled, chain = f"{link.name}_rows", f"{link.name}_pooled", [power(sign)] if sign < 0 else []
+    resized(w, view, w.bottoms(link)[0], view, rows)
+    run(w, f"{view}_negated", f"{view}_negated", view, chain)
+    param = {"pooling_param": {"pool": "MAX", "global_pooling": True}}
+    w.layer(pooled, "Pooling", [f"{view}_negated" if chain else view], [pooled], params=param)
+    run(w, f"{pooled}_again", f"{pooled}_again", pooled, chain)
+    reshaped(w, link, f"{pooled}_again" if chain else pooled)
 
 
 @writes("GlobalAveragePooling1D", "GlobalAveragePooling3D")
@@ -191,17 +228,23 @@ def mean_of_sequence(w: Writer, link: Layer) -> None:
         reshaped(w, link, top)
 
 
-@writes("ArgMax")
+@writes("ArgMax", "ArgMin")
 def argmax(w: Writer, link: Layer) -> None:
-    """The places along an axis, as floats in Caffe; the axis stays there."""
+    """The places along an axis, as floats in Caffe; the axis stays there. Of the least those of the negated."""
     one, shape = link.fields, w.shape(link.sources[0])
-    if one.out_max_val:
+    if getattr(one, "out_max_val", False):
         raise NoForm("Caffe's ArgMax gives the places or the numbers, not both")
+    if one.select_last_index:
+        raise NoForm("of equal numbers Caffe's ArgMax finds the first")
     axis = one.axis % len(shape)
     if len(w.shape(link.name)) < 2:
         raise NoForm("Caffe's ArgMax keeps its axis, without which nothing but the batch would be left")
-    kept = one.keepdims or one.top_k > 1
-    top = link.name if kept else f"{link.name}_kept"
-    w.layer(top, "ArgMax", w.bottoms(link), [top], params={"argmax_param": {"axis": axis, "top_k": one.top_k}})
+    most = getattr(one, "top_k", 1)
+    kept = one.keepdims or most > 1
+    top, (bottom,) = link.name if kept else f"{link.name}_kept", w.bottoms(link)
+    if one.type == "ArgMin":
+        run(w, f"{link.name}_negated", f"{link.name}_negated", bottom, [power(-1.0)])
+        bottom = f"{link.name}_negated"
+    w.layer(top, "ArgMax", [bottom], [top], params={"argmax_param": {"axis": axis, "top_k": most}})
     if not kept:
         reshaped(w, link, top)

@@ -1,4 +1,4 @@
-"""Masks, which Keras's layers hand on and its operations do not."""
+"""Masks, which Keras's layers hand on and its operations do not, and which Caffe has not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def lost_masks(
     """Layers that compute with a mask, each with the layer before it, one of `operations`, that does not hand it on."""
     by_name = {name: link for link in links for name in (link.name, *link.outputs)}
     for link in links if operations else ():
-        if link.name in operations or not _reads_a_mask(graph, link):
+        if link.name in operations or not reads_a_mask(graph, link.sources, link.outputs):
             continue
         waiting = list(link.sources)
         while waiting:
@@ -29,10 +29,10 @@ def lost_masks(
             waiting += above.sources
 
 
-def _reads_a_mask(graph: Graph, link: LayerLink) -> bool:
+def reads_a_mask(graph: Graph, sources: Sequence[str], outputs: Sequence[str]) -> bool:
     """Whether a layer computes with what it does not read: a mask that an earlier one makes."""
     named = graph.named
-    nodes = topological([named[name] for name in link.outputs], frozenset(named[name] for name in link.sources))
+    nodes = topological([named[name] for name in outputs], frozenset(named[name] for name in sources))
     return any(isinstance(node.op, Input) for node in nodes)
 
 
