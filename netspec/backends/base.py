@@ -186,12 +186,7 @@ class ArrayDevice(Device):
     def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> Any:
         """A NumPy array at the offset: of the given shape, with the strides of the layout; flat in an opaque one."""
         flat = arena[offset : offset + layout.nbytes(kind)].view(numpy_type(layout.stored(kind)))
-        if layout.form is not None:
-            return flat
-        if layout.order is None:
-            return flat.reshape(kind.shape)
-        lying = flat.reshape([kind.shape[axis] for axis in layout.order])
-        return lying.transpose(sorted(range(kind.rank), key=layout.order.__getitem__))
+        return flat if layout.form is not None else layout.arranged(flat, kind)
 
     def upload(self, array: Any, host: Any) -> None:
         """Copy, converting the element type."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from netspec.graph.types import DType, TensorType
 
@@ -58,6 +58,13 @@ class Layout:
             steps[axis] = step
             step *= kind.shape[axis]
         return tuple(steps)
+
+    def arranged(self, flat: Any, kind: TensorType) -> Any:
+        """A row of elements that lie so as an array of the type's shape: a view of it."""
+        if self.order is None:
+            return flat.reshape(kind.shape)
+        lying = flat.reshape([kind.shape[axis] for axis in self.order])
+        return lying.transpose(sorted(range(kind.rank), key=self.order.__getitem__))
 
     def is_plain(self, kind: TensorType) -> bool:
         """Whether the elements lie as in C order; axes of size 1 do not matter."""

@@ -8,9 +8,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from netspec.backends.cublaslt.library import SETTING
 from netspec.backends.cuda import launch
 from netspec.backends.device import open_device
 from netspec.errors import InputError, RunError
+from tests.backends.cublaslt.library import stand_in
 from tests.backends.cuda.emulator import compiler
 from tests.backends.cuda.fake import Machine, StreamEngine, Trouble
 from tests.backends.test_engine import NETS, losses
@@ -58,8 +60,9 @@ def test_its_plumbing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", machine.cupy())
     monkeypatch.setattr(launch, "engine", StreamEngine(machine))
     path, batch, _, rate = NETS["lenet"]
-    assert open_device("cuda:0").kernels == ("reference", "cuda")
-    # Products by the same library; the other sums in another order: some digits of float32 in three steps.
+    monkeypatch.setenv(SETTING, stand_in())
+    assert open_device("cuda:0").kernels == ("reference", "cuda", "cublaslt")
+    # Sums in another order: some digits of float32 in three steps.
     expected = losses(path, batch, 3, rate, device="reference")
     np.testing.assert_allclose(losses(path, batch, 3, rate, device="cuda"), expected, rtol=1e-5)
 

@@ -16,9 +16,18 @@ def missing() -> str | None:
     return None
 
 
+def cuda_version() -> tuple[int, int] | None:
+    """The CUDA that CuPy was built for, major and minor; None without CuPy."""
+    if missing() is not None:
+        return None
+    import cupy
+
+    version = int(cupy.cuda.runtime.runtimeGetVersion())
+    return version // 1000, version % 1000 // 10
+
+
 def about() -> str:
     """What compiles and runs it."""
     import cupy
 
-    version = cupy.cuda.runtime.runtimeGetVersion()
-    return f"CuPy {cupy.__version__}, CUDA {version // 1000}.{version % 1000 // 10}"
+    return f"CuPy {cupy.__version__}, CUDA {'.'.join(map(str, cuda_version() or ()))}"

@@ -49,6 +49,14 @@ class Engine(Protocol):
         """A copy of a NumPy array where kernels can read it."""
         ...
 
+    def on_stream(self, call: Callable[[int], None]) -> Thunk:
+        """A call of a library's function, which is given the stream to work in: that in which kernels are started."""
+        ...
+
+    def device(self) -> int:
+        """The number of the GPU."""
+        ...
+
 
 class CupyEngine:
     """CuPy on the current GPU; what NVRTC compiled stays in CuPy's cache folder."""
@@ -74,6 +82,18 @@ class CupyEngine:
         import cupy
 
         return cupy.asarray(host)
+
+    def on_stream(self, call: Callable[[int], None]) -> Thunk:
+        """CuPy's current one."""
+        from cupy.cuda import get_current_stream
+
+        return lambda: call(get_current_stream().ptr)
+
+    def device(self) -> int:
+        """CuPy's current one."""
+        import cupy
+
+        return int(cupy.cuda.runtime.getDevice())
 
 
 engine: Engine = CupyEngine()

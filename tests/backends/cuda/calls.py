@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 import netspec.backends.cuda.kernels  # noqa: F401  # it registers them
 from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.device import CpuDevice
 from netspec.graph.kernel import Kernel, kernels_for, registered
 from netspec.graph.layout import Signature
+from tests.interpret import evaluate
 from tests.registry.kernel_calls import (
+    agree,
     all_calls,
     array,
     bound,
     code_of,
+    fetch,
     for_signature,
     is_double,
     is_narrow,
@@ -67,7 +72,7 @@ class Bound:
 @cache
 def taken(one: Kernel) -> list[Call]:
     """The calls that a kernel takes."""
-    found = [made for made in all_calls() if one in kernels_for(type(made.op), ("cuda",))]
+    found = [made for made in all_calls() if one in kernels_for(type(made.op), (one.backend,))]
     found += own_calls(one)
     return [made for made in found if one.why_not(made.op, *(value.type for value in made.node.inputs)) is None]
 
@@ -87,3 +92,24 @@ def prepared(one: Kernel) -> Iterator[Bound]:
             ]
             yield Bound.of(one, given, lying, inputs, outputs)
         known.add(code_of(made))
+
+
+def check(one: Kernel) -> None:
+    """Each call of a kernel agrees with the reference, twice alike, and leaves its operands alone."""
+    cases = list(prepared(one))
+    assert cases, "no layer, op or sample reaches it: give the kernel `samples`"
+    for case in cases:
+        given = [DEVICE.fetch(x) for x in case.inputs]
+        case.run()
+        nodes = case.made.node.outputs
+        results = [(value.type, layout) for value, layout in zip(nodes, case.lying.outputs, strict=True)]
+        first = [fetch(DEVICE, y, *how) for y, how in zip(case.outputs, results, strict=True)]
+        for got, right in zip(first, evaluate(nodes, case.made.feeds), strict=True):
+            agree(got, right)
+        for y, (kind, layout) in zip(case.outputs, results, strict=True):
+            DEVICE.upload(y, DEVICE.fetch(array(DEVICE, kind, None, layout)))
+        case.run()
+        for y, before, how in zip(case.outputs, first, results, strict=True):
+            np.testing.assert_array_equal(fetch(DEVICE, y, *how), before)
+        for x, before in zip(case.inputs, given, strict=True):
+            np.testing.assert_array_equal(DEVICE.fetch(x), before)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from netspec.backends.cuda import launch
+from netspec.graph.kernel import Thunk
 from tests.backends.cuda import nvrtc
 from tests.backends.cuda.calls import KERNELS, prepared
 
@@ -37,6 +39,14 @@ class Collector:
     def table(self, host: Any) -> Any:
         """As it is."""
         return host
+
+    def on_stream(self, call: Callable[[int], None]) -> Thunk:
+        """Done when it is called."""
+        return lambda: call(0)
+
+    def device(self) -> int:
+        """The only one."""
+        return 0
 
 
 def main() -> int:

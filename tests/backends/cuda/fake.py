@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from netspec.backends.cuda import launch
+from netspec.graph.kernel import Thunk
 from tests.backends.cuda.emulator import Emulator
 
 
@@ -232,7 +233,7 @@ class Machine:
         names = {name: getattr(np, name) for name in ("uint8", "int32", "asarray", "copyto")}
         runtime = SimpleNamespace(
             getDeviceCount=self._devices, CUDARuntimeError=Trouble, memGetInfo=lambda: (2 * 10**9, 8 * 10**9),
-            deviceSynchronize=self._wait,
+            deviceSynchronize=self._wait, runtimeGetVersion=lambda: 13000,
         )  # fmt: skip
         cuda = SimpleNamespace(
             runtime=runtime, Device=Gpu, Stream=self._stream, alloc_pinned_memory=self._pinned,
@@ -271,3 +272,7 @@ class StreamEngine(Emulator):
         """Started when its turn comes."""
         start = super().starter(name, text)
         return lambda blocks, threads, arguments: self.machine.submit(lambda: start(blocks, threads, arguments))
+
+    def on_stream(self, call: Callable[[int], None]) -> Thunk:
+        """Done when its turn comes."""
+        return lambda: self.machine.submit(lambda: call(0))

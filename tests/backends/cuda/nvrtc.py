@@ -5,23 +5,19 @@ from __future__ import annotations
 import ctypes
 from ctypes import byref, c_char_p, c_size_t, c_void_p, create_string_buffer
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from netspec.backends.cuda.launch import OPTIONS
+from netspec.backends.cuda.wheels import wheel_libraries
 
 
 @cache
 def library() -> Any:
     """The library; None where the package is not installed."""
-    found = find_spec("nvidia")
-    for folder in found.submodule_search_locations or () if found is not None else ():
-        for path in sorted(Path(folder).glob("*/lib/libnvrtc.so.*")):
-            if "builtins" not in path.name:
-                builtins = next(path.parent.glob("libnvrtc-builtins.so.*"))
-                ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)  # it would look for them elsewhere
-                return ctypes.CDLL(str(path))
+    for path in wheel_libraries("libnvrtc.so.*"):
+        builtins = next(path.parent.glob("libnvrtc-builtins.so.*"))
+        ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)  # it would look for them elsewhere
+        return ctypes.CDLL(str(path))
     return None
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from netspec.backends.cuda import launch
 from netspec.graph.kernel import Kernel
-from tests.backends.cuda.calls import DEVICE, KERNELS, prepared
+from tests.backends.cuda.calls import DEVICE, KERNELS, check, prepared
 from tests.backends.cuda.emulator import Emulator, compiler
 from tests.interpret import evaluate
-from tests.registry.kernel_calls import agree, array, code_of, fetch, is_double, is_narrow, over
+from tests.registry.kernel_calls import agree, code_of, is_double, is_narrow, over
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
 every_kernel = pytest.mark.parametrize("one", KERNELS, ids=lambda one: one.label)
@@ -28,23 +27,7 @@ def emulator() -> Iterator[None]:
 
 @every_kernel
 def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(one: Kernel) -> None:
-    cases = list(prepared(one))
-    assert cases, "no layer, op or sample reaches it: give the kernel `samples`"
-    for case in cases:
-        given = [DEVICE.fetch(x) for x in case.inputs]
-        case.run()
-        nodes = case.made.node.outputs
-        results = [(value.type, layout) for value, layout in zip(nodes, case.lying.outputs, strict=True)]
-        first = [fetch(DEVICE, y, *how) for y, how in zip(case.outputs, results, strict=True)]
-        for got, right in zip(first, evaluate(nodes, case.made.feeds), strict=True):
-            agree(got, right)
-        for y, (kind, layout) in zip(case.outputs, results, strict=True):
-            DEVICE.upload(y, DEVICE.fetch(array(DEVICE, kind, None, layout)))
-        case.run()
-        for y, before, how in zip(case.outputs, first, results, strict=True):
-            np.testing.assert_array_equal(fetch(DEVICE, y, *how), before)
-        for x, before in zip(case.inputs, given, strict=True):
-            np.testing.assert_array_equal(DEVICE.fetch(x), before)
+    check(one)
 
 
 @every_kernel

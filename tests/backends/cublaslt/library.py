@@ -1,0 +1,22 @@
+"""A stand-in for cuBLASLt, made by a C++ compiler: what the tests call in its place."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+from tests.backends.cuda.emulator import compiler
+
+SOURCE = Path(__file__).parent / "stand_in.cpp"
+
+
+@cache
+def stand_in(version: int = 131000) -> str:
+    """The path of a library that says that it is of this version."""
+    made = Path(mkdtemp(prefix="netspec-cublaslt-")) / "libcublasLt.so"
+    command = [str(compiler()), f"-DVERSION={version}", "-std=c++17", "-O1", "-shared", "-fPIC", str(SOURCE), "-o"]
+    done = subprocess.run([*command, str(made)], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr[:4000]
+    return str(made)
