@@ -25,7 +25,7 @@ IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train test test-masked test-peers test-gpu lint format type docs bench lock wheel clean
+.PHONY: help install train test test-masked test-peers test-gpu lint format type docs bench bench-gpu lock wheel clean
 
 help: ## this list
 	@echo "make TARGET [ARGS=…] [PYTHON=python3.12]"
@@ -73,6 +73,9 @@ docs: $(RUNTIME) ## docs/reference and model_zoo/schema anew, from the classes
 
 bench: $(PEERS) ## every benchmark beside its peers, which go into .venv-bench; ARGS="--quick --only mnist,training"
 	$(BENCH)/bin/python -m benchmarks.all $(ARGS)
+
+bench-gpu: $(PEERS) ## a training step beside PyTorch's on an NVIDIA GPU; fails without one. ARGS="--nets lenet" or "--dry"
+	$(BENCH)/bin/python -m benchmarks.bench_gpu $(ARGS)
 
 lock: ## resolve pyproject.toml anew into requirements/*.txt; needs uv
 	UV="$(UV)" requirements/lock $(ARGS)

@@ -16,7 +16,7 @@ from netspec.cli.specs import load_spec
 from netspec.compile import LEARNING_RATE, STEP, WEIGHT, Compiler, Purpose
 from netspec.exchange.onnx_export import to_onnx
 from netspec.graph.ops.random import RNG_INPUT
-from netspec.graph.types import DType
+from netspec.graph.types import Precision
 from netspec.schema.net import NetSpec
 from netspec.solvers.base import slot_label
 from netspec.solvers.sgd import SGD
@@ -68,16 +68,29 @@ def trained_by(net: Net, workers: int, rank: int) -> tuple[Program, dict[str, An
     return compiler.program(Purpose.TRAIN, share), inputs
 
 
+def planned(net: Net, precision: str) -> dict[str, Any]:
+    """What a training step would be: its result, parameters, operations and bytes; nothing is allocated."""
+    solver = SGD(type="SGD", momentum=catalogue.MOMENTUM)
+    compiler = Compiler(_load(net, dropout=True), solver=solver, dtype=Precision(precision), device="null")
+    plan = compiler.plan(Purpose.TRAIN, net.batch_size)
+    (result,) = compiler.built(Purpose.TRAIN, net.batch_size).outputs.values()
+    parameters = sum(compiler.info[name].value.type.size for name in compiler.names("parameter"))
+    return {
+        "shape": list(result.shape), "parameters": parameters, "nodes": len(plan.choices),
+        "nbytes": compiler.states.nbytes + plan.memory.nbytes,
+    }  # fmt: skip
+
+
 class NetspecTraining:
     """Forward, backward and an update by SGD with momentum: the program that `netspec train` runs."""
 
-    def __init__(self, net: Net, *, compared: bool, precision: str = "float32") -> None:
+    def __init__(self, net: Net, *, compared: bool, precision: str = "float32", device: str = "auto") -> None:
         start = perf_counter()
         spec = _load(net, dropout=not compared)
         solver = SGD(type="SGD", momentum=catalogue.MOMENTUM)
         self.net = net
-        self.precision = DType(precision)
-        self.compiler = Compiler(spec, solver=solver, dtype=self.precision)
+        self.precision = Precision(precision)
+        self.compiler = Compiler(spec, solver=solver, dtype=self.precision, device=device)
         made = perf_counter()
         _set_weights(self.compiler)
         weighed = perf_counter()
@@ -105,6 +118,17 @@ class NetspecTraining:
         """FLOP/s of a large matrix product and bytes/s of a large copy, on this device in this precision."""
         found = measure_roofline(self.compiler.device, self.precision)
         return found.flops_per_second, found.bytes_per_second
+
+    def floor(self) -> float:
+        """Seconds that the arithmetic of a step takes at least, or its memory traffic, node by node."""
+        rates, plan = measure_roofline(self.compiler.device, self.precision), self.program.plan
+        return sum(
+            rates.seconds(
+                node.op.flops(*(one.type for one in node.inputs)),
+                sum(plan.layouts[one].nbytes(one.type) for one in (*dict.fromkeys(node.inputs), *node.outputs)),
+            )
+            for node in plan.choices
+        )
 
     def compare(self, folder: Path, steps: int) -> list[float]:
         """The losses of the first steps; the gradients of the first of them go into the folder."""

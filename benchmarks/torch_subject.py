@@ -18,12 +18,16 @@ from benchmarks.catalogue import Net
 class TorchTraining:
     """Forward, backward and an update by SGD with momentum, in float32, or with autocast to bfloat16.
 
-    `channels_last` keeps images and kernels in that memory format; `compile` runs model and loss through torch.compile.
+    `channels_last` keeps images and kernels in that memory format; `compile` runs model and loss through torch.compile,
+    `autotune` in its mode `max-autotune`.
     The update is torch's fused one, the fastest it has. `float64` is `eager` in that precision, to compare with.
     """
 
-    def __init__(self, net: Net, variant: str, *, compared: bool, precision: str = "float32") -> None:
+    def __init__(
+        self, net: Net, variant: str, *, compared: bool, precision: str = "float32", device: str = "cpu"
+    ) -> None:
         torch.manual_seed(0)
+        self.device = device
         start = perf_counter()
         memory = torch.channels_last if variant.endswith("channels_last") else torch.contiguous_format
         self.autocast = precision == "bfloat16" and variant != "float64"
@@ -33,6 +37,8 @@ class TorchTraining:
         if variant == "float64":
             self.model.double()
             images = images.double() if images.is_floating_point() else images
+        self.model.to(device)
+        images, labels = images.to(device), labels.to(device)
         self._set_weights()
         if images.ndim == 4:
             self.model.to(memory_format=memory)
@@ -41,13 +47,14 @@ class TorchTraining:
         rate = net.compared_rate if compared else catalogue.STILL
         self.update = torch.optim.SGD(self.model.parameters(), rate, momentum=catalogue.MOMENTUM, fused=True)
         self.loss: Callable[[Tensor, Tensor], Tensor] = self._loss
-        if variant.startswith("compile"):
-            self.loss = torch.compile(self._loss, dynamic=False)
+        if variant.startswith(("compile", "autotune")):
+            mode = "max-autotune" if variant.startswith("autotune") else None
+            self.loss = torch.compile(self._loss, dynamic=False, mode=mode)
         self.step()
         self.compile_seconds = perf_counter() - start
 
     def _loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.autocast):
             scores = self.model(images)
         scores = scores if scores.dtype == torch.float64 else scores.float()
         return cross_entropy(scores.flatten(0, -2), labels.flatten())
@@ -67,7 +74,7 @@ class TorchTraining:
         losses = [self.step().item()]
         for index, (_, parameter, shaped) in enumerate(_parameters(self.model)):
             assert parameter.grad is not None
-            np.save(folder / f"{index}.npy", shaped(parameter.grad).contiguous().numpy())
+            np.save(folder / f"{index}.npy", shaped(parameter.grad).contiguous().cpu().numpy())
         return losses + [self.step().item() for _ in range(steps - 1)]
 
     def _set_weights(self) -> None:

@@ -22,6 +22,8 @@ MATRICES = (512, 1024, 2048)
 """Sizes of the square matrices. Large ones amortize most; small ones are done before other work interrupts them."""
 COPIED = 2**26
 """Bytes copied at a time: more than caches hold."""
+SHORT, LARGEST, MOST_COPIED = 1e-3, 2**14, 2**31
+"""Seconds below which starting a call is still felt: a GPU is given twice as much, up to such matrices and bytes."""
 BUDGET = 0.25
 """Seconds that each measurement goes on for."""
 
@@ -42,8 +44,15 @@ class Roofline:
 
 def measure_roofline(device: Device, dtype: DType | Precision = Precision.FLOAT32) -> Roofline:
     """Measure for about a second. Products run as programs of the device, so the peak is that of its kernels."""
-    products = (2 * size**3 / _fastest(_product(device, dtype, size)) for size in MATRICES)
-    copies = (2 * COPIED / _fastest(copy(device, dtype.computed)) for copy in (_copy, _negation))
+    sizes, copied, products, copies = list(MATRICES), COPIED, list[float](), list[float]()
+    for size in sizes:
+        seconds = _fastest(_product(device, dtype, size))
+        products.append(2 * size**3 / seconds)
+        if size == sizes[-1] < LARGEST and seconds < SHORT:
+            sizes.append(2 * size)
+    while not copies or (2 * copied / copies[-1] < SHORT and copied < MOST_COPIED):
+        copied *= 1 + bool(copies)
+        copies += [2 * copied / _fastest(copy(device, dtype.computed, copied)) for copy in (_copy, _negation)]
     return Roofline(max(products), max(copies))
 
 
@@ -52,14 +61,14 @@ def _product(device: Device, dtype: DType | Precision, size: int) -> Callable[[]
     return _program(device, Graph({"y": MatMul()(Input("a", kind)(), Input("b", kind)())}), dtype)
 
 
-def _negation(device: Device, dtype: DType) -> Callable[[], None]:
+def _negation(device: Device, dtype: DType, nbytes: int) -> Callable[[], None]:
     """One pass over memory by an elementwise kernel, which may have several threads where a copy has one."""
-    kind = TensorType((COPIED // dtype.itemsize,), dtype)
+    kind = TensorType((nbytes // dtype.itemsize,), dtype)
     return _program(device, Graph({"y": Neg()(Input("x", kind)())}), dtype)
 
 
-def _copy(device: Device, dtype: DType) -> Callable[[], None]:
-    kind = TensorType((COPIED // dtype.itemsize,), dtype)
+def _copy(device: Device, dtype: DType, nbytes: int) -> Callable[[], None]:
+    kind = TensorType((nbytes // dtype.itemsize,), dtype)
     source, target = (device.view(device.allocate(kind.nbytes), 0, kind) for _ in range(2))
     return _awaited(device, device.copier(target, source))
 

@@ -1,0 +1,69 @@
+"""The table of the GPU: its lines name nets that are there, and a line is measured, or refused, as it should be."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from benchmarks import bench_gpu
+from benchmarks.alternate import BenchmarkError
+from benchmarks.bench_gpu import ROWS, Row
+from benchmarks.catalogue import NETS
+from benchmarks.gpu_subject import answer
+
+
+def test_the_table_is_that_of_the_nets() -> None:
+    assert {row.net for row in ROWS} <= set(NETS)
+    assert len({(row.net, row.precision) for row in ROWS}) == len(ROWS) == 15
+    assert [row.net for row in ROWS if row.floor] == ["resnet50"]
+
+
+def test_a_dry_line_builds_and_plans_netspecs_side() -> None:
+    found = answer({"subject": "netspec", "net": "lenet", "batch_size": 64, "precision": "tf32", "dry": True})
+    assert (found["shape"], found["parameters"]) == ([64, 10], 431_080)
+    assert found["nodes"] > 10
+    assert found["nbytes"] > 4 * 2 * 431_080
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
+    def ask(row: Row, subject: str, **more: Any) -> dict[str, Any]:
+        one = found[f"{subject}_losses" if more else subject]
+        if isinstance(one, BenchmarkError):
+            raise one
+        return dict(one)
+
+    monkeypatch.setattr(bench_gpu, "ask", ask)
+
+
+OURS = {"times": [0.9, 1.0, 5.0], "fed": [1.2], "floor": 0.8, "notes": [], "gpu": {}}
+SAME = {"netspec_losses": {"losses": [1.0, 2.0]}, "float64_losses": {"losses": [1.001, 2.0]}}
+
+
+def test_the_fastest_peer_counts_and_one_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(
+        monkeypatch,
+        netspec=OURS,
+        eager={"times": [2.0]},
+        compile={"times": [1.2]},
+        autotune=BenchmarkError("no"),
+        **SAME,
+    )
+    found = bench_gpu.measure(Row("lenet", 64, "tf32", 1.1, floor=True), compare=True)
+    assert (found["ratio"], found["reached"], found["failed"]) == (pytest.approx(1.2), True, {"autotune": "no"})
+    assert found["agreement"] == pytest.approx(1e-3, rel=0.01)
+    assert not bench_gpu.measure(Row("lenet", 64, "tf32", 1.3), compare=False)["reached"]
+
+
+def test_losses_that_are_others_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, netspec_losses={"losses": [1.0, float("nan")]}, float64_losses={"losses": [1.0, 2.0]})
+    with pytest.raises(BenchmarkError, match="losses are"):
+        bench_gpu.measure(Row("lenet", 64, "tf32", 1.5), compare=True)
+
+
+def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.report.need", lambda *packages: None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(BenchmarkError, match=r"(?s)needs CuPy.*`--dry` builds and plans"):
+        bench_gpu.need_a_gpu()
