@@ -9,13 +9,16 @@ from math import inf
 
 from netspec.parallel import tether
 
+STARTING = "starting"
+"""What a worker is at before anything was begun that can be gone on with."""
+
 
 @dataclass
 class Activity:
     """A step, what is done in it, and since when this worker waits for the others, if it does."""
 
     step: int = 0
-    doing: str = "starting"
+    doing: str = STARTING
     run_dir: str | None = None
     waiting_since: float | None = None
     """By `time.monotonic`."""

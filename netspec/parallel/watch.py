@@ -19,7 +19,7 @@ from math import inf
 from typing import Any, NoReturn, Protocol, TextIO, TypeAlias
 
 from netspec.parallel import tether
-from netspec.parallel.activity import ACTIVITY
+from netspec.parallel.activity import ACTIVITY, STARTING
 from netspec.parallel.words import LastWords, Words, how_to_go_on
 
 Told: TypeAlias = dict[str, Any]
@@ -225,7 +225,8 @@ class Watchdog:
             _write(sys.stderr, f"error: {message}" + (f"\n  hint: {again}" if again else ""))
 
     def _tell(self, words: LastWords) -> NoReturn:
-        output, error, status = words.tell(how_to_go_on(ACTIVITY.run_dir, tether.options(len(self._everyone))))
+        again = how_to_go_on(ACTIVITY.run_dir, tether.options(len(self._everyone)))
+        output, error, status = words.tell(again, begun=ACTIVITY.doing != STARTING)
         _write(sys.stdout, output)
         _write(sys.stderr, error)
         self._ended = True

@@ -57,16 +57,16 @@ class LastWords:
         stopped = all(one.status == INTERRUPTED for one in self._said.values())
         return late and (not stopped or 0 in self._said or waited > GATHERED_WITHIN)
 
-    def tell(self, again: str | None = None) -> tuple[str, str, int]:
+    def tell(self, again: str | None = None, *, begun: bool = False) -> tuple[str, str, int]:
         """What goes to the standard output and to the error stream, and the exit status of all.
 
-        Worker 0 speaks for all where the others say the same, and of what its user did wrong or stopped. `again` is how
-        to go on, told where they do not.
+        Worker 0 speaks for all where the others say the same, of what its user stopped, and of what he did wrong unless
+        the work had `begun`: it may be alone in that then. `again` is how to go on, told where it does not.
         """
         said = [self._said[rank] for rank in sorted(self._said)]
         failed = [one for one in said if one.status != INTERRUPTED] or said
         first, alike = failed[0], len(failed) == self._size and len({one.error for one in failed}) == 1
-        if first.rank == 0 and (alike or first.status in (WRONG_INPUT, INTERRUPTED)):
+        if first.rank == 0 and (alike or first.status in ((INTERRUPTED,) if begun else (WRONG_INPUT, INTERRUPTED))):
             lines = [first.error, *(_marked(one) for one in failed if one.error not in ("", first.error))]
         else:
             lines = [_marked(one) for one in failed if one.error]  # nothing where nobody reads what it would say

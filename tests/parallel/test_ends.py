@@ -16,6 +16,7 @@ import pytest
 from netspec.parallel.launch import _likely, _own_status, _signal_of
 from netspec.parallel.lines import Worker
 from netspec.parallel.shared_memory import SHARED
+from netspec.parallel.words import LastWords, Words
 from tests.parallel.conftest import QUICK
 
 AGAIN = "to go on: netspec train 'runs/a b/spec.yaml' --resume"
@@ -71,6 +72,16 @@ def test_a_worker_that_dies_ends_the_job(jobs, name: str, likely: str) -> None:
     ), job.err
     assert job.out == ""
     assert all(one.endswith(" (deleted)") for one in shared), "its name would be left"
+
+
+@pytest.mark.parametrize(
+    ("begun", "told"),
+    [(False, "error: no such folder"), (True, "rank 0 (h1): error: no such folder\n  hint: to go on: x")],
+)
+def test_the_first_worker_speaks_for_all_until_the_work_has_begun(begun: bool, told: str) -> None:
+    words = LastWords(3)
+    words.take(Words(0, "h1", 2, "error: no such folder"))
+    assert words.tell("to go on: x", begun=begun) == ("", told, 2)
 
 
 def test_a_worker_that_crashes_says_by_which_signal() -> None:
