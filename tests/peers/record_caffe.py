@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,8 +21,9 @@ from tests.peers.caffe_files import CaffeFile, caffe_files
 ANSWERS = Path(__file__).parent / "answers"
 
 
-def answered(cv2: Any, one: CaffeFile, folder: Path) -> np.ndarray | str:
+def answered(one: CaffeFile, folder: Path) -> np.ndarray | str:
     """The output, or why OpenCV can't run the net."""
+    cv2: Any = import_module("cv2")
     text, weights = folder / "model.prototxt", folder / "model.caffemodel"
     for path, content in zip((text, weights), one.files, strict=True):
         path.write_bytes(content)
@@ -36,6 +38,21 @@ def answered(cv2: Any, one: CaffeFile, folder: Path) -> np.ndarray | str:
         return " ".join(str(error).split("error: ")[-1].split())[:100]
 
 
+def apart(one: CaffeFile, folder: Path) -> np.ndarray | str:
+    """The same in a process of its own, which OpenCV may end."""
+    fork = get_context("fork")
+    here, there = fork.Pipe(duplex=False)
+    process = fork.Process(target=lambda: there.send(answered(one, folder)))
+    process.start()
+    there.close()
+    try:
+        found: np.ndarray | str = here.recv()
+    except EOFError:
+        found = "it ends the process"
+    process.join()
+    return found
+
+
 def main() -> None:
     """Write `caffe_files.npz`: the output of each net by the digest of its files, or why there is none."""
     parser = argparse.ArgumentParser()
@@ -47,7 +64,7 @@ def main() -> None:
     count = 0
     with TemporaryDirectory() as folder:
         for one in caffe_files():
-            answer = answered(cv2, one, Path(folder))
+            answer = apart(one, Path(folder))
             found[f"{one.digest}/{'unlike' if isinstance(answer, str) else 'end'}"] = np.asarray(answer)
             count += not isinstance(answer, str)
     np.savez_compressed(output / "caffe_files.npz", allow_pickle=False, **found)
