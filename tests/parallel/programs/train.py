@@ -1,7 +1,8 @@
-"""`train.py SPEC WAY…`: train in each way, at once and with a break; the first worker prints what it found, as JSON."""
+"""`train.py SPEC WAY…`: train in each way, and anew from a checkpoint; the first worker prints what it has, in JSON."""
 
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,8 +24,8 @@ def digest(arrays: dict[str, np.ndarray[Any, Any]]) -> str:
     return hashlib.sha256(b"".join(name.encode() + arrays[name].tobytes() for name in sorted(arrays))).hexdigest()
 
 
-def train(spec: str, way: str, folder: Path, steps: int, *, resume: bool = False) -> dict[str, Any]:
-    """Train for so many steps in all: losses, bytes and what all workers have in the end."""
+def train(spec: str, way: str, folder: Path, *, resume: bool = False) -> dict[str, Any]:
+    """Train: losses, bytes and what all workers have in the end."""
     found: dict[str, Any] = {"losses": []}
 
     def listen(event: Mapping[str, Any]) -> None:
@@ -34,7 +35,7 @@ def train(spec: str, way: str, folder: Path, steps: int, *, resume: bool = False
             case "start" | "done":
                 found[event["event"]] = event.get("bytes_per_step")
 
-    changes = [f"parallel={way}", f"train.max_steps={steps}"]
+    changes = [f"parallel={way}", f"train.max_steps={STEPS}", f"train.checkpoint_every={BREAK}"]
     made = run(spec, changes, run_dir=folder, resume=resume, listeners=[listen])
     if world().is_first:
         newest = read_checkpoint(max((made.run_dir / "checkpoints").glob("*.h5")))
@@ -47,9 +48,13 @@ def main(spec: str, *ways: str) -> None:
     """All ways."""
     for number, way in enumerate(ways):
         folder = Path(spec).parent / str(number)
-        whole = train(spec, way, folder / "whole", STEPS)
-        train(spec, way, folder / "halves", BREAK)
-        again = train(spec, way, folder / "halves", STEPS, resume=True)
+        whole = train(spec, way, folder / "whole")
+        if world().is_first:
+            half = Path(shutil.copytree(folder / "whole", folder / "half"))
+            (half / "weights.h5").unlink()
+            (half / "checkpoints" / f"step-{STEPS:08}.h5").unlink()
+        world().barrier()
+        again = train(spec, way, folder / "half", resume=True)
         if world().is_first:
             print(json.dumps({"whole": whole, "again": again}), flush=True)
 
