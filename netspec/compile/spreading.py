@@ -79,13 +79,17 @@ class Spread:
             sums, beside = division.scattered(weighed)
             return {name: one / cast(self.total, one.dtype) for name, one in sums.items()}, beside
 
+    def of_batch(self, name: str, weighed: Value) -> Value:
+        """What is added up of the gradients of several batches: this worker's, or of all where factors are sent."""
+        if self.factoring is None or name not in self.factoring.products:
+            return weighed
+        terms = iter(self.factoring.products[name])
+        return summed(weighed, lambda node: self._product(name, node, next(terms)), self.total)
+
     def _gradient(self, name: str, value: Value, scale: Value | None) -> Value:
-        if self.factoring is not None and (terms := self.factoring.products.get(name)):
-            found = iter(terms)
-            total = cast(self.total, value.dtype)
-            return summed(value, lambda node: self._product(name, node, next(found)), self.total) / total
         how = self.sending(value.shape)
-        if self.built.builder.states[name].piece is not None:  # of all samples already, and nobody else's
+        factored = self.factoring is not None and name in self.factoring.products
+        if factored or self.built.builder.states[name].piece is not None:  # of all samples already
             return value / cast(self.total, value.dtype)
         with in_scope(replace(value.node.scope, phase=COMMUNICATION)):
             kept, velocity = _Kept(self, name, value.type, scale), value

@@ -87,7 +87,7 @@ class Training:
             forward = replace(
                 forward, outputs=spread.means(forward.outputs), updates=spread.statistics(forward.updates)
             )
-        made = self._moved(built, starts, gradient, forward.updates, spread)
+        made = self._moved(built, starts, _of_batch(gradient, spread), forward.updates, spread)
         made.graph = replace(made.graph, outputs=forward.outputs | made.graph.outputs, guard=forward.outputs[LOSS])
         return made
 
@@ -108,7 +108,7 @@ class Training:
         weight = built.builder.input(WEIGHT, scalar_type)
         first = built.builder.input(FIRST, TensorType((), DType.BOOL))
         states, updates = {}, dict(forward.updates)
-        for name, value in gradient.items():
+        for name, value in _of_batch(gradient, spread).items():
             label, info = self._sum_of(built, name)
             with in_scope(info.value.node.scope):
                 before = Where()(first, scalar(0.0, value.dtype), info.value)
@@ -352,6 +352,11 @@ class Training:
             made[GOOD_STEPS] = Where()(finite, Where()(grows, zero, good + one), zero)
             made[SKIPPED] = Where()(finite, skipped, skipped + one)
         return made
+
+
+def _of_batch(gradient: Mapping[str, Value], spread: Spread | None) -> Mapping[str, Value]:
+    """The gradients of a batch as they are moved by, or added up over several batches."""
+    return gradient if spread is None else {name: spread.of_batch(name, value) for name, value in gradient.items()}
 
 
 def _slot(slot: Slot, piece: Piece | None) -> StateInfo:

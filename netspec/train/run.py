@@ -296,7 +296,7 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
     samples = spec.data.train.batch_size
     if crew.size > 1 and isinstance(strategy, SufficientFactors):
         most = -(-samples // crew.size)
-        factors = partial(strategy.chooses, samples=most, workers=crew.size), most
+        factors = partial(strategy.chooses, samples=most * loop.accumulate, workers=crew.size), most
     if crew.size > 1 and isinstance(strategy, Model):
         choose = partial(strategy.cuts, samples=samples, workers=crew.size)
         cutting = Cutting(crew.workers.rank, crew.size, samples, choose)

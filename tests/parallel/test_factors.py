@@ -92,6 +92,26 @@ def test_all_sizes_of_a_batch_send_the_same(samples: int) -> None:
     assert plan.before_guard > plan.order.index(sums[-1])
 
 
+def test_each_of_several_batches_sends_its_factors_and_the_update_sends_none_of_those() -> None:
+    compiler = compiled(given({"layers": "all"}, accumulate=3))
+    alone = rows(compiled(given({"layers": "all"})).plan(Purpose.TRAIN, 3))
+    assert sorted(rows(compiler.plan(Purpose.ACCUMULATE, 3))) == sorted(alone)
+    update = compiler.plan(Purpose.UPDATE, 1)
+    assert rows(update) == []
+    sums = [one for node in update.order if isinstance(node.op, StartAllReduce) for one in node.op.holds]
+    assert not {one for one in sums if one.endswith("kernel")}
+    assert "project/bias" in sums
+
+
+@pytest.mark.parametrize(("accumulate", "chosen"), [(1, True), (64, False)])
+def test_what_all_batches_of_a_step_send_decides(accumulate: int, chosen: bool) -> None:
+    """15 rows of 20 + 1024 numbers to three others, against a matrix of 20 times 1024."""
+    wide = [*LAYERS[:-1], {"name": "logits", "type": "Dense", "units": 1024}]
+    found = compiled(given({"network": "alpha=1us,beta=1ns", "speed": 1e15}, wide, accumulate=accumulate)).factoring
+    assert found is not None
+    assert ("logits/kernel" in found.products) == chosen
+
+
 def test_only_named_layers_send_factors() -> None:
     found = compiled(given({"layers": ["logits"]})).factoring
     assert found is not None
@@ -129,8 +149,6 @@ def test_what_has_no_factors_is_told() -> None:
         compiled(given({}, convolution))
     with pytest.raises(SpecError, match="there is no layer `logit`"):
         load_train(given({"layers": ["flat", "logit"]}))
-    with pytest.raises(SpecError, match="the sum of several batches has no factors"):
-        load_train(given({}, accumulate=2))
 
 
 def test_workers_make_the_same_products_of_parts_of_different_sizes(jobs) -> None:

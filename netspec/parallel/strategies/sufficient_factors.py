@@ -55,13 +55,7 @@ class SufficientFactors(Synchronous):
     samples: ClassVar = ({}, {"layers": "all"}, {"layers": ["fc1"]}, {"network": "ib-hdr", "speed": 2e12})
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """Of several batches the gradients are sums already; and the layers that are named must be there."""
-        if training.train.accumulate > 1:
-            yield Problem(
-                "a gradient that is the sum of several batches has no factors", training.train.where("accumulate"),
-                "strategy", expected="`accumulate: 1`, or another strategy", got=str(training.train.accumulate),
-            )  # fmt: skip
-
+        """The layers that are named must be there."""
         known = [link.name for link in resolve_names(training.net).layers]
         named = self.layers if isinstance(self.layers, list) else []
         for number, name in enumerate(named):
@@ -77,7 +71,7 @@ class SufficientFactors(Synchronous):
                 )  # fmt: skip
 
     def chooses(self, layer: str, terms: Sequence[Factors], *, samples: int, workers: int) -> bool:
-        """Whether factors of a layer are sent, of workers with so many samples each."""
+        """Whether factors of a layer are sent, of workers with so many samples each in a step."""
         if self.layers == "all":
             return True
         if self.layers != "auto":
