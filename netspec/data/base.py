@@ -184,6 +184,11 @@ class Transform(Spec):
     pointwise: ClassVar[bool] = False
     """Whether each number becomes another by itself, the same in all samples and in all places of a channel."""
 
+    @property
+    def moves(self) -> bool:
+        """Whether it only moves numbers of samples of one size within their channels, or leaves some out."""
+        return False
+
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Fields as they may be written, for the reference and its tests."""
 

@@ -184,23 +184,30 @@ class Pipeline:
         return bool(self._mixed)
 
     def postpone(self, name: str) -> Array | None:
-        """Leave the last transforms of a field to whoever takes the batches, where they make float32 of single bytes.
+        """Leave to whoever takes the batches what makes float32 of single bytes, where only moves come after it.
 
         What each byte becomes, (C, 256), or (1, 256) where all channels are alike; None where nothing can be left.
         """
         own = [step for step in self._steps if step.name == name]
-        first = next((at for at in range(len(own), 0, -1) if not own[at - 1].transform.pointwise), 0)
-        field = self._raw[name]
-        for step in own[:first]:
-            field = step.transform.infer(field)
-        last = own[first:]
-        if self._mixed or not last or field.dtype != "uint8" or self.fields[name].dtype != "float32":
+        others = [at for at, step in enumerate(own) if not (step.transform.pointwise or step.transform.moves)]
+        first = max(others, default=-1) + 1
+        late = [step for step in own[first:] if step.transform.pointwise]
+        before = self._inferred(name, own[:first])
+        if self._mixed or not late or before.ragged or before.dtype != "uint8" or self.fields[name].dtype != "float32":
             return None
-        table = table_of_bytes(field, [step.transform for step in last])
+        table = table_of_bytes(before, [step.transform for step in late])
         if table is not None:
-            self._postponed, self.fields[name] = [*self._postponed, *last], field
-            self._steps = [step for step in self._steps if not any(step is one for one in last)]
+            self._postponed += late
+            self._steps = [step for step in self._steps if not any(step is one for one in late)]
+            self.fields[name] = self._inferred(name, [step for step in self._steps if step.name == name])
         return table
+
+    def _inferred(self, name: str, steps: Sequence[_Step]) -> FieldType:
+        """What the first steps of a field make of it."""
+        field = self._raw[name]
+        for step in steps:
+            field = step.transform.infer(field)
+        return field
 
     def read(self, indices: Array, epoch: int) -> Mapping[str, Samples]:
         """The samples at `indices` (N,) as they are in `epoch`, as a batch of their own.

@@ -29,6 +29,8 @@ NET = {
     "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
 }
 FLIP = {"type": "RandomFlip"}
+CROP = {"type": "RandomCrop", "height": 6, "width": 5, "padding": 1, "fill_mode": "reflect"}
+"""What only moves numbers may come before or after."""
 RESCALING = {"type": "Rescaling", "scale": 1 / 255, "offset": -0.1}
 CHANNELS = {"type": "Normalization", "adapt": True}
 
@@ -44,7 +46,7 @@ def training(folder: Path, transforms: list[dict[str, Any]], dtype: str = "uint8
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("transforms", [[RESCALING], [FLIP, CHANNELS], [FLIP, RESCALING, CHANNELS]])
+@pytest.mark.parametrize("transforms", [[RESCALING], [CHANNELS, FLIP], [RESCALING, CROP, CHANNELS]])
 def test_weights_are_the_same_to_the_bit(
     transforms: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +84,9 @@ def test_programs_read_bytes_and_the_loader_still_tells_of_all_transforms(
     assert compiler.tables["image"].shape == (3, 256)
 
 
-@pytest.mark.parametrize(("transforms", "dtype"), [([RESCALING, FLIP], "uint8"), ([RESCALING], "float32")])
+@pytest.mark.parametrize(
+    ("transforms", "dtype"), [([RESCALING, {**CROP, "fill_mode": "constant"}], "uint8"), ([RESCALING], "float32")]
+)
 def test_what_cannot_be_looked_up_is_made_before(
     transforms: list[dict[str, Any]], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

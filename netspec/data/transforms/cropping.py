@@ -59,6 +59,10 @@ class CenterCrop(_Crop):
 
     samples: ClassVar = ({"height": 28, "width": 28}, {"height": 10, "width": 13})
 
+    @property
+    def moves(self) -> bool:
+        return True
+
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         yield from self.within(shape)
 
@@ -93,6 +97,10 @@ class RandomCrop(_Crop):
         {"height": 16, "width": 20, "padding": 4, "fill_mode": "reflect"},
         {"height": 16, "width": 20, "padding": 4, "fill_value": 99},
     )
+
+    @property
+    def moves(self) -> bool:
+        return not self.padding or self.fill_mode != "constant"
 
     @property
     def draws(self) -> int:

@@ -25,6 +25,10 @@ class RandomFlip(ImageTransform):
     samples: ClassVar = ({"mode": "horizontal"}, {"mode": "vertical"}, {})
 
     @property
+    def moves(self) -> bool:
+        return True
+
+    @property
     def draws(self) -> int:
         return 2
 
