@@ -59,7 +59,7 @@ class Device:
     """False for a device that only plans."""
     tuner: Tuner | None = None
     """Who measures where several kernels can serve; without one, they rate themselves."""
-    narrow: ClassVar[tuple[DType, ...]] = ()
+    narrow: tuple[DType, ...] = ()
     """Types of fewer bits than float32 that values may lie in."""
     prefers_bytes: bool = False
     """Whether images had better come as bytes, of which programs make numbers there."""

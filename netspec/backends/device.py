@@ -30,7 +30,7 @@ class CpuDevice(ArrayDevice):
 
     name = "cpu"
     backends: ClassVar[tuple[str, ...]] = CPU_BACKENDS
-    narrow: ClassVar[tuple[DType, ...]] = (DType.BFLOAT16,)
+    narrow: tuple[DType, ...] = (DType.BFLOAT16,)
 
     def __init__(self) -> None:
         import numpy as np

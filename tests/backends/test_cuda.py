@@ -12,9 +12,10 @@ from netspec.backends.cublaslt.library import SETTING
 from netspec.backends.cuda import launch
 from netspec.backends.device import open_device
 from netspec.errors import InputError, RunError
+from netspec.graph.types import DType
 from tests.backends.cublaslt.library import stand_in
 from tests.backends.cuda.emulator import compiler
-from tests.backends.cuda.fake import Machine, StreamEngine, Trouble
+from tests.backends.cuda.fake import Gpu, Machine, StreamEngine, Trouble
 from tests.backends.test_engine import NETS, losses
 
 
@@ -44,6 +45,17 @@ def test_a_gpu_that_is_not_there(name: str, words: str, monkeypatch: pytest.Monk
     with pytest.raises(InputError) as caught:
         open_device(name)
     assert words in f"{caught.value}"
+
+
+def test_a_gpu_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
+    monkeypatch.setattr(Gpu, "capability", "61")
+    with pytest.raises(InputError, match=r"(?s)GPU 0 is too old.*compute capability 7.0 .*got: 6.1"):
+        open_device("cuda")
+    monkeypatch.setattr(Gpu, "capability", "75")
+    assert open_device("cuda").narrow == (DType.FLOAT16,)
+    monkeypatch.setattr(Gpu, "capability", "120")
+    assert open_device("cuda").narrow == (DType.BFLOAT16, DType.FLOAT16)
 
 
 def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,6 @@ def test_nothing_is_rounded_inside_a_fused_op() -> None:
 
 def test_a_device_without_the_type_refuses_it() -> None:
     device = open_device("reference")
-    device.narrow = ()  # type: ignore[misc]  # of this one
+    device.narrow = ()
     with pytest.raises(InputError, match="does not compute in bfloat16"):
         Compiler(load_net(NET), dtype=DType.BFLOAT16, device=device)

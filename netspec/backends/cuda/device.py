@@ -19,17 +19,20 @@ from netspec.graph.kernel import Thunk
 from netspec.graph.plan import Plan
 from netspec.graph.types import DType
 
+LEAST_CAPABILITY, BFLOAT16_CAPABILITY = 70, 80
+"""Compute capabilities times ten: of threads that go on by themselves within a warp, and of products of bfloat16."""
+
 
 class CudaDevice(ArrayDevice):
     """A GPU. Ops that have no kernel of the backend `cuda` run their reference code on CuPy arrays."""
 
     name = "cuda"
     backends: ClassVar[tuple[str, ...]] = ("reference", "cuda", "cublaslt")
-    narrow = (DType.BFLOAT16, DType.FLOAT16)
+    narrow: tuple[DType, ...] = (DType.BFLOAT16, DType.FLOAT16)
     prefers_bytes = True
 
     def __init__(self, number: int = 0) -> None:
-        """Raise `InputError` where there is no CuPy, no driver, or no GPU with this number."""
+        """Raise `InputError` where there is no CuPy, no driver, no GPU with this number, or one that is too old."""
         try:
             import cupy
 
@@ -48,6 +51,15 @@ class CudaDevice(ArrayDevice):
             last = "cuda:0, the only GPU" if count == 1 else f"cuda:0 to cuda:{count - 1}"
             raise InputError(f"there is no GPU {number}", expected=last, got=f"cuda:{number}")
         self._gpu = cupy.cuda.Device(number)
+        capability = int(self._gpu.compute_capability)  # "75" is 7.5
+        if capability < LEAST_CAPABILITY:
+            raise InputError(
+                f"the GPU {number} is too old for the device `cuda`",
+                expected=f"compute capability {LEAST_CAPABILITY / 10} (Volta) or higher", got=f"{capability / 10}",
+                hint="`--device cpu` trains without it",
+            )  # fmt: skip
+        if capability < BFLOAT16_CAPABILITY:
+            self.narrow = tuple(one for one in self.narrow if one != DType.BFLOAT16)
         self._gpu.use()
         self.xp = cupy
         self.flow = Flow(cupy)

@@ -54,7 +54,7 @@ class Slot:
         }
         self.report = None if bound.guard is None else flow.pinned(ALIGNMENT).view(str(bound.guard.dtype))
         self.arrived, self.judged, self.done = flow.event(), flow.event(), flow.event()
-        self.take = _taking(self.memory, places, bound.inputs)
+        self.take = taking(self.memory, places, bound.inputs)
         self.graphs: dict[str, Thunk] = {}
         self.used = True
         """Whether a run has read what was written last."""
@@ -158,7 +158,7 @@ class GraphSteps(Steps):
         graphs[part]()
 
 
-def _taking(memory: Any, places: Mapping[str, int], inputs: Mapping[str, Any]) -> Thunk:
+def taking(memory: Any, places: Mapping[str, int], inputs: Mapping[str, Any]) -> Thunk:
     """A call that copies inputs from where they arrive, all at once."""
     rows, start = [], launch.engine.address(memory)
     for name, array in inputs.items():

@@ -10,10 +10,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from netspec.backends.cuda import launch
+from netspec.backends.cuda.flow import Flow
+from netspec.backends.cuda.steps import taking
 from netspec.graph.kernel import Thunk
 from tests.backends.cuda import nvrtc
 from tests.backends.cuda.calls import KERNELS, prepared
+from tests.backends.cuda.fake import Machine
 
 ARCHITECTURES = ("sm_80", "sm_90")
 """Ampere, the first with bfloat16, and Hopper. Newer ones compile the same source, and take as long again each."""
@@ -56,6 +61,7 @@ def main() -> int:
     for one in KERNELS:
         for _ in prepared(one):
             pass
+    _of_graphs()
     texts, failed = list(collector.texts.values()), 0
     for architecture in ARCHITECTURES:
         for start in range(0, len(texts), AT_ONCE):
@@ -66,6 +72,17 @@ def main() -> int:
     seconds = time.perf_counter() - began
     print(f"{len(texts)} kernels, {', '.join(ARCHITECTURES)}: {failed or 'no'} complaints, {seconds:.0f} s")
     return 1 if failed or not texts else 0
+
+
+def _of_graphs() -> None:
+    """What a recorded step has beside kernels of ops, and one call of each of those as the flag stops it."""
+    flow = Flow(Machine().cupy())
+    for dtype in (np.float32, np.float64):
+        flow.judge(np.zeros((), dtype))
+    taking(np.zeros(64, np.uint8), {"x": 0}, {"x": np.zeros(16, np.float32)})
+    with flow.stopping():
+        for one in KERNELS:
+            next(prepared(one), None)
 
 
 if __name__ == "__main__":
