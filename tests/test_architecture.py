@@ -47,7 +47,7 @@ FENCED: dict[str, str | tuple[str, ...] | None] = {
     "lmdb": "data/readers",
     "cupy": "backends/cuda",
     "cupyx": "backends/cuda",
-    "cudnn": "backends/cuda",
+    "cudnn": "backends/cudnn",
     "mpi4py": "parallel",
     "ml_dtypes": "backends",
     "numba": ("backends/numba", "data/imaging"),

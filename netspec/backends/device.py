@@ -98,7 +98,7 @@ class NullDevice(Device):
     """Plans for the processor and allocates nothing: kernels are chosen and memory is planned, no step can run."""
 
     name = "null"
-    backends = CPU_BACKENDS
+    backends: ClassVar[tuple[str, ...]] = CPU_BACKENDS
     runs = False
     narrow = CpuDevice.narrow
 

@@ -176,13 +176,15 @@ def operands(device: Device, made: Call, lying: Signature) -> list[Any]:
     ]
 
 
-def agree(got: Any, expected: np.ndarray) -> None:
+def agree(got: Any, expected: np.ndarray, *, twice: bool = False) -> None:
+    """Equal but for rounding; `twice`: numbers of any size were rounded to fewer bits on the way, too."""
     stored = DType(str(got.dtype))
     assert got.shape == expected.shape
     assert str(stored.computed) == str(expected.dtype)
     if stored.is_float:
         tolerance = RELATIVE[stored.computed]
-        relative = tolerance if stored == stored.computed else ROUNDED
+        relative = tolerance if stored == stored.computed and not twice else ROUNDED
+        tolerance = relative if twice else tolerance
         scale = max(1.0, float(np.abs(expected).max(initial=0)))
         np.testing.assert_allclose(got.astype(expected.dtype), expected, rtol=relative, atol=tolerance * scale)
     else:

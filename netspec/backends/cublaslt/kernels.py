@@ -1,8 +1,6 @@
 """Products of matrices, and convolutions of single points, which are products of (points x channels) matrices.
 
-A bias is added where the product is written. Other ops that follow are a kernel of the backend `cuda` on the result:
-the library's ReLU makes 0 of NaN, which would hide it from the guard, and its GELU is the approximation by tanh. So
-are all of them in float64, of which the library says nothing.
+Its GELU is the approximation by tanh, and of a bias in float64 the library says nothing: own kernels follow there.
 """
 
 from __future__ import annotations
@@ -11,128 +9,39 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.cublaslt.product import WORKSPACE, bound
-from netspec.backends.cuda import elementwise
-from netspec.backends.cuda.scalar import scalar_code, why_untraceable
-from netspec.backends.moves import in_turn
-from netspec.graph.fused import Anchored, Fused, Step
-from netspec.graph.kernel import Buffers, Example, Kernel, Thunk, kernel
+from netspec.backends.cuda.contraction import ContractionKernel, anchor_of
+from netspec.graph.fused import Anchored, Step
+from netspec.graph.kernel import Example, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Op
 from netspec.graph.ops.elementwise import Add
 from netspec.graph.ops.functions import Relu
 from netspec.graph.ops.linear import MatMul
-from netspec.graph.plan import aligned
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.layers.window import Window
 
-FLOATS = (DType.FLOAT32, DType.FLOAT64)
 
+class ProductKernel(ContractionKernel):
+    """Base of all: one product, in batches or not."""
 
-def anchor_of(op: Op) -> Op:
-    """The product, without what follows it."""
-    return op.anchor if isinstance(op, Anchored) else op
-
-
-def bias_of(op: Op, y: TensorType, extras: Sequence[TensorType], axis: int) -> int | None:
-    """Which of the extras is a bias along `axis` of the result that the first op of the body adds; None if none is."""
-    if not isinstance(op, Anchored) or not isinstance(op.body[0].op, Add) or y.dtype == DType.FLOAT64:
-        return None
-    along = tuple(size if place == axis % y.rank else 1 for place, size in enumerate(y.shape))
-    if any(0 in step.operands for step in op.body[1:]) or op.body[0].operands.count(0) != 1:
-        return None  # the product is read without the bias too
-    for operand in op.body[0].operands:
-        kind = extras[operand - 1] if 0 < operand <= len(extras) else None
-        if kind is not None and (1,) * (y.rank - kind.rank) + kind.shape == along:
-            return operand - 1
-    return None
-
-
-class ProductKernel(Kernel):
-    """Base of all: a product, and what follows it, element by element."""
-
+    library = "cuBLASLt"
     channel = -1
-    """The axis of the result that a bias goes along."""
-
-    def why_not(self, op: Any, *types: TensorType) -> str | None:
-        if types[0].dtype not in FLOATS:
-            return f"cuBLASLt multiplies floats, not {types[0].dtype}"
-        if self.tf32 and types[0].dtype != DType.FLOAT32:
-            return f"{types[0].dtype} is not rounded to tf32"
-        reason = self.declines(anchor_of(op), types)
-        if reason is not None or not isinstance(op, Anchored):
-            return reason
-        first = op.anchor.infer(*types[: op.anchor_arity])
-        assert isinstance(first, TensorType)
-        if op.infer(*types) != first:
-            return "what follows the product makes another type of it"
-        return why_untraceable(op.epilogue(len(types) - op.anchor_arity), (first, *types[op.anchor_arity :]))
-
-    def declines(self, op: Op, types: Sequence[TensorType]) -> str | None:
-        """Why it cannot take the product itself."""
-        raise NotImplementedError
 
     def matrices(self, op: Op, a: Any, b: Any, y: Any) -> tuple[Any, Any, Any]:
         """Operands and result as matrices, y = a @ b: views of the arrays."""
         raise NotImplementedError
 
-    def narrowed(self, node: Node, wanted: Signature) -> Signature | None:
-        a, b = wanted.inputs[:2]
-        return wanted if a.dtype == b.dtype and a.dtype is not None else None
+    def adds_bias(self, op: Op, dtype: DType) -> bool:
+        return dtype == DType.FLOAT32
 
-    def workspace(self, node: Node, layouts: Signature) -> int:
-        return sum(self._spaces(node, layouts))
+    def own_workspace(self, node: Node, layouts: Signature) -> int:
+        return WORKSPACE
 
-    def _spaces(self, node: Node, layouts: Signature) -> tuple[int, int, int]:
-        """Bytes of scratch memory: the library's, for the bias as it is rounded, for the result as it is not yet."""
-        y, (bias, after) = node.types[0], self._body(node)
-        unrounded = after is not None and layouts.outputs[0].dtype is not None
-        of_bias = 0 if bias is None else aligned(y.shape[self.channel] * y.dtype.itemsize)
-        return WORKSPACE, of_bias, aligned(y.nbytes) if unrounded else 0
-
-    def _body(self, node: Node) -> tuple[int | None, Fused | None]:
-        """Which of the extras is the bias that the library adds, and what follows then, on result and extras."""
-        op, y = node.op, node.types[0]
-        if not isinstance(op, Anchored):
-            return None, None
-        extras = [value.type for value in node.inputs[op.anchor_arity :]]
-        bias, whole = bias_of(op, y, extras, self.channel), op.epilogue(len(extras))
-        return bias, whole if bias is None else without_first(whole)
-
-    def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """The bias rounded, the product, what follows: each where there is one."""
-        op, calls, kind = node.op, list[Thunk](), node.types[0]
-        (a, b, *extras), (y,), space = buffers.inputs, buffers.outputs, buffers.workspace
-        assert y is not None
-        assert space is not None
-        place, after = self._body(node)
-        own, of_bias, of_result = self._spaces(node, buffers.layouts)
-        made, bias = y, None if place is None else extras[place].reshape(-1)
-        if of_result:
-            flat = space[own + of_bias :][: kind.nbytes].view(str(kind.dtype))
-            made = buffers.layouts.outputs[0].arranged(flat, kind)
-        if bias is not None and bias.dtype != made.dtype:
-            rounded = space[own:][: bias.size * made.itemsize].view(made.dtype)
-            calls.append(elementwise.copy(bias, rounded))
-            bias = rounded
-        calls.append(bound(*self.matrices(anchor_of(op), a, b, made), space, bias, fast=self.tf32))
-        if after is not None:
-            types = (value.dtype for value in node.inputs[len(buffers.inputs) - len(extras) :])
-            calls.append(elementwise.bound(scalar_code(after, kind.dtype, *types), [made, *extras], [y]))
-        return in_turn(calls)
-
-
-def without_first(body: Fused) -> Fused | None:
-    """A body without its first step, whose result takes the place of operand 0; None where nothing is left."""
-
-    def moved(index: int) -> int:
-        return 0 if index == body.arity else index - (index > body.arity)
-
-    if len(body.body) == 1:
-        return None
-    steps = tuple(Step(step.op, tuple(map(moved, step.operands))) for step in body.body[1:])
-    return Fused(body.arity, steps, tuple(map(moved, body.results)))
+    def contraction(self, node: Node, layouts: Signature, operands: Sequence[Any], y: Any, space: Any | None) -> Thunk:
+        a, b, *bias = operands
+        return bound(*self.matrices(anchor_of(node.op), a, b, y), space, *bias, fast=self.tf32)
 
 
 @kernel(MatMul, Anchored, backend="cublaslt", rank=10)

@@ -27,7 +27,7 @@ class CudaDevice(ArrayDevice):
     """A GPU. Ops that have no kernel of the backend `cuda` run their reference code on CuPy arrays."""
 
     name = "cuda"
-    backends: ClassVar[tuple[str, ...]] = ("reference", "cuda", "cublaslt")
+    backends: ClassVar[tuple[str, ...]] = ("reference", "cuda", "cublaslt", "cudnn")
     narrow: tuple[DType, ...] = (DType.BFLOAT16, DType.FLOAT16)
     prefers_bytes = True
 

@@ -94,8 +94,11 @@ def prepared(one: Kernel) -> Iterator[Bound]:
         known.add(code_of(made))
 
 
-def check(one: Kernel) -> None:
-    """Each call of a kernel agrees with the reference, twice alike, and leaves its operands alone."""
+def check(one: Kernel, *, twice: bool = False) -> None:
+    """Each call of a kernel agrees with the reference, is the same once more, and leaves its operands alone.
+
+    `twice` as in `agree`.
+    """
     cases = list(prepared(one))
     assert cases, "no layer, op or sample reaches it: give the kernel `samples`"
     for case in cases:
@@ -105,7 +108,7 @@ def check(one: Kernel) -> None:
         results = [(value.type, layout) for value, layout in zip(nodes, case.lying.outputs, strict=True)]
         first = [fetch(DEVICE, y, *how) for y, how in zip(case.outputs, results, strict=True)]
         for got, right in zip(first, evaluate(nodes, case.made.feeds), strict=True):
-            agree(got, right)
+            agree(got, right, twice=twice and is_narrow(case.lying))
         for y, (kind, layout) in zip(case.outputs, results, strict=True):
             DEVICE.upload(y, DEVICE.fetch(array(DEVICE, kind, None, layout)))
         case.run()

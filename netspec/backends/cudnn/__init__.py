@@ -1,0 +1,21 @@
+"""Convolutions by cuDNN, NVIDIA's library for them, through its frontend's Python package `cudnn`.
+
+`library` loads it, `plans` describes a convolution and has the library plan it, and `kernels` says which nodes are
+convolutions. Importing this loads nothing.
+"""
+
+from __future__ import annotations
+
+
+def missing() -> str | None:
+    """Why its kernels cannot be used here; None if they can."""
+    from netspec.backends.cudnn.library import why_missing
+
+    return why_missing()
+
+
+def about() -> str:
+    """Which library runs it."""
+    from netspec.backends.cudnn.library import frontend, version
+
+    return f"cuDNN {'.'.join(map(str, version(frontend())))}, frontend {frontend().__version__}"

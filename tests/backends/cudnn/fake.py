@@ -1,0 +1,187 @@
+"""A stand-in for the package `cudnn`, on the processor: graphs are recorded, and executed by the reference code of ops.
+
+It has the part of the frontend's interface that netspec calls, and looks at what the library would take on trust.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from enum import Enum
+from itertools import count
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from netspec.graph.types import DType, TensorType
+from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
+from netspec.layers.window import Window
+
+__version__ = "1.23.0"
+WORKSPACE = 200
+HANDLE = 77
+data_type = Enum("data_type", "NOT_SET FLOAT DOUBLE HALF BFLOAT16")
+heur_mode = Enum("heur_mode", "A B FALLBACK")
+numerical_note = Enum("numerical_note", "TENSOR_CORE DOWN_CONVERT_INPUTS NONDETERMINISTIC")
+build_plan_policy = Enum("build_plan_policy", "HEURISTICS_CHOICE ALL")
+ELEMENTS = {"FLOAT": np.float32, "DOUBLE": np.float64, "HALF": np.float16, "BFLOAT16": ml_dtypes.bfloat16}
+_uids = count(1)
+
+
+class cudnnGraphNotSupportedError(RuntimeError):  # noqa: N801  the library's name
+    pass
+
+
+def backend_version() -> int:
+    return 92801
+
+
+def create_handle() -> int:
+    return HANDLE
+
+
+def set_stream(handle: int, stream: int) -> None:
+    assert (handle, stream) == (HANDLE, 0)
+
+
+class Tensor:
+    """A tensor of a graph."""
+
+    def __init__(self, dim: Any = None, stride: Any = None, dtype: Any = None) -> None:
+        self.dim, self.stride, self.dtype, self.output, self.uid = dim, stride, dtype, False, next(_uids)
+
+    def set_output(self, whether: bool) -> Tensor:
+        self.output = whether
+        return self
+
+    def set_dim(self, dim: list[int]) -> Tensor:
+        assert self.dim in (None, dim), f"{dim} instead of {self.dim}"
+        self.dim = dim
+        return self
+
+    def set_stride(self, stride: list[int]) -> Tensor:
+        self.stride = stride
+        return self
+
+    def set_data_type(self, dtype: Any) -> Tensor:
+        self.dtype = dtype
+        return self
+
+    def get_uid(self) -> int:
+        return self.uid
+
+    def at(self, address: int) -> Any:
+        """The array at an address."""
+        kind = np.dtype(ELEMENTS[self.dtype.name])
+        assert address % kind.itemsize == 0
+        reach = 1 + sum((size - 1) * step for size, step in zip(self.dim, self.stride, strict=True))
+        raw = (ctypes.c_uint8 * (reach * kind.itemsize)).from_address(address)
+        flat = np.frombuffer(raw, kind)
+        return np.lib.stride_tricks.as_strided(flat, self.dim, [step * kind.itemsize for step in self.stride])
+
+
+class pygraph:  # noqa: N801  the library's name
+    def __init__(
+        self, name: str = "", io_data_type: Any = None, intermediate_data_type: Any = None,
+        compute_data_type: Any = None, handle: int | None = None,
+    ) -> None:  # fmt: skip
+        assert handle == HANDLE
+        self.compute = compute_data_type
+        self.inputs: list[Tensor] = []
+        self.steps: list[tuple[Any, tuple[Tensor, ...], Tensor]] = []
+        self.done: list[str] = []
+
+    def tensor(self, *, dim: list[int], stride: list[int], data_type: Any) -> Tensor:
+        assert len(dim) == len(stride) >= 4, "the library wants four axes or five"
+        self.inputs.append(Tensor(dim, stride, data_type))
+        return self.inputs[-1]
+
+    def _step(self, run: Any, *inputs: Tensor, dim: list[int] | None = None) -> Tensor:
+        made = Tensor(dim)
+        self.steps.append((run, inputs, made))
+        return made
+
+    def conv_fprop(self, *, image: Tensor, weight: Tensor, **geometry: list[int]) -> Tensor:
+        assert image.dtype == weight.dtype
+        conv = convolution(weight.dim, image.dim[1] // weight.dim[1], **geometry)
+        y = conv.infer(kind(image.dim), kind(weight.dim))
+        return self._step(lambda x, w: conv.forward(np, x, w), image, weight, dim=[*y.shape])
+
+    def conv_dgrad(self, *, loss: Tensor, filter: Tensor, **geometry: list[int]) -> Tensor:
+        assert loss.dtype == filter.dtype
+
+        def run(dy: Any, w: Any, dim: list[int]) -> Any:
+            conv = convolution([*w.shape], dim[1] // w.shape[1], **geometry)
+            assert conv.infer(kind(dim), kind(w.shape)).shape == dy.shape
+            return ConvInputGrad(conv, kind(dim)).forward(np, dy, w)
+
+        return self._step(run, loss, filter)
+
+    def conv_wgrad(self, *, image: Tensor, loss: Tensor, **geometry: list[int]) -> Tensor:
+        assert image.dtype == loss.dtype
+
+        def run(x: Any, dy: Any, dim: list[int]) -> Any:
+            conv = convolution(dim, x.shape[1] // dim[1], **geometry)
+            assert conv.infer(kind(x.shape), kind(dim)).shape == dy.shape
+            return ConvWeightGrad(conv, kind(dim)).forward(np, dy, x)
+
+        return self._step(run, image, loss)
+
+    def bias(self, *, input: Tensor, bias: Tensor) -> Tensor:
+        assert bias.dim == [1, input.dim[1], *(1 for _ in input.dim[2:])]
+        return self._step(lambda y, b: y + b, input, bias, dim=input.dim)
+
+    def validate(self) -> None:
+        made = self.steps[-1][2]
+        assert made.output
+        assert None not in (made.dim, made.stride, made.dtype), "a result whose sizes the library does not know"
+        if any(one.dtype != made.dtype for one in self.inputs):
+            raise cudnnGraphNotSupportedError("No valid engine configs for results of another type\nand so on")
+        self.done.append("validate")
+
+    def build_operation_graph(self) -> None:
+        assert self.done == ["validate"]
+
+    def create_execution_plans(self, modes: list[Any]) -> None:
+        assert modes == [heur_mode.A, heur_mode.FALLBACK]
+
+    def deselect_numeric_notes(self, notes: list[Any]) -> None:
+        assert numerical_note.NONDETERMINISTIC in notes
+        assert self.inputs[0].dtype is data_type.FLOAT or len(notes) == 1
+        self.done.append("notes")
+
+    def deselect_workspace_greater_than(self, nbytes: int) -> None:
+        assert nbytes > WORKSPACE
+
+    def check_support(self) -> None:
+        assert self.done == ["validate", "notes"]
+
+    def build_plans(self, policy: Any) -> None:
+        assert policy is build_plan_policy.HEURISTICS_CHOICE
+        self.done.append("built")
+
+    def get_workspace_size(self) -> int:
+        return WORKSPACE
+
+    def execute(self, places: dict[int, int], workspace: int, handle: int) -> None:
+        assert handle == HANDLE
+        assert self.done[-1] == "built"
+        ctypes.memset(workspace, 0xFF, WORKSPACE)
+        known = {one.uid: one.at(places[one.uid]) for one in self.inputs}
+        wide = ELEMENTS[self.compute.name]
+        for run, inputs, made in self.steps:
+            given = [known[one.uid].astype(wide) for one in inputs]
+            known[made.uid] = run(*given, made.dim) if run.__name__ == "run" else run(*given)
+        made.at(places[made.uid])[...] = known[made.uid]
+
+
+def kind(dim: Any) -> TensorType:
+    return TensorType(tuple(dim), DType.FLOAT32)
+
+
+def convolution(
+    kernel: list[int], groups: int, *, pre_padding: list[int], post_padding: list[int], stride: list[int],
+    dilation: list[int],
+) -> Conv:  # fmt: skip
+    pads = tuple(zip(pre_padding, post_padding, strict=True))
+    return Conv(Window(tuple(kernel[2:]), tuple(stride), pads, tuple(dilation)), groups)
