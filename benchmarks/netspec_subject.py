@@ -13,10 +13,11 @@ from benchmarks.catalogue import Net
 from netspec.backends.program import Program
 from netspec.cli.roofline import measure_roofline
 from netspec.cli.specs import load_spec
-from netspec.compile import LEARNING_RATE, STEP, WEIGHT, Compiler, Purpose
+from netspec.compile import LEARNING_RATE, STEP, WEIGHT, Compiler, Divide, Purpose
 from netspec.exchange.onnx_export import to_onnx
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.types import Precision
+from netspec.parallel.strategies.sharded_optimizer import ShardedOptimizer
 from netspec.schema.net import NetSpec
 from netspec.solvers.base import slot_label
 from netspec.solvers.sgd import SGD
@@ -54,10 +55,16 @@ def _set_weights(compiler: Compiler) -> None:
         compiler.states.assign(name, values)
 
 
-def trained_by(net: Net, workers: int, rank: int) -> tuple[Program, dict[str, Any]]:
-    """The training step of one of several workers, and its part of the batch."""
+def trained_by(net: Net, workers: int, rank: int, *, sharded: bool) -> tuple[Program, dict[str, Any], int]:
+    """The training step of one of several workers, its part of the batch, and the bytes of its solver's states.
+
+    Where it is sharded each worker moves some of the parameters, as `sharded_optimizer` has it.
+    """
+    how = ShardedOptimizer(strategy="sharded_optimizer")
+    divide = Divide(rank, [1.0] * workers, how.first_bucket, how.bucket) if sharded else None
     compiler = Compiler(
-        _load(net, dropout=True), solver=SGD(type="SGD", momentum=catalogue.MOMENTUM), workers=workers
+        _load(net, dropout=True), solver=SGD(type="SGD", momentum=catalogue.MOMENTUM), workers=workers,
+        divide=divide,
     )  # fmt: skip
     _set_weights(compiler)
     share = net.batch_size // workers
@@ -65,7 +72,8 @@ def trained_by(net: Net, workers: int, rank: int) -> tuple[Program, dict[str, An
     images, labels = (one[rank * share : (rank + 1) * share] for one in catalogue.made_up_batch(net, net.batch_size))
     inputs = {image: images, label: labels.astype(np.int32), LEARNING_RATE: np.array(catalogue.STILL)}
     inputs |= {STEP: np.array(1.0), RNG_INPUT: np.array([0, 0, rank * share]), WEIGHT: np.array(1 / workers)}
-    return compiler.program(Purpose.TRAIN, share), inputs
+    kept = sum(compiler.states.array(name).nbytes for name in compiler.names("slot"))
+    return compiler.program(Purpose.TRAIN, share), inputs, kept
 
 
 def planned(net: Net, precision: str) -> dict[str, Any]:

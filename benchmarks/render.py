@@ -170,10 +170,20 @@ def _workers(data: dict[str, Any]) -> str:
         [
             one["subject"], str(one["ranks"]), milliseconds(one["seconds"]), milliseconds(one["fastest"]),
             _times(one["speedup"]), f"{one['exposed']:.1%}" if one["ranks"] > 1 and "exposed" in one else "",
+            f"{one['solver_bytes']:,}" if one.get("solver_bytes") else "",
         ]
         for one in data["found"]
     ]  # fmt: skip
-    return table(["subject", "ranks", "step ms", "fastest ms", "speedup", "communication not hidden"], rows)
+    columns = [
+        "subject",
+        "ranks",
+        "step ms",
+        "fastest ms",
+        "speedup",
+        "communication not hidden",
+        "solver's bytes a rank",
+    ]
+    return table(columns, rows)
 
 
 def _scaling(data: dict[str, Any]) -> str:

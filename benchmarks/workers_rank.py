@@ -1,6 +1,6 @@
 """One rank of benchmarks.bench_workers: trains ResNet-20 for some seconds, and rank 0 prints what its steps took.
 
-mpiexec -n 2 python -m benchmarks.workers_rank netspec|torch SECONDS [RENDEZVOUS]
+mpiexec -n 2 python -m benchmarks.workers_rank netspec|sharded|torch SECONDS [RENDEZVOUS]
 """
 
 from __future__ import annotations
@@ -10,21 +10,26 @@ import os
 import sys
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 from benchmarks.catalogue import NETS
 
 NET, WARM = NETS["resnet20"], 3
 
 
-def netspec_step() -> tuple[Callable[[], object], Callable[[], object], Callable[[], float]]:
-    """A step of netspec's, what waits for the other ranks, and the share of a step that communication is not hidden."""
+Subject: TypeAlias = tuple[Callable[[], object], Callable[[], object], Callable[[], float], int | None]
+"""A step, what waits for the other ranks, the share of a step that communication is not hidden, and the bytes that the
+solver keeps on a rank, where they are known."""
+
+
+def netspec_step(*, sharded: bool) -> Subject:
+    """netspec's, by all_reduce or sharded_optimizer."""
     from benchmarks.netspec_subject import trained_by
     from netspec.cli.hiding import exposed as waiting
     from netspec.parallel import join
 
     workers = join()
-    program, inputs = trained_by(NET, workers.size, workers.rank)
+    program, inputs, kept = trained_by(NET, workers.size, workers.rank, sharded=sharded)
 
     def step() -> None:
         program.write(inputs)
@@ -36,10 +41,10 @@ def netspec_step() -> tuple[Callable[[], object], Callable[[], object], Callable
         waited = waiting({node: seconds for node, seconds in taken if node is not None})
         return waited / sum(seconds for _, seconds in taken)
 
-    return step, workers.barrier, exposed
+    return step, workers.barrier, exposed, kept
 
 
-def torch_step(rendezvous: str) -> tuple[Callable[[], object], Callable[[], object], Callable[[], float]]:
+def torch_step(rendezvous: str) -> Subject:
     """A step of PyTorch's, by DistributedDataParallel over gloo where there are several ranks."""
     import torch
     from torch import distributed
@@ -53,10 +58,10 @@ def torch_step(rendezvous: str) -> tuple[Callable[[], object], Callable[[], obje
     subject.images = subject.images[rank * share : (rank + 1) * share]
     subject.labels = subject.labels[rank * share : (rank + 1) * share]
     if size == 1:
-        return subject.step, lambda: None, lambda: 0.0
+        return subject.step, lambda: None, lambda: 0.0, None
     distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size)
     subject.model = torch.nn.parallel.DistributedDataParallel(subject.model)
-    return subject.step, distributed.barrier, lambda: 0.0
+    return subject.step, distributed.barrier, lambda: 0.0, None
 
 
 def measured(step: Callable[[], object], together: Callable[[], object], seconds: float) -> list[float]:
@@ -80,8 +85,9 @@ def measured(step: Callable[[], object], together: Callable[[], object], seconds
 def main() -> None:
     """Measure one subject."""
     subject, seconds, *rendezvous = sys.argv[1:]
-    step, together, exposed = netspec_step() if subject == "netspec" else torch_step(*rendezvous)
-    found: dict[str, Any] = {"steps": measured(step, together, float(seconds))}
+    made = torch_step(*rendezvous) if subject == "torch" else netspec_step(sharded=subject == "sharded")
+    step, together, exposed, kept = made
+    found: dict[str, Any] = {"steps": measured(step, together, float(seconds)), "solver_bytes": kept}
     found["exposed"] = sorted(exposed() for _ in range(9))[4]
     if os.environ.get("PMI_RANK", "0") == "0":
         print(json.dumps(found))
