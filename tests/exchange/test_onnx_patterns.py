@@ -123,6 +123,11 @@ FOUND: dict[str, tuple[onnx.ModelProto, str]] = {
                     "n = Mul x i", "y = Mul g n", **OVER), ("N", 3, 5), **LN, g=G),
         "{name: y, type: RMSNormalization, epsilon: 1e-05}",
     ),
+    "root mean square of JAX": (
+        model(chain("e = CastLike epsilon x", "q = Mul x x", "v = ReduceMean q", "w = Add v e", "r = Sqrt w",
+                    "n = Div x r", "y = Mul n g", **OVER), ("N", 3, 5), opset=15, **LN, g=G),
+        "{name: y, type: RMSNormalization, epsilon: 1e-05}",
+    ),
     "root mean square alone": (
         model(chain("q = Mul x x", "v = ReduceMean q", "w = Add v epsilon", "i = Pow w mhalf", "y = Mul i x", **OVER),
               ("N", 3, 5), **LN),
@@ -178,6 +183,13 @@ FOUND: dict[str, tuple[onnx.ModelProto, str]] = {
     "quick gelu": (
         model(chain("a = Mul x k", "s = Sigmoid a", "y = Mul x s"), k=f(1.702)),
         "{name: y, type: Activation, activation: {type: swish, beta: 1.702}}",
+    ),
+    "leaky relu by choice": (
+        model(chain("p = GreaterOrEqual x lo", "n = Mul k x", "y = Where p x n"), lo=f(0), k=f(0.01)),
+        "{name: y, type: Activation, activation: {type: leaky_relu, negative_slope: 0.01}}",
+    ),
+    "logarithm of sigmoid": (
+        model(chain("s = Sigmoid x", "y = Log s")), "{name: y, type: Activation, activation: log_sigmoid}"
     ),
     "hard swish of PyTorch": (
         model([node("HardSigmoid", "x", "h", alpha=1 / 6, beta=0.5), node("Mul", "x h")]),

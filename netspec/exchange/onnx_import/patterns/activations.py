@@ -31,6 +31,7 @@ def activations() -> Sequence[Pattern]:
     tanh = call("Tanh", sqrt(2 / pi) * (x + 0.044715 * x**3))
     factored = call("Tanh", sqrt(2 / pi) * x * (1.0 + 0.044715 * x**2))
     softplus = call("Log", 1.0 + call("Exp", x))
+    zero, slope = Sum(0.0, ()), Number("slope") * x
     return [
         *_registered(),
         _activation("hard_sigmoid", relu6 / 6.0),
@@ -40,6 +41,11 @@ def activations() -> Sequence[Pattern]:
         _activation("gelu", 0.5 * x * (1.0 + factored), approximate=True),
         _activation("softplus", softplus),
         _activation("mish", x * call("Tanh", softplus)),
+        _activation("log_sigmoid", call("Log", call("Sigmoid", x))),
+        *(
+            Pattern(ACTIVATION, call("Where", call(above, x, zero), x, slope), attributes=_leaky)
+            for above in ("Greater", "GreaterOrEqual")
+        ),
         _activation("silu", x / (1.0 + call("Exp", -1.0 * x))),
         _activation("sigmoid", 1.0 / (1.0 + call("Exp", -1.0 * x))),
         Pattern(ACTIVATION, x * call("Sigmoid", Number("beta") * x), attributes=_swish),
@@ -53,6 +59,10 @@ def _activation(function: str, formula: Term, **fields: Any) -> Pattern:
 
 def _swish(found: Match) -> dict[str, Any]:
     return {"function": {"type": "swish", "beta": round(found.numbers["beta"], 6)}}
+
+
+def _leaky(found: Match) -> dict[str, Any]:
+    return {"function": {"type": "leaky_relu", "negative_slope": round(found.numbers["slope"], 6)}}
 
 
 def _registered() -> list[Pattern]:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 COMMUTATIVE = ("Add", "Mul", "Max", "Min")
 BINARY = ("Add", "Sub", "Mul", "Div", "Pow")
+CASTS, FLOAT = ("Cast", "CastLike"), 1
+"""Operators that keep a number a number, where they make it of float32 (by ONNX's number for it) as it was."""
 STRETCHING = ("Reshape", "Unsqueeze", "Expand")
 MOST_NODES, MOST_STEPS = 32, 600
 """How many nodes a formula may be made of, and how many looks at nodes the search at one tensor may take: a model may
@@ -96,6 +98,11 @@ class Search:
             if node.op_type == "Constant" and not node.domain and hasattr(node.attributes.get("value"), "shape")
         }
         self.constants: dict[str, NDArray[Any]] = {**constants, **model.constants}
+        for node in model.nodes:  # JAX gives numbers the type of what they meet
+            if node.op_type in CASTS and not node.domain and node.operand(0) in self.constants:
+                array = self.constants[node.operand(0)]
+                if array.dtype.kind == "f" and node.attributes.get("to", FLOAT) == FLOAT:
+                    self.constants[node.outputs[0]] = array
         self.fixed = _fixed(model)
         """Tensors that come from constants and shapes alone: arithmetic of them is no formula."""
         self.reads = model.reads()

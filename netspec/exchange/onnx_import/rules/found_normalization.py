@@ -73,7 +73,12 @@ def _axes(net: Translator, node: Node) -> list[int]:
     axes, *others = {tuple(sorted(axis % len(shape) for axis in one)) for one in node.attributes["axes"]}
     count, size = node.attributes.get("count"), prod(shape[axis] for axis in axes)
     parts = node.attributes.get(PARTS, ())
-    if others or count not in (None, size) or not holds(parts, source, shape, axes, net.constants):
+    if (
+        not net.dtype(source).is_float
+        or others
+        or count not in (None, size)
+        or not holds(parts, source, shape, axes, net.constants)
+    ):
         raise Unsupported("what is summed over axes meets others")
     return list(axes)
 
