@@ -12,8 +12,9 @@ from typing import Any, ClassVar, NoReturn
 from netspec.backends import openmp
 from netspec.backends.base import ArrayDevice, Device
 from netspec.backends.cuda.device import CudaDevice
+from netspec.backends.failures import OutOfMemory
 from netspec.backends.memory import free_memory
-from netspec.errors import InputError, Problem, RunError, did_you_mean, listing
+from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.plan import ALIGNMENT
 from netspec.graph.types import DType, TensorType
@@ -45,7 +46,7 @@ class CpuDevice(ArrayDevice):
             raw = self.xp.zeros(nbytes + ALIGNMENT, self.xp.uint8)
         except (MemoryError, ValueError) as error:  # the latter: more than any machine can address
             free = self.free_bytes()
-            raise RunError(
+            raise OutOfMemory(
                 f"out of memory: {nbytes / 1e9:,.1f} GB are needed at once",
                 got=None if free is None else f"{free / 1e9:,.1f} GB are free",
                 hint="`netspec plan` says what the net's states and a batch need",

@@ -24,6 +24,10 @@ class NonFiniteLoss(Exception):
         """How many runs that write states were begun since, and came to nothing."""
 
 
+class OutOfMemory(RunError):
+    """A device has not as much memory as is asked for at once."""
+
+
 def input_problems(wanted: Mapping[str, TensorType], given: Mapping[str, Any]) -> list[Problem]:
     """Each wanted input that is missing, of another shape, or of a kind of numbers that would lose its meaning."""
     import numpy as np

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from netspec.backends.failures import OutOfMemory
 from netspec.backends.program import Program
 from netspec.compile.build import Built, build
 from netspec.compile.division import Divide, Division
@@ -14,7 +16,7 @@ from netspec.compile.planning import make_plan, plan_within
 from netspec.compile.purposes import STEPS, Duty, Purpose
 from netspec.compile.steps import gradients_graph, losses, training_form
 from netspec.compile.training import Made, Training
-from netspec.errors import Problem, SpecError, listing
+from netspec.errors import Problem, RunError, SpecError, listing
 from netspec.graph.graph import Graph
 from netspec.graph.plan import Plan
 from netspec.graph.value import Value
@@ -146,5 +148,12 @@ class Form:
 
     @cached_property
     def program(self) -> Program:
-        """The bound program."""
-        return Program(self.plan, self._compiler.device, self._compiler.states)
+        """The bound program. Raises `RunError`, with what is planned, where the device has no memory for it."""
+        plan, states = self.plan, self._compiler.states
+        try:
+            return Program(plan, self._compiler.device, states)
+        except OutOfMemory as error:
+            (found,) = error.problems
+            planned = f"batches of {self._batch_size:,} need {plan.memory.nbytes / 1e9:,.1f} GB in the program"
+            note = f"{planned} `{self._purpose}`, beside {states.nbytes / 1e9:,.1f} GB of states"
+            raise RunError(replace(found, notes=(*found.notes, note))) from None

@@ -8,7 +8,9 @@ import pytest
 
 from netspec.backends.device import CpuDevice
 from netspec.backends.memory import free_memory
+from netspec.compile import Compiler, Purpose
 from netspec.errors import RunError
+from netspec.schema.load import load_net
 
 KIB = 1024
 
@@ -41,6 +43,17 @@ def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
     assert free_memory(tmp_path / "no") is None
     (tmp_path / "old").write_text("MemTotal: 8000 kB\n")
     assert free_memory(tmp_path / "old") is None
+
+
+def test_a_program_that_does_not_fit_tells_what_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = load_net(Path(__file__).parents[2] / "model_zoo/lenet_mnist/net.yaml")
+    compiler = Compiler(net, device="reference")
+    monkeypatch.setattr(CpuDevice, "allocate", lambda self, nbytes: allocate(self, 1 << 50))
+    with pytest.raises(RunError, match=r"(?s)out of memory.*batches of 32 need .* GB in the program `predict`, beside"):
+        compiler.program(Purpose.PREDICT, 32)
+
+
+allocate = CpuDevice.allocate
 
 
 def test_more_memory_than_there_is_is_told_in_words() -> None:

@@ -13,8 +13,9 @@ from netspec.backends.base import ArrayDevice
 from netspec.backends.cuda.flow import Flow
 from netspec.backends.cuda.recording import Recording
 from netspec.backends.cuda.steps import GraphSteps
+from netspec.backends.failures import OutOfMemory
 from netspec.backends.steps import Bound, Steps
-from netspec.errors import InputError, RunError
+from netspec.errors import InputError
 from netspec.graph.kernel import Thunk
 from netspec.graph.plan import Plan
 from netspec.graph.types import DType
@@ -71,7 +72,7 @@ class CudaDevice(ArrayDevice):
             with self.running():
                 return self.xp.zeros(nbytes, self.xp.uint8)
         except self.xp.cuda.memory.OutOfMemoryError as error:
-            raise RunError(
+            raise OutOfMemory(
                 f"out of memory: {nbytes / 1e9:,.1f} GB of the GPU's are needed at once",
                 got=f"{self.free_bytes() / 1e9:,.1f} GB are free",
                 hint="`netspec plan` says what the net's states and a batch need",
