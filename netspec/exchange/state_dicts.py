@@ -31,10 +31,11 @@ def from_state_dict(given: Mapping[str, NDArray[Any]], wanted: Shapes) -> Arrays
     layers = list(_layers(wanted))
     found: Arrays = {}
     prefix = _prefix(left, [holder for holder, _, _ in layers])
+    levels: dict[str, int] = {}
     for holder, shapes, family in layers:
         if family is not None:
             path = f"{prefix}{_dotted(holder)}." if holder else prefix
-            made = family.read(_Source(left, path), shapes)
+            made = family.read(_Source(left, path), shapes) or _of_module(left, prefix, holder, shapes, family, levels)
             found |= {_joined(holder, name): array for name, array in made.items()}
     for name in [name for name in left if name in wanted or _slashed(name, wanted)]:
         found[_slashed(name, wanted) or name] = left.pop(name)
@@ -52,11 +53,51 @@ def to_state_dict(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     return made
 
 
+def _of_module(
+    left: Arrays, prefix: str, holder: str, shapes: Shapes, family: _Family, levels: dict[str, int]
+) -> Arrays:  # fmt: skip
+    """The arrays of the module that a layer was exported from, where they are all there and fit.
+
+    `levels` counts the layers of one module: a recurrent one has several, one upon another.
+    """
+    module = _module(holder)
+    if not module:
+        return {}
+    rest, path = dict(left), f"{prefix}{module}."
+    made = family.read(_Source(rest, path, levels.get(module, 0)), shapes)
+    own = [name for name in left if name.startswith(path) and "." not in name.removeprefix(path)]
+    if not made and len(own) == len(shapes) == 1:  # a parameter that the module has itself, whatever it is called
+        ((state, shape),) = shapes.items()
+        array = rest.pop(own[0])
+        made = {state: array.reshape(shape)} if array.size == prod(shape) else {}
+    if {name: array.shape for name, array in made.items()} != {name: tuple(shape) for name, shape in shapes.items()}:
+        return {}
+    levels[module] = levels.get(module, 0) + 1
+    for name in left.keys() - rest.keys():
+        del left[name]
+    return made
+
+
+def _module(holder: str) -> str:
+    """The module that PyTorch's exporter called a node after: `layer1/layer1.0/conv1/Conv` is of `layer1.0.conv1`.
+
+    Of a module in a Sequential or a ModuleList the scope is told after that of the list, which it begins with.
+    """
+    parts: list[str] = []
+    for part in holder.split("/")[:-1]:
+        if parts and part.startswith(f"{parts[-1]}."):
+            parts.pop()
+        parts.append(part)
+    return ".".join(parts)
+
+
 class _Source:
     """The arrays below a prefix; what is taken is gone, so that what is left over can be told."""
 
-    def __init__(self, arrays: Arrays, prefix: str) -> None:
+    def __init__(self, arrays: Arrays, prefix: str, level: int = 0) -> None:
         self._arrays, self._prefix = arrays, prefix
+        self.level = f"_l{level}"
+        """What the names of a recurrent layer end with."""
 
     def has(self, *names: str) -> bool:
         return all(f"{self._prefix}{name}" in self._arrays for name in names)
@@ -116,7 +157,7 @@ def _is_renamed(shapes: Shapes) -> bool:
 
 _GATES = {4: (0, 1, 2, 3), 3: (1, 0, 2), 1: (0,)}
 """By the number of gates: where PyTorch has the gates of netspec's order."""
-_DIRECTIONS = ("_l0", "_l0_reverse")
+_DIRECTIONS = ("", "_reverse")
 
 
 def _is_recurrent(shapes: Shapes) -> bool:
@@ -127,7 +168,8 @@ def _is_recurrent(shapes: Shapes) -> bool:
     return gates in _GATES and ("bias" not in shapes or len(shapes["bias"]) == (2 if gates == 3 else 1))
 
 
-def _recurrent_read(source: _Source, shapes: Shapes, suffix: str = "_l0") -> Arrays:
+def _recurrent_read(source: _Source, shapes: Shapes, way: str = "") -> Arrays:
+    suffix = source.level + way
     gates = shapes["recurrent_kernel"][1] // shapes["recurrent_kernel"][0]
     made: Arrays = {}
     for theirs, ours in (("weight_ih", "kernel"), ("weight_hh", "recurrent_kernel")):
@@ -139,8 +181,10 @@ def _recurrent_read(source: _Source, shapes: Shapes, suffix: str = "_l0") -> Arr
     return made
 
 
-def _recurrent_write(arrays: Mapping[str, NDArray[Any]], suffix: str = "_l0") -> Arrays:
+def _recurrent_write(arrays: Mapping[str, NDArray[Any]], way: str = "") -> Arrays:
     import numpy as np
+
+    suffix = f"_l0{way}"
 
     gates = arrays["recurrent_kernel"].shape[1] // arrays["recurrent_kernel"].shape[0]
     made = {
@@ -179,8 +223,8 @@ def _two_ways(shapes: Shapes) -> dict[str, dict[str, tuple[int, ...]]]:
 
 def _two_ways_read(source: _Source, shapes: Shapes) -> Arrays:
     made: Arrays = {}
-    for (way, own), suffix in zip(_two_ways(shapes).items(), _DIRECTIONS, strict=True):
-        made |= {f"{way}/{name}": array for name, array in _recurrent_read(source, own, suffix).items()}
+    for (way, own), end in zip(_two_ways(shapes).items(), _DIRECTIONS, strict=True):
+        made |= {f"{way}/{name}": array for name, array in _recurrent_read(source, own, end).items()}
     return made
 
 
