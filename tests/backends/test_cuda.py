@@ -10,12 +10,14 @@ import pytest
 
 from netspec.backends.cublaslt.library import SETTING
 from netspec.backends.cuda import launch
+from netspec.backends.cudnn import library as cudnn
 from netspec.backends.device import open_device
 from netspec.errors import InputError, RunError
 from netspec.graph.types import DType
 from tests.backends.cublaslt.library import stand_in
 from tests.backends.cuda.emulator import compiler
 from tests.backends.cuda.fake import Gpu, Machine, StreamEngine, Trouble
+from tests.backends.cudnn import fake
 from tests.backends.test_engine import NETS, losses
 
 
@@ -73,10 +75,14 @@ def test_its_plumbing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "engine", StreamEngine(machine))
     path, batch, _, rate = NETS["lenet"]
     monkeypatch.setenv(SETTING, stand_in())
-    assert open_device("cuda:0").kernels == ("reference", "cuda", "cublaslt")
+    monkeypatch.setitem(sys.modules, "cudnn", fake)
+    cudnn._why_missing.cache_clear()
+    assert open_device("cuda:0").kernels == ("reference", "cuda", "cublaslt", "cudnn")
     # Sums in another order: some digits of float32 in three steps.
     expected = losses(path, batch, 3, rate, device="reference")
     np.testing.assert_allclose(losses(path, batch, 3, rate, device="cuda"), expected, rtol=1e-5)
+    assert machine.recorded, "calls of libraries are not part of a graph"
+    cudnn._why_missing.cache_clear()
 
 
 @pytest.mark.gpu

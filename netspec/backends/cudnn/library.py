@@ -48,8 +48,8 @@ def _why_missing() -> str | None:
 
 
 def preload() -> None:
-    """Load what compiles kernels: cuDNN looks for it elsewhere, and has no plan for much where it is not found."""
-    for pattern in ("libnvrtc-builtins.so.*", "libnvrtc.so.*"):
+    """Load the library's wheel, wherever it is, and what compiles kernels, without which it has no plan for much."""
+    for pattern in ("libnvrtc-builtins.so.*", "libnvrtc.so.*", "libcudnn.so.9"):
         for path in wheel_libraries(pattern):
             with suppress(OSError):
                 ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)

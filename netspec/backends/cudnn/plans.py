@@ -139,13 +139,13 @@ class Plan:
 
 
 @cache
-def _planned(what: Convolution, target: object) -> Plan | str:
+def _planned(what: Convolution, cudnn: Any, target: object) -> Plan | str:
     try:
         return Plan(what)
-    except (library.frontend().cudnnGraphNotSupportedError, RuntimeError) as error:
+    except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
         return str(error).strip().splitlines()[0]
 
 
 def planned(what: Convolution) -> Plan | str:
     """The plan, made once for all equal convolutions; why there is none."""
-    return _planned(what, library.target)
+    return _planned(what, library.frontend(), library.target)
