@@ -73,7 +73,7 @@ def test_its_plumbing(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(eager=range(4))  # array code is done at once, and so is all else; two devices are opened
     monkeypatch.setitem(sys.modules, "cupy", machine.cupy())
     monkeypatch.setattr(launch, "engine", StreamEngine(machine))
-    path, batch, _, rate = NETS["lenet"]
+    (path, _, _, rate), batch = NETS["lenet"], 2
     monkeypatch.setenv(SETTING, stand_in())
     monkeypatch.setitem(sys.modules, "cudnn", fake)
     cudnn._why_missing.cache_clear()

@@ -170,6 +170,25 @@ template <typename T> struct Less {
     __device__ T operator()(T a, T b) const { return a < b || a != a ? a : b; }
 };
 
+// The sum of the numbers of a row's threads, which are a warp or the whole block, in every one of them.
+template <int width, typename T> __device__ inline T of_row(T mine, T *place) {
+    if (width > 32) return of_block(mine, place, Add<T>());
+    return __shfl_sync(0xffffffff, of_warp(mine, Add<T>()), 0);
+}
+
+// The sum of the numbers of all threads whose number leaves the same rest by `width`, a power of two, in every one of them.
+// `place` is shared memory for a number of each thread.
+template <int width, typename T> __device__ inline T of_columns(T mine, T *place) {
+    __syncthreads(); // who is late may still read what the call before left there
+    place[threadIdx.x] = mine;
+    __syncthreads();
+    for (int distance = blockDim.x / 2; distance >= width; distance /= 2) {
+        if (threadIdx.x < distance) place[threadIdx.x] += place[threadIdx.x + distance];
+        __syncthreads();
+    }
+    return place[threadIdx.x % width];
+}
+
 // Every unit of work of a kernel, shared out among all threads.
 #define UNITS(unit, count)                                                                                             \
     for (Index unit = blockIdx.x * (Index)blockDim.x + threadIdx.x; unit < (count); unit += (Index)gridDim.x * blockDim.x)

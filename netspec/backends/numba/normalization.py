@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from math import prod
 from typing import Any
 
+from netspec.backends.channels import NORMALIZED, Lying, OverChannelsKernel, Scratch, inner, lying, why_not_around
 from netspec.backends.moves import in_turn
 from netspec.backends.numba import native
 from netspec.backends.numba.elementwise import bound
@@ -22,15 +22,14 @@ from netspec.backends.numba.moments import (
 from netspec.backends.numba.native import Constant, Function, Number, Pointer, Size, pointer_to
 from netspec.backends.numba.trace import scalar_code, why_untraceable
 from netspec.backends.trace import Code
-from netspec.graph.fused import Anchored, Fed, Fused
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel, large_narrowed
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.fused import Anchored, Fed
+from netspec.graph.kernel import Buffers, Thunk, kernel
+from netspec.graph.layout import Layout, Signature
 from netspec.graph.op import Op
 from netspec.graph.ops.normalization import (
     BatchNormalization,
     BatchNormalizationGrad,
     BatchNormalizationTraining,
-    OverChannels,
 )
 from netspec.graph.plan import aligned
 from netspec.graph.types import DType, TensorType
@@ -104,33 +103,8 @@ class Grid:
         return array.transpose(order).reshape(shape)
 
 
-class Scratch:
-    """Arrays cut out of a workspace, one after another."""
-
-    def __init__(self, workspace: Any, dtype: DType) -> None:
-        self.workspace, self.dtype, self.used = workspace, dtype, 0
-
-    def take(self, count: int) -> Any:
-        """The next `count` elements."""
-        size = count * self.dtype.itemsize
-        made = self.workspace[self.used : self.used + size].view(str(self.dtype))
-        self.used += aligned(size)
-        assert made.size == count, "the workspace is smaller than what was asked for"
-        return made
-
-
-class OverChannelsKernel(Kernel):
-    """Base of these kernels: large operands and results lie alike, plain or channels-last."""
-
-    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
-        x, op = node.inputs[0], inner(node.op)
-        last = Layout.channels_last(len(x.shape))
-        chosen = last if given[0] == last and op.axis == 1 and len(x.shape) > 2 else PLAIN
-        lying = [chosen if value.shape == x.shape else PLAIN for value in (*node.inputs, *node.outputs)]
-        return Signature(tuple(lying[: len(given)]), tuple(lying[len(given) :]))
-
-    def narrowed(self, node: Node, wanted: Signature) -> Signature:
-        return large_narrowed(node, wanted)
+class ByGrid(OverChannelsKernel):
+    """Base of these kernels."""
 
     def workspace(self, node: Node, layouts: Signature) -> int:
         x = node.inputs[0].type
@@ -138,25 +112,6 @@ class OverChannelsKernel(Kernel):
         vector = aligned(grid.wide * x.dtype.itemsize)
         parts = aligned(grid.parts * grid.channels * x.dtype.itemsize)
         return (VECTORS + len(node.inputs)) * vector + 2 * parts
-
-
-class Lying(Enum):
-    """How an operand goes with the one that is normalized."""
-
-    WHOLE = "at"
-    CHANNEL = "c"
-    SINGLE = "0"
-    """The values are where `flow` finds its element: by place, by channel, or always the first."""
-
-
-def lying(axis: int, x: TensorType, one: TensorType) -> Lying | None:
-    """How an operand that broadcasts over `x` lies beside it; None for another way than these."""
-    padded = (1,) * (x.rank - one.rank) + one.shape
-    if padded == x.shape:
-        return Lying.WHOLE
-    if padded == tuple(size if place == axis else 1 for place, size in enumerate(x.shape)):
-        return Lying.CHANNEL
-    return Lying.SINGLE if one.size == 1 else None
 
 
 class Prepared:
@@ -206,29 +161,12 @@ class Prepared:
         return seen, calls
 
 
-def inner(op: Op) -> OverChannels:
-    """The normalization that an op is, or that it is made around."""
-    found = op.anchor if isinstance(op, Anchored) else op.op if isinstance(op, Fed) else op
-    assert isinstance(found, OverChannels)
-    return found
-
-
-def why_not_beside(op: OverChannels, x: TensorType, body: Fused, extras: Sequence[TensorType]) -> str | None:
-    """Why elementwise ops on `extras`, and perhaps on a value like `x`, cannot be done beside a normalization of it."""
-    for one in extras:
-        if lying(op.axis, x, one) is None:
-            return f"an operand {list(one.shape)} beside {list(x.shape)}"
-    return why_untraceable(body, [x, *extras] if body.arity > len(extras) else extras)
-
-
 AS_IT_IS: Code = (), ("a0",)
 """The first operand."""
-NORMALIZED = "(a0 - a{0}) * a{1} + a{2}"
-"""x, which is operand 0, with mean, scale and offset: the same arithmetic wherever it is done."""
 
 
 @kernel(BatchNormalization, backend="numba", rank=5)
-class InferenceKernel(OverChannelsKernel):
+class InferenceKernel(ByGrid):
     """Mean and variance are given."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
@@ -246,15 +184,11 @@ class InferenceKernel(OverChannelsKernel):
 
 
 @kernel(BatchNormalizationTraining, Anchored, backend="numba", rank=5)
-class TrainingKernel(OverChannelsKernel):
+class TrainingKernel(ByGrid):
     """Mean and variance are those of the batch; an epilogue is done as the result is written."""
 
-    def why_not(self, op: BatchNormalizationTraining | Anchored, *types: TensorType) -> str | None:
-        if isinstance(op, Anchored):
-            if not isinstance(op.anchor, BatchNormalizationTraining):
-                return f"the anchor is {op.anchor.name}"
-            return why_not_beside(op.anchor, types[0], op.epilogue(len(types) - 3), types[3:])
-        return None
+    def why_not(self, op: Op, *types: TensorType) -> str | None:
+        return why_not_around(BatchNormalizationTraining, op, types, why_untraceable)
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         x, gamma, beta = buffers.inputs[:3]
@@ -293,15 +227,11 @@ class TrainingKernel(OverChannelsKernel):
 
 
 @kernel(BatchNormalizationGrad, Fed, backend="numba", rank=5)
-class GradientKernel(OverChannelsKernel):
+class GradientKernel(ByGrid):
     """Gradients of the form for training; dy may be made by elementwise ops as it is read."""
 
-    def why_not(self, op: BatchNormalizationGrad | Fed, *types: TensorType) -> str | None:
-        if isinstance(op, Fed):
-            if not isinstance(op.op, BatchNormalizationGrad):
-                return f"it feeds {op.op.name}"
-            return why_not_beside(op.op, types[0], op.prologue(len(types) - 4), types[4:])
-        return None
+    def why_not(self, op: Op, *types: TensorType) -> str | None:
+        return why_not_around(BatchNormalizationGrad, op, types, why_untraceable)
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         x, gamma, mean, variance = buffers.inputs[:4]

@@ -155,14 +155,23 @@ static inline void __syncthreads() {
     emulated::wait(emulated::AT_BLOCK);
 }
 
-// The number of the thread so many places further on in the warp; its own where there is none. All must take part.
-template <typename T> static inline T __shfl_down_sync(unsigned int mask, T mine, unsigned int distance) {
+// The number that a thread of the warp gives. All must take part.
+template <typename T> static inline T exchanged(unsigned int mask, T mine, unsigned int other) {
     static_assert(sizeof(T) <= sizeof(double), "a thread gives a number");
     using namespace emulated;
-    const unsigned int own = current, other = own % WARP + distance < WARP ? own + distance : own;
-    memcpy(&given[own], &mine, sizeof(T));
+    memcpy(&given[current], &mine, sizeof(T));
     wait(AT_WARP);
     if (mask == 0xffffffff && other < given.size()) memcpy(&mine, &given[other], sizeof(T));
     wait(AT_WARP); // nobody gives another number before all have read this one
     return mine;
+}
+
+// Of the thread so many places further on; its own where there is none.
+template <typename T> static inline T __shfl_down_sync(unsigned int mask, T mine, unsigned int distance) {
+    const unsigned int own = emulated::current;
+    return exchanged(mask, mine, own % emulated::WARP + distance < emulated::WARP ? own + distance : own);
+}
+
+template <typename T> static inline T __shfl_sync(unsigned int mask, T mine, unsigned int lane) {
+    return exchanged(mask, mine, emulated::current / emulated::WARP * emulated::WARP + lane % emulated::WARP);
 }

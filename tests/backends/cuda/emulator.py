@@ -23,7 +23,7 @@ from netspec.graph.kernel import Thunk
 
 HEADER = (Path(__file__).parent / "emulated.h").read_text()
 SIGNATURE = re.compile(r'extern "C" __global__ void __launch_bounds__\(\d+\) (netspec_\w+)\((.*)\) {')
-MEETS = re.compile(r"of_block|of_warp|tile_of_product|__syncthreads|__shfl")
+MEETS = re.compile(r"of_(block|warp|row|columns)|tile_of_product|__syncthreads|__shfl")
 CALL = """
 static void call_{name}(void **given) {{ {name}({arguments}); }}
 extern "C" bool run_{name}(void **given, unsigned blocks, unsigned threads) {{
@@ -49,7 +49,8 @@ class Emulator:
 
     def starter(self, name: str, text: str) -> launch.Starter:
         """Compiled when it is called."""
-        self._waiting[name] = text.removeprefix(launch.prelude())
+        if name not in self._made:
+            self._waiting[name] = text.removeprefix(launch.prelude())
         return lambda blocks, threads, arguments: self._run(name, blocks, threads, arguments)
 
     def address(self, array: Any) -> int:

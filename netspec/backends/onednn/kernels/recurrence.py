@@ -34,7 +34,7 @@ class PackedProduct:
         self.nbytes = aligned(self._packed.nbytes) + self._desc.scratchpad_bytes
 
     def bind(self, rows: Any, matrix: Any, bias: Any | None, made: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
-        """As `netspec.backends.numba.recurrence.Product`."""
+        """As `netspec.backends.recurrence.Product`."""
         packed = Memory(self._packed, scratch)
         pack = reorder(self._matrix, self._packed).primitive()
         arguments = {

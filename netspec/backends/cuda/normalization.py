@@ -1,0 +1,230 @@
+"""Batch normalization: training, gradient, inference, with elementwise ops behind or before it.
+
+Statistics are of two readings: the mean of each piece, and then the squares around it, while it is in a near cache;
+pieces are put together as in T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating formulae and a pairwise algorithm for
+computing sample variances", 1979. What is done to each element is an elementwise kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from netspec.backends.channels import NORMALIZED, OverChannelsKernel, Scratch, inner, lying, why_not_around
+from netspec.backends.cuda.columns import KEPT, OVER_ELEMENTS, Columns, sums
+from netspec.backends.cuda.elementwise import bound, value_type
+from netspec.backends.cuda.launch import number, pointer
+from netspec.backends.cuda.scalar import scalar_code, why_untraceable
+from netspec.backends.moves import in_turn
+from netspec.backends.trace import Code
+from netspec.graph.fused import Anchored, Fed
+from netspec.graph.kernel import Buffers, Example, Thunk, kernel
+from netspec.graph.layout import Layout, Signature
+from netspec.graph.op import Op
+from netspec.graph.ops.normalization import BatchNormalization, BatchNormalizationGrad, BatchNormalizationTraining
+from netspec.graph.plan import aligned
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+
+VECTORS = 5
+"""Room for so many per-channel vectors beside the pieces' results."""
+
+FIRST = re.compile(r"\ba0\b")
+
+MOMENTS = f"""
+NUMBER total = 0, spread = 0;
+{OVER_ELEMENTS} total += load(x[AT]);
+const NUMBER mean = of_columns<WIDTH>(total, place) / (last - first);
+{OVER_ELEMENTS} {{
+    const NUMBER centered = load(x[AT]) - mean;
+    spread += centered * centered;
+}}
+spread = of_columns<WIDTH>(spread, place);
+{KEPT} {{
+    means[piece * channels + c] = mean;
+    squares[piece * channels + c] = spread;
+}}
+"""
+TOGETHER = f"""
+NUMBER total = 0, spread = 0;
+{OVER_ELEMENTS} total += means[e * channels + c] * ELEMENTS;
+const NUMBER middle = of_columns<WIDTH>(total, place) / elements;
+{OVER_ELEMENTS} {{
+    const NUMBER apart = means[e * channels + c] - middle;
+    spread += squares[e * channels + c] + apart * apart * ELEMENTS;
+}}
+spread = of_columns<WIDTH>(spread, place) / elements;
+{KEPT} {{
+    mean[c] = middle;
+    variance[c] = spread;
+    scale[c] = gamma[c] / sqrt_NUMBER(spread + epsilon);
+}}
+""".replace("ELEMENTS", "(NUMBER)(elements - e * part < part ? elements - e * part : part)")
+FLOWS = """
+const NUMBER r = 1 / sqrt_NUMBER(variance[c] + epsilon);
+dgamma[c] = sum1 * r;
+dbeta[c] = sum0;
+direct[c] = gamma[c] * r;
+level[c] = gamma[c] * r * sum0 / elements;
+tilt[c] = gamma[c] * r * r * r * sum1 / elements;
+"""
+
+_LARGE, _CHANNELS = (TensorType(shape, DType.FLOAT32) for shape in ((64, 37, 9, 8), (37,)))
+"""A sample with several pieces, and channels of two blocks, in each order of memory."""
+
+
+def columns_of(x: TensorType, axis: int, layout: Layout) -> Columns:
+    """The channels of an operand in plain or channels-last order."""
+    channels = x.shape[axis]
+    side = prod(x.shape[axis + 1 :]) if layout.is_plain(x) else 1
+    return Columns(channels, x.size // channels, side)
+
+
+class ByColumns(OverChannelsKernel):
+    """Base of these kernels."""
+
+    def workspace(self, node: Node, layouts: Signature) -> int:
+        x = node.inputs[0].type
+        columns = columns_of(x, inner(node.op).axis, layouts.inputs[0])
+        vector, parts = (
+            aligned(count * x.dtype.itemsize) for count in (columns.channels, columns.pieces * columns.channels)
+        )
+        return VECTORS * vector + 2 * parts
+
+
+class Prepared:
+    """A call of such a kernel: the columns, memory to work in, and vectors as they broadcast."""
+
+    def __init__(self, node: Node, buffers: Buffers) -> None:
+        self.op, self.x = inner(node.op), node.inputs[0].type
+        self.dtype = self.x.dtype
+        self.columns = columns_of(self.x, self.op.axis, buffers.layouts.inputs[0])
+        self.scratch = Scratch(buffers.workspace, self.dtype)
+
+    def own(self, array: Any | None) -> Any:
+        """A per-channel vector: the one given, or one of the scratch memory."""
+        return self.scratch.take(self.columns.channels) if array is None else array
+
+    def beside(self, *vectors: Any) -> list[Any]:
+        """Per-channel vectors as they broadcast over x."""
+        return [one.reshape(-1, *(1,) * (self.x.rank - 1 - self.op.axis)) for one in vectors]
+
+    def epsilon(self) -> Any:
+        """The parameter."""
+        return number("epsilon", self.op.epsilon, self.dtype)
+
+
+@kernel(BatchNormalization, backend="cuda", rank=5)
+class InferenceKernel(ByColumns):
+    """Mean and variance are given."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        (x, gamma, beta, mean, variance), (y,) = buffers.inputs, buffers.outputs
+        it = Prepared(node, buffers)
+        scale, dtype = it.own(None), it.dtype
+        made = f"a0 / sqrt_{dtype}(a1 + ({dtype}){float(it.op.epsilon).hex()})"
+        return in_turn([
+            bound(((), (made,)), [gamma, variance], [scale]),
+            bound(((), (NORMALIZED.format(1, 2, 3),)), [x, *it.beside(mean, scale, beta)], [y]),
+        ])  # fmt: skip
+
+
+@kernel(BatchNormalizationTraining, Anchored, backend="cuda", rank=5)
+class TrainingKernel(ByColumns):
+    """Mean and variance are those of the batch; an epilogue is done as the result is written."""
+
+    def samples(self) -> Sequence[Example]:
+        return ((BatchNormalizationTraining(), (_LARGE, _CHANNELS, _CHANNELS)),)
+
+    def why_not(self, op: Op, *types: TensorType) -> str | None:
+        return why_not_around(BatchNormalizationTraining, op, types, why_untraceable)
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        x, gamma, beta, *extras = buffers.inputs
+        y, *found = buffers.outputs
+        it = Prepared(node, buffers)
+        columns, dtype = it.columns, it.dtype
+        mean, variance = map(it.own, found)
+        scale = it.own(None)
+        means, squares = (it.scratch.take(columns.pieces * columns.channels) for _ in range(2))
+        parts = {"means": means, "squares": squares}
+        made = {"mean": mean, "variance": variance, "scale": scale}
+        calls = [
+            columns.launch(
+                [pointer("x", x), *(pointer(name, one, written=True) for name, one in parts.items())],
+                MOMENTS.replace("AT", columns.at), dtype,
+            ),
+            columns.together.launch(
+                [
+                    *(pointer(name, one) for name, one in parts.items()), pointer("gamma", gamma),
+                    *(pointer(name, one, written=True) for name, one in made.items()), it.epsilon(),
+                ],
+                TOGETHER, dtype, elements=columns.limit, part=columns.length,
+            ),
+        ]  # fmt: skip
+        if y is not None:
+            arrays = [x, *extras, *it.beside(mean, scale, beta)]
+            code: Code = (), ("a0",)
+            if isinstance(node.op, Anchored):
+                code = scalar_code(node.op.epilogue(len(extras)), dtype, *(value.dtype for value in node.inputs[3:]))
+            lines, names = _of_normalized(code)
+            first = len(extras) + 1
+            made_of = f"const {dtype} normalized = {NORMALIZED.format(first, first + 1, first + 2)};"
+            calls.append(bound(((made_of, *lines), names), arrays, [y]))
+        return in_turn(calls)
+
+
+def _of_normalized(code: Code) -> Code:
+    """Scalar code that calls its first operand by another name: x itself is operand 0."""
+    lines, names = code
+    return tuple(FIRST.sub("normalized", line) for line in lines), tuple(FIRST.sub("normalized", one) for one in names)
+
+
+@kernel(BatchNormalizationGrad, Fed, backend="cuda", rank=5)
+class GradientKernel(ByColumns):
+    """Gradients of the form for training; dy may be made by elementwise ops as it is read."""
+
+    def samples(self) -> Sequence[Example]:
+        return ((BatchNormalizationGrad(epsilon=3.0), (_LARGE, _CHANNELS, _CHANNELS, _CHANNELS, _LARGE)),)
+
+    def why_not(self, op: Op, *types: TensorType) -> str | None:
+        return why_not_around(BatchNormalizationGrad, op, types, why_untraceable)
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        x, gamma, mean, variance, *extras = buffers.inputs
+        dx, *found = buffers.outputs
+        it = Prepared(node, buffers)
+        columns, dtype = it.columns, it.dtype
+        dgamma, dbeta = map(it.own, found)
+        direct, level, tilt = (it.own(None) for _ in range(3))
+        kinds = [lying(it.op.axis, it.x, value.type) for value in node.inputs[4:]]
+        lines: tuple[str, ...] | list[str]
+        lines, (flow, *_) = (), ("a0",)
+        if isinstance(node.op, Fed):
+            lines, (flow, *_) = scalar_code(node.op.prologue(len(extras)), *(value.dtype for value in node.inputs[4:]))
+        loads = [
+            f"const {value_type(one)} a{k} = load(e{k}[{kind.value}]);"
+            for k, (one, kind) in enumerate(zip(extras, kinds, strict=True))
+            if kind is not None
+        ]
+        results = {"dgamma": dgamma, "dbeta": dbeta, "direct": direct, "level": level, "tilt": tilt}
+        calls = [
+            sums(
+                columns,
+                [pointer("x", x), pointer("mean", mean), *(pointer(f"e{k}", one) for k, one in enumerate(extras))],
+                "\n        ".join([f"const Index at = {columns.at};", *loads, *lines]),
+                [flow, f"{flow} * (load(x[at]) - mean[c])"], FLOWS.replace("NUMBER", str(dtype)),
+                [
+                    pointer("gamma", gamma), pointer("variance", variance), it.epsilon(),
+                    *(pointer(name, one, written=True) for name, one in results.items()),
+                ],
+                it.scratch.take, dtype, elements=columns.limit,
+            )
+        ]  # fmt: skip
+        if dx is not None:
+            a, b, c, d, e = (f"a{len(extras) + k}" for k in range(5))
+            made = f"{flow} * {c} - {d} - ({a} - {b}) * {e}"
+            calls.append(bound((lines, (made,)), [*extras, x, *it.beside(mean, direct, level, tilt)], [dx]))
+        return in_turn(calls)

@@ -1,0 +1,111 @@
+"""Whole nets on kernels of our own alone: none of their nodes runs array code, and they train as by reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from benchmarks.catalogue import NETS
+from netspec.backends.cuda import launch
+from netspec.backends.device import NullDevice, open_device
+from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.schema.load import load_net
+from netspec.solvers.sgd import SGD
+from tests.backends.cuda.calls import EmulatedDevice
+from tests.backends.cuda.emulator import Emulator, compiler
+
+ROOT = Path(__file__).parents[3]
+FILES = {*ROOT.glob("model_zoo/*/net.yaml"), ROOT / "tests/nets/unet.yaml", *(net.file for net in NETS.values())}
+RESNET = """
+netspec: 1
+inputs: {image: {shape: [3, 9, 9]}, label: {shape: [], dtype: int32}}
+layers:
+  - {name: conv1, type: Conv2D, filters: 6, kernel_size: 3, padding: 1, use_bias: false}
+  - {name: bn1, type: BatchNormalization, momentum: 0.9, epsilon: 1e-5}
+  - {name: relu1, type: Activation, activation: relu}
+  - {name: conv2, type: Conv2D, filters: 8, kernel_size: 3, strides: 2, padding: 1, use_bias: false}
+  - {name: bn2, type: BatchNormalization, momentum: 0.9, epsilon: 1e-5}
+  - {name: relu2, type: Activation, activation: relu}
+  - {name: conv3, type: Conv2D, filters: 8, kernel_size: 3, padding: 1, use_bias: false}
+  - {name: bn3, type: BatchNormalization, momentum: 0.9, epsilon: 1e-5}
+  - {name: short, type: Conv2D, from: relu1, filters: 8, kernel_size: 1, strides: 2, use_bias: false}
+  - {name: bn4, type: BatchNormalization, momentum: 0.9, epsilon: 1e-5}
+  - {name: sum, type: Add, from: [bn3, bn4]}
+  - {name: relu3, type: Activation, activation: relu}
+  - {name: pool, type: GlobalAveragePooling2D}
+  - {name: logits, type: Dense, units: 4}
+losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]
+metrics: [{type: SparseCategoricalAccuracy, from: [logits, label]}]
+"""
+SMALL: dict[str, list[str]] = {
+    "model_zoo/lenet_mnist/net.yaml": [],
+    "resnet.yaml": [],
+    "tests/nets/lstm_char.yaml": ["vars.length=3", "vars.characters=5", "vars.width=8"],
+    "tests/nets/transformer.yaml": ["vars.length=4", "vars.symbols=6", "vars.width=8", "vars.heads=2", "vars.depth=1"],
+}
+"""What makes of a net one that trains in a second where each thread of a GPU is emulated."""
+BATCH, STEPS = 2, 3
+
+
+class Planning(NullDevice):
+    """Kernels of our own, and no memory."""
+
+    backends: ClassVar[tuple[str, ...]] = EmulatedDevice.backends
+    kernels = EmulatedDevice.kernels
+
+
+def compiled(file: Path, changes: list[str], device: Any) -> Compiler:
+    solver = SGD.model_validate({"type": "SGD", "momentum": 0.9})
+    return Compiler(load_net(file, changes), solver=solver, device=device, seed=5)
+
+
+@pytest.mark.parametrize("file", sorted(FILES), ids=lambda file: "/".join(file.parts[-2:]))
+def test_no_node_runs_array_code(file: Path) -> None:
+    made = compiled(file, [], Planning())
+    for purpose in (Purpose.TRAIN, Purpose.TEST):
+        choices = made.plan(purpose, 4).choices
+        assert choices
+        left = {node.op.name: choice.declined for node, choice in choices.items() if choice.kernel.array_code}
+        assert left == {}
+
+
+@pytest.fixture(scope="module")
+def emulated() -> Iterator[None]:
+    before = launch.use(Emulator())
+    yield
+    launch.use(before)
+
+
+def losses(made: Compiler) -> list[float]:
+    """Of a training on made-up samples."""
+    program, random, found = made.program(Purpose.TRAIN, BATCH), np.random.default_rng(1), []
+    for step in range(STEPS):
+        feeds: dict[str, Any] = {
+            LEARNING_RATE: np.array(2.0**-9), STEP: np.array(step + 1.0), RNG_INPUT: np.array([5, step, 0])
+        }  # fmt: skip
+        for name, value in program.inputs.items():
+            if value.dtype.is_float and name not in feeds:
+                feeds[name] = random.random(value.shape, np.float32)
+            elif name not in feeds:
+                feeds[name] = random.integers(0, 4, value.shape)
+        program(feeds)
+        found.append(program.guard)
+    return found
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
+@pytest.mark.parametrize("name", SMALL)
+def test_a_net_trains_as_by_reference(name: str, emulated: None, tmp_path: Path) -> None:
+    (tmp_path / "resnet.yaml").write_text(RESNET)
+    file = tmp_path / name if name == "resnet.yaml" else ROOT / name
+    expected = losses(compiled(file, SMALL[name], open_device("reference")))
+    got = losses(compiled(file, SMALL[name], EmulatedDevice()))
+    # Sums in another order: 1e-7 a sum, and some hundred of them behind one another; batch normalization over the few
+    # places of a small image spreads that.
+    np.testing.assert_allclose(got, expected, rtol=1e-4)
+    assert expected[0] != expected[-1]
