@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from netspec.backends.steps import Bound, Steps
@@ -15,6 +18,7 @@ from netspec.graph.kernel import Candidates, Offer, Thunk, candidates, kernels_f
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Op, Xp
 from netspec.graph.plan import Plan
+from netspec.graph.rates import CORE, Rates
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
@@ -27,14 +31,18 @@ def missing_backends(names: Sequence[str]) -> dict[str, str]:
 
     The environment's NETSPEC_KERNELS, names between commas, leaves the others out.
     """
-    wanted = os.environ.get("NETSPEC_KERNELS", "")
-    allowed = {name.strip() for name in wanted.split(",")} | {"reference", "workers"} if wanted else set(names)
     found = {}
     for name in names:
-        reason = import_module(f"netspec.backends.{name}").missing() if name in allowed else "NETSPEC_KERNELS omits it"
+        reason = import_module(f"netspec.backends.{name}").missing() if allowed(name) else "NETSPEC_KERNELS omits it"
         if reason is not None:
             found[name] = reason
     return found
+
+
+def allowed(name: str) -> bool:
+    """Whether the environment's NETSPEC_KERNELS, where it is set, leaves a backend in."""
+    wanted = os.environ.get("NETSPEC_KERNELS", "")
+    return not wanted or name in {"reference", "workers", *(one.strip() for one in wanted.split(","))}
 
 
 def rounds_more(name: str) -> bool:
@@ -42,11 +50,26 @@ def rounds_more(name: str) -> bool:
     return bool(getattr(import_module(f"netspec.backends.{name}"), "ROUNDS_MORE", False))
 
 
+def plans_with_library(name: str) -> bool:
+    """Whether a backend's kernels can be planned only where its library is."""
+    return bool(getattr(import_module(f"netspec.backends.{name}"), "PLANS_WITH_LIBRARY", False))
+
+
 def numpy_type(dtype: DType) -> str:
     """NumPy's name of an element type, made known to NumPy if it is not its own."""
     if dtype == DType.BFLOAT16:
         import ml_dtypes  # noqa: F401, TID251  # it registers the type
     return str(dtype)
+
+
+def processor() -> str:
+    """The processor's name, as far as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "flags"))]
+    return " ".join(dict.fromkeys(names))
 
 
 class Device:
@@ -59,6 +82,8 @@ class Device:
     """False for a device that only plans."""
     tuner: Tuner | None = None
     """Who measures where several kernels can serve; without one, they rate themselves."""
+    rates: Rates = CORE
+    """What the machine does in a second, by which kernels rate themselves."""
     narrow: tuple[DType, ...] = ()
     """Types of fewer bits than float32 that values may lie in."""
     prefers_bytes: bool = False
@@ -136,12 +161,32 @@ class Device:
     def set_threads(self, count: int) -> None:
         """Set that number."""
 
+    def timed(self, call: Thunk, least: float) -> float:
+        """Mean seconds of a call, over as many calls as fill `least` seconds."""
+        calls, start = 0, perf_counter()
+        while True:
+            call()
+            calls += 1
+            passed = perf_counter() - start
+            if passed >= least:
+                return passed / calls
+
+    def identity(self) -> list[Any]:
+        """What times depend on, beside the libraries that `about` tells of: plain data."""
+        from netspec.backends.openmp import thread_count
+
+        return [processor(), os.cpu_count(), thread_count()]
+
+    def about(self) -> dict[str, str]:
+        """What runs the kernels of each backend."""
+        return {name: import_module(f"netspec.backends.{name}").about() for name in self.kernels}
+
     def describe(self) -> dict[str, Any]:
         """What `netspec devices` says of it."""
         return {
             "name": self.name,
             "kernels": list(self.kernels),
-            "about": {name: import_module(f"netspec.backends.{name}").about() for name in self.kernels},
+            "about": self.about(),
             "missing": missing_backends(self.backends),
         }
 

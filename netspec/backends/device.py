@@ -7,16 +7,18 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 from netspec.backends import openmp
-from netspec.backends.base import ArrayDevice, Device
+from netspec.backends.base import ArrayDevice, Device, allowed, missing_backends, plans_with_library, rounds_more
 from netspec.backends.cuda.device import CudaDevice
+from netspec.backends.cuda.gpus import GPUS
 from netspec.backends.failures import OutOfMemory
 from netspec.backends.memory import free_memory
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.layout import PLAIN, Layout
-from netspec.graph.plan import ALIGNMENT
+from netspec.graph.plan import ALIGNMENT, Plan
 from netspec.graph.types import DType, TensorType
 from netspec.parallel import world
 
@@ -128,13 +130,54 @@ class NullDevice(Device):
         """Raise `InputError`."""
         raise self.refusal()
 
-    @staticmethod
-    def refusal() -> InputError:
+    def refusal(self) -> InputError:
         """What whoever wants to run something here is told."""
         return InputError(
-            "the device `null` only plans: it has no memory, and nothing runs on it",
+            f"the device `{self.name}` only plans: it has no memory, and nothing runs on it",
             expected=f"one of {listing([name for name, cls in DEVICES.items() if cls.runs])}",
         )
+
+
+class PlannedGpu(NullDevice):
+    """Plans for a GPU that need not be there, as if CuPy and all libraries were, but those that have to be asked."""
+
+    backends = CudaDevice.backends
+    narrow = CudaDevice.narrow
+
+    def __init__(self, name: str) -> None:
+        """`name` is one of `GPUS`."""
+        self.gpu = GPUS[name]
+        self.name = name  # type: ignore[misc]  # there is a class for all of them
+        self.rates = self.gpu.rates
+        if self.gpu.capability < (8, 0):
+            self.narrow = tuple(one for one in self.narrow if one != DType.BFLOAT16)
+
+    @cached_property
+    def kernels(self) -> tuple[str, ...]:
+        """All backends, but for those that are not wanted, or can't be planned without a library that is not here."""
+        kept = [name for name in self.backends if allowed(name) and not (self.direct and rounds_more(name))]
+        return tuple(name for name in kept if name not in self._left_out)
+
+    @cached_property
+    def _left_out(self) -> dict[str, str]:
+        """Backends whose library alone can plan, and why it can't here."""
+        return missing_backends([name for name in self.backends if plans_with_library(name)])
+
+    def notes(self, plan: Plan) -> list[str]:
+        """Which kernels there would be on the GPU, and are not planned with."""
+        return [f"without kernels of {name}, which has to be asked: {why}" for name, why in self._left_out.items()]
+
+    def identity(self) -> list[str]:
+        """Its name: what was raced on such a GPU is known under what it says of itself."""
+        return [self.gpu.title]
+
+    def about(self) -> dict[str, str]:
+        """Nothing: the libraries need not be there."""
+        return {}
+
+    def free_bytes(self) -> int:
+        """All of its memory."""
+        return self.gpu.memory
 
 
 DEVICES: dict[str, type[Device]] = {
@@ -154,22 +197,27 @@ def _from_aligned(raw: Any, nbytes: int) -> Any:
 def open_device(name: str = "auto", autotune: str = "off", rounding: str = "fast") -> Device:
     """The device called `name`; `auto` is the fastest there is.
 
-    `cuda:1` is the second GPU. `autotune` is `off`, `quick` or `full`; `rounding` is `fast` or `direct` (see
-    `CompileSpec`). `auto` is the processor, as long as no kernel has run on a GPU (docs/gpu.md). Raises `InputError`
-    for an unknown name, or for a device that is not on this machine.
+    `cuda:1` is the second GPU, `h200` one to plan for. `autotune` is `off`, `quick` or `full`; `rounding` is `fast` or
+    `direct` (see `CompileSpec`). `auto` is the processor, as long as no kernel has run on a GPU (docs/gpu.md). Raises
+    `InputError` for an unknown name, or for a device that is not on this machine.
     """
     if name == "auto":
         name = "cpu"
     kind, _, number = name.partition(":")
     numbered = kind == CudaDevice.name and number.isascii() and number.isdigit() and len(number) < MOST_DIGITS
-    if name not in DEVICES and not numbered:
+    if name not in {**DEVICES, **GPUS} and not numbered:
         raise InputError(
             f"unknown device {name!r}",
-            expected=f"one of auto, {listing(list(DEVICES))}",
-            hint=did_you_mean(name, ["auto", *DEVICES]),
+            expected=f"one of auto, {listing(list(DEVICES))}; to plan for, {listing(list(GPUS))}",
+            hint=did_you_mean(name, ["auto", *DEVICES, *GPUS]),
         )
     _check_mask()
-    device = CudaDevice(int(number)) if numbered else DEVICES[name]()
+    if world().size > 1 and kind == CudaDevice.name:
+        raise InputError(
+            "several workers do not compute on GPUs yet: nothing carries sums from one to the other",
+            expected="`--device cpu`, or one worker", got=f"{world().size} workers with `--device {name}`",
+        )  # fmt: skip
+    device = CudaDevice(int(number)) if numbered else PlannedGpu(name) if name in GPUS else DEVICES[name]()
     device.direct = rounding == "direct"
     device.load_kernels()
     if autotune != "off":

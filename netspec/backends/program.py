@@ -32,7 +32,8 @@ class Program:
 
     def __init__(self, plan: Plan, device: Device, states: States) -> None:
         if not device.runs:
-            raise NullDevice.refusal()
+            assert isinstance(device, NullDevice)
+            raise device.refusal()
         self.outcome: Outcome = float
         """What the last run came to: it may still go on."""
         self.plan, self.device, self.states = plan, device, states

@@ -2,25 +2,22 @@
 
 Ranks say which kernel is usually fastest; on a given machine, for a given shape, another one may be. A race runs each
 kernel on made-up operands, in rounds, and takes the fastest time of each. Winners are kept on disk under all that they
-depend on (processor, threads, libraries, op, types), so that a machine chooses the same kernels ever after: results are
-bitwise the same as long as that file stays.
+depend on (processor and threads, or GPU and driver; libraries, op, types), so that a machine chooses the same kernels
+ever after: results are bitwise the same as long as that file stays.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Sequence
 from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import version
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from netspec.backends.calls import Calls
-from netspec.backends.openmp import thread_count
 from netspec.backends.store import cache_store
 from netspec.graph.kernel import Buffers, Offer, Thunk
 from netspec.graph.layout import Layout
@@ -49,10 +46,8 @@ class Tuner:
 
     @cached_property
     def _file(self) -> str:
-        """The winners of this machine: with other libraries, threads or another processor they would be others."""
-        about = self.device.describe()["about"]
-        cores = os.cpu_count(), thread_count()
-        key = [processor(), platform.machine(), *cores, version("netspec"), sorted(about.items())]
+        """The winners of this machine: with other libraries, threads or another device they would be others."""
+        key = [*self.device.identity(), platform.machine(), version("netspec"), sorted(self.device.about().items())]
         return f"{sha256(json.dumps(key).encode()).hexdigest()[:32]}.json"
 
     @cached_property
@@ -74,9 +69,9 @@ class Tuner:
 
     def _race(self, node: Node, offers: Sequence[Offer]) -> list[float]:
         began = perf_counter()
-        runners = [_Runner(self.device, node, one) for one in offers]
-        times = [float("inf")] * len(runners)
+        times = [float("inf")] * len(offers)
         with self.device.running():
+            runners = [_Runner(self.device, node, one) for one in offers]
             for _ in range(ROUNDS):
                 for index, runner in enumerate(runners):
                     times[index] = min(times[index], runner.seconds(ROUND_SECONDS[self.level]))
@@ -94,6 +89,7 @@ class _Runner:
     """An offer bound to made-up operands."""
 
     def __init__(self, device: Device, node: Node, offer: Offer) -> None:
+        self._device = device
         kernel, lying = offer.kernel, offer.layouts
         inputs = [_array(device, value.type, layout) for value, layout in zip(node.inputs, lying.inputs, strict=True)]
         for value, array in zip(node.inputs, inputs, strict=True):
@@ -110,13 +106,7 @@ class _Runner:
 
     def seconds(self, least: float) -> float:
         """Mean time of a call, over as many calls as fill `least` seconds."""
-        thunk, calls, start = self._thunk, 0, perf_counter()
-        while True:
-            thunk()
-            calls += 1
-            passed = perf_counter() - start
-            if passed >= least:
-                return passed / calls
+        return self._device.timed(self._thunk, least)
 
 
 def _array(device: Device, kind: TensorType, layout: Layout) -> Any:
@@ -141,13 +131,3 @@ def _name(offer: Offer) -> str:
     """The offer as text: its kernel, and how it reads and writes."""
     lying = (", ".join(map(str, layouts)) for layouts in (offer.layouts.inputs, offer.layouts.outputs))
     return f"{offer.kernel.label} {' -> '.join(lying)}"
-
-
-def processor() -> str:
-    """The processor's name, as far as the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "flags"))]
-    return " ".join(dict.fromkeys(names))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from netspec.backends.device import open_device
+from netspec.backends.base import Device
+from netspec.backends.cuda.gpus import GPUS
+from netspec.backends.device import PlannedGpu, open_device
+from netspec.cli.gpu_costs import GpuCosts, gpu_costs
 from netspec.compile import Built, Compiler, Purpose
-from netspec.errors import RunError
+from netspec.errors import InputError, RunError, did_you_mean, listing
 from netspec.graph.graph import topological
 from netspec.graph.kernel import NoKernelError
 from netspec.graph.plan import Plan, aligned
@@ -20,6 +23,9 @@ from netspec.schema.net import NetSpec
 from netspec.schema.train import LoopSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.groups import group_of
+
+PLANNING = ("null", *GPUS)
+"""What can be planned for: the processor, or a GPU."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +118,19 @@ class Costs:
     """For the purposes in `programs`, in the order of execution."""
     notes: dict[str, tuple[str, ...]]
     """By purpose, what the device says of how a program runs; for most there is nothing to say."""
+    gpu: GpuCosts | None = None
+    """What it is on the GPU that it was planned for."""
+    remark: str | None = None
+    """What the device makes of the precision, where that is not what one would expect."""
     groups: tuple[GroupUse, ...] = ()
     """Who is in which group of the solver, in their order; those in none at the end. Empty without groups."""
 
     def as_json(self, *, kernels: bool) -> dict[str, Any]:
         """The same as plain data; the kernels only where asked for."""
         made = asdict(self)
+        for name in ("gpu", "remark"):
+            if made[name] is None:
+                del made[name]
         made["totals"] = {"flops": self.flops, "memory_bytes": self.memory_bytes}
         if not kernels:
             del made["kernels"], made["notes"]
@@ -143,13 +156,14 @@ def costs(
     autotune: str = "off",
     rounding: str = "fast",
     loop: LoopSpec | None = None,
+    device: str = "null",
 ) -> Costs:
     """Plan a net for batches of a size; with a solver also the training step, within the memory that `loop` gives it.
 
     With `autotune`, kernels are the winners of races that were run before: planning runs none. Raises `SpecError` where
     the net is wrong, or the step does not fit into its memory budget.
     """
-    opened = open_device("null", autotune, rounding)
+    opened = _planning(device, autotune, rounding)
     compiler = Compiler(net, dtype=dtype, solver=solver, device=opened, loop=loop)
     purposes = [
         *([compiler.of_batch] if solver else []),
@@ -176,11 +190,36 @@ def costs(
         parameters=sum(one.value.type.size for one in parameters),
         trainable_parameters=sum(one.value.type.size for one in parameters if one.trainable),
         states_bytes=dict(states),
+        gpu=_on_gpu(opened, compiler, plans, batch_size) if isinstance(opened, PlannedGpu) else None,
+        remark=compiler.remark,
         programs={name: _program(plan) for name, plan in plans.items()},
         kernels={name: tuple(_kernels(plan)) for name, plan in plans.items()},
         notes={name: tuple(found) for name, plan in plans.items() if (found := opened.notes(plan))},
         groups=tuple(_groups(solver, compiler)) if solver is not None and solver.groups else (),
     )
+
+
+def _planning(device: str, autotune: str, rounding: str) -> Device:
+    """The device, which must be one that only plans."""
+    opened = open_device(device, autotune, rounding) if device in PLANNING else None
+    if opened is None:
+        raise InputError(
+            f"`netspec plan` has no device {device!r}", expected=f"one of {listing(PLANNING)}",
+            hint=did_you_mean(device, PLANNING) or "without `--device` it plans for the processor",
+        )  # fmt: skip
+    return opened
+
+
+def _on_gpu(device: PlannedGpu, compiler: Compiler, plans: Mapping[str, Plan], batch_size: int) -> GpuCosts:
+    """What the programs need and take there; larger batches are planned with nothing computed twice."""
+    loop = compiler.loop.model_copy(update={"recompute": "none", "memory_budget": None}) if compiler.loop else None
+    other = Compiler(compiler.spec, dtype=compiler.precision, solver=compiler.solver, device=device, loop=loop)
+    purpose = other.of_batch if other.solver is not None else Purpose.PREDICT
+    nbytes = sum(aligned(one.value.type.nbytes) for one in other.info.values())
+    return gpu_costs(
+        device.name, device.gpu, plans, nbytes, batch_size,
+        lambda samples: other.plan(purpose, samples).memory.nbytes,
+    )  # fmt: skip
 
 
 def _groups(solver: SolverSpec, compiler: Compiler) -> Iterable[GroupUse]:

@@ -9,7 +9,7 @@ import typer
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Autotune, Json, Overrides, Spec, WorkersPerHost, check_batch
 from netspec.cli.output import STATES, count, print_json, scaled, size, table
-from netspec.errors import listing
+from netspec.errors import InputError, listing
 
 if TYPE_CHECKING:
     from netspec.cli.costs import Costs, KernelUse
@@ -24,6 +24,7 @@ app = command_app()
         "netspec plan net.yaml --batch-size 32 vars.width=64",
         "netspec plan train.yaml --kernels",
         "netspec plan train.yaml --workers 8",
+        "netspec plan train.yaml --device h200 train.precision=bfloat16",
     ),
 )
 def plan(
@@ -45,6 +46,16 @@ def plan(
         ),
     ] = None,
     workers_per_host: WorkersPerHost = 1,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="NAME",
+            help="Plan for a GPU, which need not be there: t4, a100, l40s, rtx4090, h100, h200 or b200. Also says "
+            "whether it fits, the largest batch that does, and the least time of a step. Default: the processor.",
+            show_default=False,
+        ),
+    ] = None,
     autotune: Autotune = None,
     as_json: Json = False,
 ) -> None:
@@ -56,6 +67,11 @@ def plan(
     check_batch(batch_size)
     check_batch(workers, "--workers")
     check_batch(workers_per_host, "--workers-per-host")
+    if device not in (None, "null") and workers is not None:
+        raise InputError(
+            "--device and --workers do not go together", expected="one of them",
+            hint="what several GPUs send each other is not planned yet",
+        )  # fmt: skip
     from netspec.cli.costs import costs
     from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of, rounding_of
     from netspec.schema.train import TrainSpec
@@ -76,6 +92,7 @@ def plan(
         autotune=autotune or autotune_of(found),
         rounding=rounding_of(found),
         loop=loop,
+        device=device or "null",
     )
     sent = None
     if workers is not None:
@@ -96,6 +113,10 @@ def plan(
     _print_layers(result)
     _print_groups(result)
     _print_programs(result)
+    if result.gpu is not None:
+        result.gpu.show(result.batch_size)
+    if result.remark is not None:
+        print(f"\n{result.remark}")
     if sent is not None:
         print()
         if stages:

@@ -248,3 +248,8 @@ def several(results: Any) -> tuple[Any, ...]:
 def one_or_all(results: tuple[Any, ...]) -> Any:
     """Results as an op gives them."""
     return results if len(results) > 1 else results[0]
+
+
+def inner_traits(op: Op) -> Traits:
+    """The traits of what an op computes, beside the elementwise ops around it."""
+    return op.anchor.traits if isinstance(op, Anchored) else op.op.traits if isinstance(op, Fed) else op.traits

@@ -11,20 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+from netspec.graph.fused import inner_traits
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Op
-from netspec.graph.types import TensorType
+from netspec.graph.rates import Rates, rates
+from netspec.graph.types import DType, Precision, TensorType
 from netspec.graph.value import Node
 
 Thunk: TypeAlias = Callable[[], None]
 """One bound kernel call of a step: reads and writes the buffers it was bound to."""
-
-FLOPS_PER_SECOND, BYTES_PER_SECOND, CACHED_BYTES_PER_SECOND = 1e11, 1e10, 1e11
-"""About what a core computes in float32, and what it moves from and to memory, and its own cache. Ratings are compared
-with one another, so that their ratios matter alone."""
-CACHE = 1 << 20
-"""Bytes that a core's own cache holds."""
-
 
 Example: TypeAlias = tuple[Op, tuple[TensorType, ...]]
 """An op and the types of its operands."""
@@ -90,7 +85,9 @@ class Kernel:
 
     def seconds(self, node: Node, lying: Signature) -> float:
         """About what a call takes that reads and writes so, to be compared with other ways to run the node."""
-        return roofline(node, lying)
+        if not inner_traits(node.op).contracts:
+            return roofline(node, lying)
+        return roofline(node, lying, rates().of_products(multiplied_in(node, lying, tf32=self.tf32)))
 
     def threads(self, node: Node) -> int | None:
         """The number of threads that must be set when it is bound and called; None if that does not matter to it."""
@@ -105,17 +102,32 @@ class Kernel:
         raise NotImplementedError
 
 
-def roofline(node: Node, lying: Signature, flops_per_second: float = FLOPS_PER_SECOND) -> float:
-    """Seconds that the arithmetic of a node takes, or the memory that it reads and writes, whichever is more."""
+def multiplied_in(node: Node, lying: Signature, *, tf32: bool) -> Precision:
+    """The precision in which a node multiplies operands that lie so; float32 is rounded with `tf32`."""
+    stored = lying.inputs[0].stored(node.inputs[0].type)
+    if not stored.is_float:
+        return Precision.FLOAT32
+    return Precision.TF32 if tf32 and stored == DType.FLOAT32 else Precision(stored)
+
+
+def traffic(node: Node, lying: Signature) -> int:
+    """Bytes that a node reads and writes where operands and results lie so."""
     values, layouts = (*node.inputs, *node.outputs), (*lying.inputs, *lying.outputs)
-    nbytes = sum(layout.nbytes(value.type) for value, layout in zip(values, layouts, strict=True))
+    return sum(layout.nbytes(value.type) for value, layout in zip(values, layouts, strict=True))
+
+
+def roofline(node: Node, lying: Signature, flops_per_second: float | None = None) -> float:
+    """Seconds that the arithmetic of a node takes, or the memory that it reads and writes, whichever is more.
+
+    Default: at the rate of float32 of the machine that is planned for.
+    """
     flops = node.op.flops(*(value.type for value in node.inputs))
-    return max(flops / flops_per_second, moving(nbytes))
+    return max(flops / (flops_per_second or rates().flops), moving(traffic(node, lying)))
 
 
 def moving(nbytes: int) -> float:
-    """Seconds that it takes to read or write so many bytes."""
-    return nbytes / (CACHED_BYTES_PER_SECOND if nbytes <= CACHE else BYTES_PER_SECOND)
+    """Seconds that it takes to read or write so many bytes on the machine that is planned for."""
+    return rates().moving(nbytes)
 
 
 def large_narrowed(node: Node, wanted: Signature) -> Signature:
@@ -165,6 +177,10 @@ class Candidates:
 
 class Kernels(Protocol):
     """Who knows kernels, and how fast they are: a device."""
+
+    @property
+    def rates(self) -> Rates:
+        """What the machine does in a second."""
 
     def candidates(self, node: Node, *, tf32: bool = False) -> Candidates:
         """Those that take a node; without `tf32` none that rounds so. Raises `NoKernelError` where none does."""

@@ -23,13 +23,12 @@ from netspec.graph.kernel import Candidates, Choice, Kernel, Kernels, Offer, mov
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.ops.shape import Reorder
 from netspec.graph.ops.source import Input
+from netspec.graph.rates import rated, rates
 from netspec.graph.types import DType
 from netspec.graph.value import Node, Scope, Value, in_scope
 from netspec.passes.precision import contracted
 from netspec.passes.steady import steady_nodes
 
-CALL = 5e-7
-"""Seconds that a copy takes at least."""
 MARGIN = 0.95
 """What an offer must cost at most, as a share of what the usual kernel's costs, to be taken instead."""
 
@@ -58,12 +57,13 @@ class Assigned:
 def assign_layouts(graph: Graph, kernels: Kernels, narrow: Narrow | None = None, *, tf32: bool = False) -> Assigned:
     """The cheapest assignment of those that were tried. `tf32`: kernels may round what they multiply."""
     chooser = _Chooser(graph, kernels, narrow, tf32=tf32)
-    first = best = _Assignment(chooser).run()
-    refused: frozenset[str] = frozenset()
-    for wish in sorted(first.avoidable):
-        other = _Assignment(chooser, refused | {wish}).run()
-        if other.seconds < best.seconds:
-            best, refused = other, refused | {wish}
+    with rated(kernels.rates):
+        first = best = _Assignment(chooser).run()
+        refused: frozenset[str] = frozenset()
+        for wish in sorted(first.avoidable):
+            other = _Assignment(chooser, refused | {wish}).run()
+            if other.seconds < best.seconds:
+                best, refused = other, refused | {wish}
     return best
 
 
@@ -234,7 +234,7 @@ class _Assignment:
         lies = self._layouts[value]
         if alike(value, lies, layout) or (value, layout) in self._copies or value.node in self._steady:
             return 0.0
-        return CALL + moving(lies.nbytes(value.type) + layout.nbytes(value.type))
+        return rates().call + moving(lies.nbytes(value.type) + layout.nbytes(value.type))
 
     def _decided(self, node: Node, operands: Sequence[Value]) -> tuple[Signature, Choice | None]:
         """The layouts of a node, and its kernel if it needs one."""
@@ -288,7 +288,7 @@ class _Assignment:
     def _onward(self, node: Node, lying: Signature) -> float:
         """What copies cost that the readers of a node's results want at once."""
         return sum(
-            CALL + moving(layout.nbytes(value.type) + wanted.nbytes(value.type))
+            rates().call + moving(layout.nbytes(value.type) + wanted.nbytes(value.type))
             for value, layout in zip(node.outputs, lying.outputs, strict=True)
             for wanted in self._chooser.wanted(value, layout)
         )

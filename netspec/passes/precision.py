@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from netspec.graph.fused import Anchored, Fed
+from netspec.graph.fused import Anchored, inner_traits
 from netspec.graph.graph import Graph, users
-from netspec.graph.op import Traits
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType
 from netspec.graph.value import Node, Value
@@ -42,7 +41,7 @@ def narrowable(graph: Graph) -> frozenset[Value]:
 
 def contracts(node: Node) -> bool:
     """Whether a node sums up products of its operands."""
-    return _traits(node).contracts
+    return inner_traits(node.op).contracts
 
 
 def contracted(node: Node) -> int:
@@ -52,15 +51,9 @@ def contracted(node: Node) -> int:
     return node.op.anchor_arity if isinstance(node.op, Anchored) else len(node.inputs)
 
 
-def _traits(node: Node) -> Traits:
-    """The traits of what a node computes, beside the elementwise ops around it."""
-    op = node.op
-    return op.anchor.traits if isinstance(op, Anchored) else op.op.traits if isinstance(op, Fed) else op.traits
-
-
 def _takes_rounded(node: Node) -> bool:
     """Whether a reader gains by fewer bits: a softmax, say, or a recurrence would only have them widened again."""
-    traits = _traits(node)
+    traits = inner_traits(node.op)
     return traits.contracts or bool(traits.rounds) or _follows(node)
 
 
@@ -86,7 +79,7 @@ def _wide(graph: Graph, nodes: Sequence[Node]) -> set[Value]:
 def _rounded(node: Node, value: Value, narrow: set[Value], read: Mapping[Value, Sequence[Node]]) -> bool:
     if isinstance(node.op, Input):
         return _contracted_alone(value, read)
-    traits = _traits(node)
+    traits = inner_traits(node.op)
     if traits.contracts:
         return True
     given = [operand for operand in node.inputs if operand in narrow]

@@ -14,6 +14,8 @@ from netspec.backends.cudnn import library as cudnn
 from netspec.backends.device import open_device
 from netspec.errors import InputError, RunError
 from netspec.graph.types import DType
+from netspec.parallel.base import Communicator
+from netspec.parallel.world import acting_as
 from tests.backends.cublaslt.library import stand_in
 from tests.backends.cuda.emulator import compiler
 from tests.backends.cuda.fake import Gpu, Machine, StreamEngine, Trouble
@@ -65,6 +67,15 @@ def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     device = open_device("cuda")
     with pytest.raises(RunError, match=r"(?s)9.0 GB of the GPU's are needed at once.*2.0 GB are free"):
         device.allocate(9 * 10**9)
+
+
+def test_several_workers_are_not_left_to_train_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reference kernels would take a sum over workers for what one worker has."""
+    monkeypatch.setitem(sys.modules, "cupy", Machine(2).cupy())
+    group = Communicator()
+    group.size = 2
+    with acting_as(group), pytest.raises(InputError, match="several workers do not compute on GPUs yet"):
+        open_device("cuda:1")
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")

@@ -350,7 +350,9 @@ def test_an_unknown_device() -> None:
     with pytest.raises(InputError) as caught:
         open_device("cpuu")
     assert caught.value.render() == (
-        "error: unknown device 'cpuu'\n  expected: one of auto, cpu, cuda, null, reference\n  hint: did you mean `cpu`?"
+        "error: unknown device 'cpuu'\n"
+        "  expected: one of auto, cpu, cuda, null, reference; to plan for, a100, b200, h100, h200, l40s, rtx4090, t4\n"
+        "  hint: did you mean `cpu`?"
     )
 
 

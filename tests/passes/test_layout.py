@@ -18,6 +18,7 @@ from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import Reorder, Reshape
 from netspec.graph.ops.source import Input, State
+from netspec.graph.rates import CORE
 from netspec.graph.types import DType
 from netspec.graph.value import Node, Value
 from netspec.graph.verify import InvalidGraphError, verify, verify_layouts
@@ -35,6 +36,8 @@ class Known:
 
     def __init__(self, kernels: dict[type[Op], Sequence[Kernel]], times: dict[Kernel, float] | None = None) -> None:
         self.kernels, self.times = kernels, times
+
+    rates = CORE
 
     def candidates(self, node: Node, *, tf32: bool = False) -> Candidates:
         return Candidates(tuple(self.kernels.get(type(node.op), (Plain(),))), ())

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from typing import Any, ClassVar
 
 from netspec.backends.base import ArrayDevice
 from netspec.backends.cuda.flow import Flow
+from netspec.backends.cuda.gpus import named
 from netspec.backends.cuda.recording import Recording
 from netspec.backends.cuda.steps import GraphSteps
 from netspec.backends.failures import OutOfMemory
@@ -18,10 +20,13 @@ from netspec.backends.steps import Bound, Steps
 from netspec.errors import InputError
 from netspec.graph.kernel import Thunk
 from netspec.graph.plan import Plan
+from netspec.graph.rates import Rates
 from netspec.graph.types import DType
 
 LEAST_CAPABILITY, BFLOAT16_CAPABILITY = 70, 80
 """Compute capabilities times ten: of threads that go on by themselves within a warp, and of products of bfloat16."""
+MOST_CALLS = 10_000
+"""Of a kernel that is timed."""
 
 
 class CudaDevice(ArrayDevice):
@@ -95,6 +100,40 @@ class CudaDevice(ArrayDevice):
         from netspec.backends.cuda.elementwise import copy
 
         return copy(source.reshape(target.shape), target)
+
+    def timed(self, call: Thunk, least: float) -> float:
+        """By events of the stream, between which nothing waits for the processor unless calls are shorter than it."""
+        runtime = self.xp.cuda
+
+        def between(calls: int) -> float:
+            start, stop = runtime.Event(), runtime.Event()
+            start.record()
+            for _ in range(calls):
+                call()
+            stop.record()
+            stop.synchronize()
+            return float(runtime.get_elapsed_time(start, stop)) / 1e3  # it says milliseconds
+
+        once = between(1)
+        calls = min(max(1, round(least / max(once, 1e-6))), MOST_CALLS)
+        return between(calls) / calls
+
+    @cached_property
+    def rates(self) -> Rates:  # type: ignore[override]  # nobody sets it
+        """Those of a GPU of this name."""
+        return named(self._properties["name"].decode()).rates
+
+    @cached_property
+    def _properties(self) -> dict[str, Any]:
+        """What the driver says of the GPU."""
+        found: dict[str, Any] = self.xp.cuda.runtime.getDeviceProperties(self._gpu.id)
+        return found
+
+    def identity(self) -> list[Any]:
+        """The GPU, and the CUDA that driver and CuPy are of."""
+        found, runtime = self._properties, self.xp.cuda.runtime
+        version = found["major"], found["minor"], runtime.driverGetVersion(), runtime.runtimeGetVersion()
+        return [found["name"].decode(), *version]
 
     def fetch(self, array: Any) -> Any:
         """A copy in the memory of the processor, of what all runs that were started leave there."""

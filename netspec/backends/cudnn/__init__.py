@@ -6,6 +6,9 @@ convolutions. Importing this loads nothing.
 
 from __future__ import annotations
 
+PLANS_WITH_LIBRARY = True
+"""What its kernels need, and whether they can run a node, the library alone knows."""
+
 
 def missing() -> str | None:
     """Why its kernels cannot be used here; None if they can."""

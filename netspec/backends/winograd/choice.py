@@ -11,7 +11,7 @@ from functools import cache
 from math import ceil
 
 from netspec.backends.numba.minimal import Filtering
-from netspec.graph.kernel import FLOPS_PER_SECOND
+from netspec.graph.rates import CORE
 from netspec.graph.types import TensorType
 
 LANES = 16
@@ -47,8 +47,8 @@ def best(taps: int, filters: int, channels: int, results: TensorType) -> Filteri
 
 
 def seconds(one: Filtering, filters: int, channels: int, tiles: int) -> float:
-    """What it takes to convolve so many tiles, beside a core that does `FLOPS_PER_SECOND`."""
-    return _cycles(one, filters, channels, tiles) * 2 * LANES / FLOPS_PER_SECOND
+    """What it takes to convolve so many tiles, beside a core that does `CORE.flops` in a second."""
+    return _cycles(one, filters, channels, tiles) * 2 * LANES / CORE.flops
 
 
 def _cycles(one: Filtering, filters: int, channels: int, tiles: int) -> float:

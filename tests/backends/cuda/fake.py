@@ -232,6 +232,7 @@ class Machine:
         made = ModuleType("cupy")
         names = {name: getattr(np, name) for name in ("uint8", "int32", "asarray", "copyto")}
         runtime = SimpleNamespace(
+            getDeviceProperties=lambda number: {"name": b"a made-up GPU", "major": 9, "minor": 0},
             getDeviceCount=self._devices, CUDARuntimeError=Trouble, memGetInfo=lambda: (2 * 10**9, 8 * 10**9),
             deviceSynchronize=self._wait, runtimeGetVersion=lambda: 13000,
         )  # fmt: skip
@@ -249,7 +250,7 @@ class Gpu:
     """Stands for CuPy's `Device`."""
 
     def __init__(self, number: int) -> None:
-        self.number, self.compute_capability = number, self.capability
+        self.id, self.compute_capability = number, self.capability
 
     capability = "90"
 

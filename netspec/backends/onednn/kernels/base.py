@@ -17,8 +17,9 @@ from netspec.backends.onednn.memory import DTYPES, Memory, MemoryDesc
 from netspec.backends.onednn.native import Engine, OneDnnError, open_engine
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.backends.openmp import thread_count, using_threads
-from netspec.graph.kernel import FLOPS_PER_SECOND, Buffers, Kernel, Thunk, roofline
+from netspec.graph.kernel import Buffers, Kernel, Thunk, roofline
 from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.rates import CORE
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
@@ -121,8 +122,8 @@ class Computation:
 def products_per_second(lying: Signature) -> float:
     """Floating-point operations of a core that multiplies the first operand, as it lies."""
     if lying.inputs[0].dtype is not DType.BFLOAT16:
-        return FLOPS_PER_SECOND
-    return FLOPS_PER_SECOND * (2 if engine().library.multiplies_bfloat16 else 0.5)  # else it is emulated
+        return CORE.flops
+    return CORE.flops * (2 if engine().library.multiplies_bfloat16 else 0.5)  # else it is emulated
 
 
 def why_slow(make: Callable[[], PrimitiveDesc]) -> str | None:
@@ -169,7 +170,7 @@ class OneDnnKernel(Kernel):
         """One for a call that is done before a second thread has begun."""
         values = (*node.inputs, *node.outputs)
         flops, nbytes = node.op.flops(*(value.type for value in node.inputs)), sum(one.type.nbytes for one in values)
-        small = max(flops / FLOPS_PER_SECOND, nbytes / SHARED_BYTES_PER_SECOND) < SERIAL_SECONDS
+        small = max(flops / CORE.flops, nbytes / SHARED_BYTES_PER_SECOND) < SERIAL_SECONDS
         return 1 if small else thread_count()
 
     def seconds(self, node: Node, lying: Signature) -> float:
@@ -177,7 +178,7 @@ class OneDnnKernel(Kernel):
 
     def flops_per_second(self, node: Node, lying: Signature) -> float:
         """What a core computes of the node's arithmetic."""
-        return FLOPS_PER_SECOND
+        return CORE.flops
 
     def narrowed(self, node: Node, wanted: Signature) -> Signature | None:
         """The signature as `stored` has it, where the library has fast code for it."""

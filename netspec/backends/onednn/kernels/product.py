@@ -19,9 +19,10 @@ from netspec.backends.onednn.kernels.epilogue import Epilogue, extra_desc, padde
 from netspec.backends.onednn.memory import MemoryDesc, row_major
 from netspec.backends.onednn.products import matmul
 from netspec.graph.fused import Anchored
-from netspec.graph.kernel import BYTES_PER_SECOND, kernel, moving
+from netspec.graph.kernel import kernel, moving
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.ops.linear import MatMul
+from netspec.graph.rates import rates
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
@@ -55,7 +56,7 @@ def _packing(node: Node, lying: Signature) -> float:
     if weights.form is not None:
         return 0.0
     nbytes = weights.nbytes(node.inputs[1].type)
-    return PACKING * (moving(nbytes) if weights.dtype is None else nbytes / BYTES_PER_SECOND)
+    return PACKING * (moving(nbytes) if weights.dtype is None else nbytes / rates().bytes)
 
 
 @kernel(MatMul, Anchored, backend="onednn", rank=10)

@@ -1,0 +1,148 @@
+"""What a net costs on a GPU that need not be there: whether it fits, the largest batch, the time of a step at best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from netspec.backends.cuda.gpus import Gpu
+from netspec.cli.output import count, size
+from netspec.graph.fused import inner_traits
+from netspec.graph.kernel import multiplied_in, traffic
+from netspec.graph.plan import Plan, signature
+from netspec.graph.types import DType, Precision
+from netspec.graph.value import Node
+
+MOST_SAMPLES = 1 << 20
+"""No larger batch is looked for."""
+ATTEMPTS = 6
+"""How many batch sizes are planned, at most, to find the largest one that fits."""
+
+
+@dataclass(frozen=True)
+class LeastTime:
+    """What a program takes if every kernel is as fast as the GPU's arithmetic or memory, and caches hold nothing."""
+
+    seconds: float
+    arithmetic: float
+    """Of these, seconds of operations whose arithmetic takes longest."""
+    memory: float
+    """Of operations whose memory does."""
+    launches: float
+    """Of operations that are done before the next one can start."""
+    reference: int
+    """How many operations run reference code, which moves more than is counted here."""
+
+
+@dataclass(frozen=True)
+class GpuCosts:
+    """A net on a GPU."""
+
+    name: str
+    title: str
+    memory_bytes: int
+    needed_bytes: int
+    """Of the program that needs most, states included."""
+    largest_batch: int | None
+    """How many samples fit, if nothing is computed twice; None where not even one does."""
+    least: dict[str, LeastTime]
+    """By program."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self)
+
+    def show(self, batch_size: int) -> None:
+        """Print it."""
+        fits = "fits" if self.needed_bytes <= self.memory_bytes else "does not fit"
+        print(f"\n{self.title}: {size(self.needed_bytes)} of {size(self.memory_bytes)} are needed, which {fits}")
+        if self.largest_batch is None:
+            print("not even one sample fits")
+        else:
+            print(f"the largest batch that fits, with nothing computed twice: {_batch(self.largest_batch)}")
+        for name, one in self.least.items():
+            rate = batch_size / one.seconds if one.seconds else 0.0
+            print(
+                f"{name} takes about {_time(one.seconds)} at best ({count(round(rate))} samples/s): arithmetic "
+                f"{_time(one.arithmetic)}, memory {_time(one.memory)}, launches {_time(one.launches)}"
+            )
+            if one.reference:
+                print(f"  {count(one.reference)} of its operations run reference code, which takes longer than that")
+        print("estimated by the maker's figures of arithmetic and memory, and 2 µs a launch: nothing was measured")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def _batch(samples: int) -> str:
+    return f"{count(samples)} or more" if samples >= MOST_SAMPLES else count(samples)
+
+
+def gpu_costs(
+    name: str, gpu: Gpu, plans: Mapping[str, Plan], states: int, batch_size: int, needs: Callable[[int], int]
+) -> GpuCosts:
+    """What the programs of `plans` cost; `needs` plans a batch and says how many bytes it takes beside the `states`."""
+    needed = states + max((plan.memory.nbytes for plan in plans.values()), default=0)
+    largest = largest_batch(lambda samples: states + needs(samples), gpu.memory, batch_size)
+    least = {purpose: least_time(plan, gpu) for purpose, plan in plans.items()}
+    return GpuCosts(name, gpu.title, gpu.memory, needed, largest, least)
+
+
+def least_time(plan: Plan, gpu: Gpu) -> LeastTime:
+    """Each operation at the rate of what bounds it, one after another (Williams et al. 2009, "Roofline")."""
+    spent = {"arithmetic": 0.0, "memory": 0.0, "launches": 0.0}
+    steady, reference = set(plan.order[: plan.steady]), 0
+    for node, choice in plan.choices.items():
+        if node in steady:
+            continue
+        reference += choice.kernel.rank <= 0
+        lying = signature(node, plan.layouts)
+        takes = {
+            "arithmetic": _flops(node) / gpu.rates.of_products(_computed_in(node, plan, tf32=choice.kernel.tf32)),
+            "memory": traffic(node, lying) / gpu.rates.bytes,
+            "launches": gpu.rates.call,
+        }
+        what = max(takes, key=takes.__getitem__)
+        spent[what] += takes[what]
+    return LeastTime(sum(spent.values()), **spent, reference=reference)
+
+
+def _flops(node: Node) -> int:
+    return node.op.flops(*(value.type for value in node.inputs))
+
+
+def _computed_in(node: Node, plan: Plan, *, tf32: bool) -> Precision:
+    """Products as their operands lie; all else in float32, or in float64."""
+    if inner_traits(node.op).contracts:
+        return multiplied_in(node, signature(node, plan.layouts), tf32=tf32)
+    return Precision.FLOAT64 if node.types[0].dtype == DType.FLOAT64 else Precision.FLOAT32
+
+
+def largest_batch(needs: Callable[[int], int], memory: int, start: int) -> int | None:
+    """The most samples for which no more than `memory` is needed; None where one sample is too many.
+
+    What is needed grows about linearly: few sizes have to be planned.
+    """
+    fits, too_many, samples = 0, MOST_SAMPLES + 1, start
+    known: dict[int, int] = {}
+    for _ in range(ATTEMPTS):
+        known[samples] = needs(samples)
+        fits, too_many = (max(fits, samples), too_many) if known[samples] <= memory else (fits, min(too_many, samples))
+        if fits + 1 >= too_many or fits >= MOST_SAMPLES:
+            break
+        samples = min(max(_guess(known, memory), fits + 1), too_many - 1)
+    if not fits and too_many > 1:
+        fits = 1 if needs(1) <= memory else 0
+    return fits or None
+
+
+def _guess(known: Mapping[int, int], memory: int) -> int:
+    """Where a line through the two sizes nearest to the memory reaches it."""
+    near = sorted(known, key=lambda samples: abs(known[samples] - memory))[:2]
+    if len(near) < 2:
+        return 2 * near[0]
+    (low, high) = sorted(near)
+    slope = (known[high] - known[low]) / (high - low)
+    return int(low + (memory - known[low]) / slope) if slope > 0 else MOST_SAMPLES

@@ -1,0 +1,106 @@
+"""`netspec plan --device h200`: kernels, memory and time on a GPU that is not there."""
+
+from __future__ import annotations
+
+import sys
+from json import loads
+from pathlib import Path
+
+import pytest
+
+from netspec.backends.cuda.gpus import GPUS
+from netspec.backends.device import open_device
+from netspec.cli.costs import costs
+from netspec.cli.gpu_costs import largest_batch
+from netspec.cli.specs import load_spec, precision_of
+from netspec.graph.rates import CORE, rates
+from netspec.graph.types import DType, Precision
+from netspec.schema.train import TrainSpec
+from netspec.solvers.base import SolverSpec
+from tests.cli.conftest import Netspec
+
+ZOO = Path(__file__).parents[2] / "model_zoo"
+
+
+def test_kernels_are_those_of_the_gpu_and_no_library_is_asked_for(
+    netspec: Netspec, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)  # importing it fails
+    found = netspec("plan", "train.yaml", "--device", "h200", "--json", "--kernels")
+    assert found.status == 0, found.err
+    told = loads(found.out)
+    used = {one["kernel"].partition(":")[0] for uses in told["kernels"].values() for one in uses}
+    assert "cuda" in used
+    assert used <= set(open_device("h200").backends)
+    gpu = told["gpu"]
+    assert (gpu["name"], gpu["memory_bytes"]) == ("h200", 141 * 10**9)
+    for one in gpu["least"].values():
+        assert one["seconds"] == pytest.approx(one["arithmetic"] + one["memory"] + one["launches"])
+    kept = sum(told["states_bytes"].values())
+    whole = [one["arena_bytes"] + one["constant_bytes"] + one["steady_bytes"] for one in told["programs"].values()]
+    assert gpu["needed_bytes"] == kept + max(whole)
+
+
+@pytest.mark.parametrize("name", ["cifar10_quick", "char_shakespeare"])
+def test_nets_of_the_zoo_are_planned(name: str) -> None:
+    spec = load_spec(ZOO / name / "train.yaml", ["train.precision=float16"])
+    assert isinstance(spec, TrainSpec)
+    assert isinstance(spec.solver, SolverSpec)
+    net, loop = spec.net, spec.train
+    planned = {
+        one: costs(net, 64, dtype=precision_of(spec), solver=spec.solver, loop=loop, device=one)
+        for one in ("h200", "t4")
+    }
+    large, small = (planned[one].gpu for one in ("h200", "t4"))
+    assert large is not None
+    assert small is not None
+    assert large.least["train"].seconds < small.least["train"].seconds
+    assert large.largest_batch is not None
+    assert small.largest_batch is not None
+    assert large.largest_batch > small.largest_batch > 64
+
+
+def test_the_largest_batch_is_the_largest() -> None:
+    """What is needed is no straight line, as of plans."""
+
+    def needs(samples: int) -> int:
+        return 1000 + 7 * samples + samples // 10
+
+    for memory in (1006, 1007, 5000, 123_456):
+        found = largest_batch(needs, memory, 64)
+        exact = max((one for one in range(1, 20_000) if needs(one) <= memory), default=None)
+        assert found == exact
+
+
+def test_what_does_not_fit_is_told(netspec: Netspec, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = GPUS["t4"].__class__("a tiny one", (7, 5), 1000, GPUS["t4"].rates)
+    monkeypatch.setitem(GPUS, "t4", small)
+    found = netspec("plan", "train.yaml", "--device", "t4")
+    assert found.status == 0
+    assert "a tiny one: " in found.out
+    assert "of 1.00 kB are needed, which does not fit" in found.out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["plan", "train.yaml", "--device", "h20"], "did you mean `h200`?"),
+        (["plan", "train.yaml", "--device", "h200", "--workers", "2"], "do not go together"),
+        (["train", "train.yaml", "--device", "h200"], "the device `h200` only plans"),
+        (["plan", "train.yaml", "train.precision=float16"], "does not compute in float16"),
+    ],
+)
+def test_what_it_is_not_for(words: list[str], told: str, netspec: Netspec, work: Path) -> None:
+    found = netspec(*words)
+    assert found.status == 2
+    assert told in found.err
+
+
+def test_products_are_rated_by_the_units_that_a_gpu_has() -> None:
+    turing, hopper = GPUS["t4"].rates, GPUS["h200"].rates
+    assert turing.of_products(Precision.BFLOAT16) == turing.of_products(Precision.FLOAT32) == turing.flops
+    assert hopper.of_products(Precision.TF32) > 5 * hopper.flops
+    assert rates() is CORE  # outside of a plan
+    assert open_device("h200").rates is hopper
+    assert open_device("h200").narrow == (DType.BFLOAT16, DType.FLOAT16)
+    assert open_device("t4").narrow == (DType.FLOAT16,)
