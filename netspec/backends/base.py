@@ -50,9 +50,13 @@ def rounds_more(name: str) -> bool:
     return bool(getattr(import_module(f"netspec.backends.{name}"), "ROUNDS_MORE", False))
 
 
-def plans_with_library(name: str) -> bool:
-    """Whether a backend's kernels can be planned only where its library is."""
-    return bool(getattr(import_module(f"netspec.backends.{name}"), "PLANS_WITH_LIBRARY", False))
+def assumed(name: str, gpu: str) -> str | None:
+    """Why a backend's kernels are planned for a GPU that is not there as it is assumed that they are; None if they are
+
+    as its library says, or need none to be planned (`assumed(gpu) -> str | None` of its package).
+    """
+    asked = getattr(import_module(f"netspec.backends.{name}"), "assumed", None)
+    return None if asked is None else asked(gpu)
 
 
 def numpy_type(dtype: DType) -> str:
@@ -136,6 +140,10 @@ class Device:
 
     def running(self) -> AbstractContextManager[object]:
         """What kernels run inside of, where one of them runs array code."""
+        return nullcontext()
+
+    def planning(self) -> AbstractContextManager[object]:
+        """What a plan is made inside of."""
         return nullcontext()
 
     def around(self, *, array_code: bool) -> Callable[[], AbstractContextManager[object]]:

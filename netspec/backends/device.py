@@ -6,14 +6,15 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 from netspec.backends import openmp
-from netspec.backends.base import ArrayDevice, Device, allowed, missing_backends, plans_with_library, rounds_more
+from netspec.backends.base import ArrayDevice, Device, allowed, assumed, rounds_more
 from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.cuda.gpus import GPUS
+from netspec.backends.cuda.target import planned_for
 from netspec.backends.failures import OutOfMemory
 from netspec.backends.memory import free_memory
 from netspec.errors import InputError, Problem, did_you_mean, listing
@@ -139,7 +140,7 @@ class NullDevice(Device):
 
 
 class PlannedGpu(NullDevice):
-    """Plans for a GPU that need not be there, as if CuPy and all libraries were, but those that have to be asked."""
+    """Plans for a GPU that need not be there, as if CuPy and all libraries were."""
 
     backends = CudaDevice.backends
     narrow = CudaDevice.narrow
@@ -154,18 +155,21 @@ class PlannedGpu(NullDevice):
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:
-        """All backends, but for those that are not wanted, or can't be planned without a library that is not here."""
-        kept = [name for name in self.backends if allowed(name) and not (self.direct and rounds_more(name))]
-        return tuple(name for name in kept if name not in self._left_out)
+        """All backends, but for those that are not wanted."""
+        return tuple(name for name in self.backends if allowed(name) and not (self.direct and rounds_more(name)))
 
-    @cached_property
-    def _left_out(self) -> dict[str, str]:
-        """Backends whose library alone can plan, and why it can't here."""
-        return missing_backends([name for name in self.backends if plans_with_library(name)])
+    def planning(self) -> AbstractContextManager[object]:
+        """Libraries that can be asked without the GPU are asked for it."""
+        return planned_for(self.name)
 
     def notes(self, plan: Plan) -> list[str]:
-        """Which kernels there would be on the GPU, and are not planned with."""
-        return [f"without kernels of {name}, which has to be asked: {why}" for name, why in self._left_out.items()]
+        """Whose kernels are in the plan although the library, which alone knows them, could not be asked."""
+        used = dict.fromkeys(choice.kernel.backend for choice in plan.choices.values())
+        return [
+            f"{name} was not asked: its kernels would take what is planned for them; their workspace is unknown ({why})"
+            for name in used
+            if (why := assumed(name, self.name)) is not None
+        ]
 
     def identity(self) -> list[str]:
         """Its name: what was raced on such a GPU is known under what it says of itself."""

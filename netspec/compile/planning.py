@@ -76,7 +76,12 @@ def make_plan(
     Where more than `limit` bytes would be needed beside the states, results are computed a second time instead of kept:
     as few as fit, or where nothing fits, those that let the step need least.
     """
-    stored, tf32 = Precision(precision).stored, precision == Precision.TF32
+    with device.planning():
+        return _made(graph, device, Precision(precision), limit, buckets)
+
+
+def _made(graph: Graph, device: Device, precision: Precision, limit: int | None, buckets: DataParallel) -> Plan:
+    stored, tf32 = precision.stored, precision == Precision.TF32
     accepts = partial(device.accepts, tf32=tf32)
     fusing = FuseEpilogues(accepts), FusePrologues(accepts), FuseElementwise(accepts), GroupAlike(accepts)
     graph = run_passes(graph, (InSequence(), *PASSES, buckets, *fusing))

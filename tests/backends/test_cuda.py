@@ -10,7 +10,6 @@ import pytest
 
 from netspec.backends.cublaslt.library import SETTING
 from netspec.backends.cuda import launch
-from netspec.backends.cudnn import library as cudnn
 from netspec.backends.device import open_device
 from netspec.errors import InputError, RunError
 from netspec.graph.types import DType
@@ -20,6 +19,7 @@ from tests.backends.cublaslt.library import stand_in
 from tests.backends.cuda.emulator import compiler
 from tests.backends.cuda.fake import Gpu, Machine, StreamEngine, Trouble
 from tests.backends.cudnn import fake
+from tests.backends.cudnn.fake import forget
 from tests.backends.test_engine import NETS, losses
 
 
@@ -87,13 +87,13 @@ def test_its_plumbing(monkeypatch: pytest.MonkeyPatch) -> None:
     (path, _, _, rate), batch = NETS["lenet"], 2
     monkeypatch.setenv(SETTING, stand_in())
     monkeypatch.setitem(sys.modules, "cudnn", fake)
-    cudnn._why_missing.cache_clear()
+    forget()
     assert open_device("cuda:0").kernels == ("reference", "cuda", "cublaslt", "cudnn")
     # Sums in another order: some digits of float32 in three steps.
     expected = losses(path, batch, 3, rate, device="reference")
     np.testing.assert_allclose(losses(path, batch, 3, rate, device="cuda"), expected, rtol=1e-5)
     assert machine.recorded, "calls of libraries are not part of a graph"
-    cudnn._why_missing.cache_clear()
+    forget()
 
 
 @pytest.mark.gpu

@@ -6,9 +6,6 @@ convolutions. Importing this loads nothing.
 
 from __future__ import annotations
 
-PLANS_WITH_LIBRARY = True
-"""What its kernels need, and whether they can run a node, the library alone knows."""
-
 
 def missing() -> str | None:
     """Why its kernels cannot be used here; None if they can."""
@@ -22,3 +19,10 @@ def about() -> str:
     from netspec.backends.cudnn.library import frontend, version
 
     return f"cuDNN {'.'.join(map(str, version(frontend())))}, frontend {frontend().__version__}"
+
+
+def assumed(gpu: str) -> str | None:
+    """Why its kernels are planned for a GPU, one of `GPUS`, without the library being asked; None where it is."""
+    from netspec.backends.cudnn.library import why_not_asked
+
+    return why_not_asked(gpu)

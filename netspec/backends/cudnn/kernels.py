@@ -7,7 +7,7 @@ from typing import Any
 
 from netspec.backends.cuda import elementwise
 from netspec.backends.cuda.contraction import ContractionKernel, anchor_of
-from netspec.backends.cudnn.plans import Convolution, Kind, Plan, Tensor, planned
+from netspec.backends.cudnn.plans import Assumed, Convolution, Kind, Plan, Tensor, planned
 from netspec.backends.moves import in_turn
 from netspec.graph.fused import Anchored
 from netspec.graph.kernel import Thunk, kernel
@@ -73,7 +73,7 @@ class ConvolutionKernel(ContractionKernel):
             return None
         if self.body(node)[0] is not None and not written_as_read(found):
             return None
-        return found if isinstance(self._known(node, found), Plan) else None
+        return None if isinstance(self._known(node, found), str) else found
 
     def own_workspace(self, node: Node, layouts: Signature) -> int:
         more = 0 if written_as_read(layouts) else node.types[0].size * layouts.inputs[0].stored(node.types[0]).itemsize
@@ -81,6 +81,7 @@ class ConvolutionKernel(ContractionKernel):
 
     def contraction(self, node: Node, layouts: Signature, operands: Sequence[Any], y: Any, space: Any | None) -> Thunk:
         plan = self.plan(node, layouts)
+        assert isinstance(plan, Plan), "nothing runs on a GPU that is not there"
         if written_as_read(layouts):
             return plan.bind(operands, y, space)
         assert space is not None
@@ -88,14 +89,14 @@ class ConvolutionKernel(ContractionKernel):
         made = layouts.outputs[0].arranged(flat, node.types[0])
         return in_turn([plan.bind(operands, made, space), elementwise.copy(made, y)])
 
-    def plan(self, node: Node, layouts: Signature) -> Plan:
+    def plan(self, node: Node, layouts: Signature) -> Plan | Assumed:
         """That of a node whose operands and results lie so. Raises `RuntimeError` where there is none."""
         found = self._known(node, layouts)
         if isinstance(found, str):
             raise RuntimeError(f"cuDNN has no plan: {found}")
         return found
 
-    def _known(self, node: Node, layouts: Signature) -> Plan | str:
+    def _known(self, node: Node, layouts: Signature) -> Plan | Assumed | str:
         types = (node.inputs[0].type, node.inputs[1].type, node.types[0])
         lying = (*layouts.inputs[:2], layouts.outputs[0].as_stored(layouts.inputs[0].dtype))
         return planned(self.described(anchor_of(node.op), types, lying, biased=self.body(node)[0] is not None))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from netspec.backends.cuda import cuda_version, launch
+from netspec.backends.cuda.gpus import GPUS
+from netspec.backends.cuda.target import target
 from netspec.backends.cuda.wheels import wheel_libraries
+from netspec.backends.cudnn.properties import CHIPS, properties
 
 SETTING = "NETSPEC_CUDNN"
 OLDEST = (9, 19, 0)
@@ -28,8 +31,11 @@ def why_missing() -> str | None:
 
 @cache
 def _why_missing() -> str | None:
-    if cuda_version() is None:
-        return "the package cupy is not installed"
+    return "the package cupy is not installed" if cuda_version() is None else _why_unusable()
+
+
+@cache
+def _why_unusable() -> str | None:
     preload()
     try:
         module = frontend()
@@ -78,10 +84,32 @@ def handle() -> int:
     return _handle(frontend(), launch.engine.device())
 
 
-def on_gpu() -> dict[str, Any]:
-    """What a graph is made with that runs on the current GPU."""
-    return {"handle": handle()}
+def settings() -> dict[str, Any]:
+    """What a graph is made with: for the current GPU, or for the one that is planned for."""
+    name = target()
+    return {"handle": handle()} if name is None else _deviceless(frontend(), name)
 
 
-target: Callable[[], dict[str, Any]] = on_gpu
-"""What graphs are planned for."""
+@cache
+def _deviceless(module: Any, name: str) -> dict[str, Any]:
+    major, minor = GPUS[name].capability
+    made = module.create_device_properties(json.dumps(properties(name)))
+    return {"device_property": made, "sm_version": major * 10 + minor}
+
+
+def why_not_asked(name: str) -> str | None:
+    """Why the library cannot plan for a GPU that need not be there, in words for the user; None where it can."""
+    if os.environ.get(SETTING) == "off":
+        return f"{SETTING}=off"
+    if name not in CHIPS:
+        return "not enough is known of the GPU"
+    return _why_unusable() or _why_not_asked(frontend(), name)
+
+
+@cache
+def _why_not_asked(module: Any, name: str) -> str | None:
+    try:
+        _deviceless(module, name)
+    except RuntimeError as error:  # it wants the driver's library, though not the GPU
+        return f"cuDNN cannot plan here: {str(error).splitlines()[0]}"
+    return None

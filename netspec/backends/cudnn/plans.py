@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from netspec.backends.cuda import launch
+from netspec.backends.cuda.target import target
 from netspec.backends.cudnn import library
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
@@ -21,8 +22,8 @@ NAMES = {
     DType.BFLOAT16: "BFLOAT16",
 }
 """The library's words for element types."""
-MOST_WORKSPACE = 1 << 30
-"""Bytes that a plan may want."""
+MOST_WORKSPACE = 1 << 28
+"""Bytes that a plan may want: with more, one convolution would decide how large a batch may be."""
 
 
 class Kind(Enum):
@@ -84,7 +85,7 @@ class Plan:
         wide = getattr(cudnn.data_type, NAMES[what.a.dtype.computed])
         self.graph = graph = cudnn.pygraph(
             io_data_type=getattr(cudnn.data_type, NAMES[what.a.dtype]), intermediate_data_type=wide,
-            compute_data_type=wide, **library.target(),
+            compute_data_type=wide, **library.settings(),
         )  # fmt: skip
         a, b = (self._tensor(cudnn, one.square) for one in (what.a, what.b))
         self.inputs = [a, b]
@@ -138,14 +139,24 @@ class Plan:
         return launch.engine.on_stream(run)
 
 
+@dataclass(frozen=True)
+class Assumed:
+    """A plan that there would be on a GPU, as far as is known where nobody can be asked."""
+
+    workspace: int = 0
+
+
 @cache
-def _planned(what: Convolution, cudnn: Any, target: object) -> Plan | str:
+def _planned(what: Convolution, cudnn: Any, gpu: str | None) -> Plan | str:
     try:
         return Plan(what)
     except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
         return str(error).strip().splitlines()[0]
 
 
-def planned(what: Convolution) -> Plan | str:
+def planned(what: Convolution) -> Plan | Assumed | str:
     """The plan, made once for all equal convolutions; why there is none."""
-    return _planned(what, library.frontend(), library.target)
+    gpu = target()
+    if gpu is not None and library.why_not_asked(gpu) is not None:
+        return Assumed()
+    return _planned(what, library.frontend(), gpu)

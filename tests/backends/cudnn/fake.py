@@ -8,11 +8,13 @@ from __future__ import annotations
 import ctypes
 from enum import Enum
 from itertools import count
+from json import loads
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from netspec.backends.cudnn import library
 from netspec.graph.types import DType, TensorType
 from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.layers.window import Window
@@ -28,6 +30,13 @@ ELEMENTS = {"FLOAT": np.float32, "DOUBLE": np.float64, "HALF": np.float16, "BFLO
 _uids = count(1)
 
 
+def forget() -> None:
+    """What netspec has found out of the package."""
+    library._why_missing.cache_clear()
+    library._why_unusable.cache_clear()
+    library._why_not_asked.cache_clear()
+
+
 class cudnnGraphNotSupportedError(RuntimeError):  # noqa: N801  the library's name
     pass
 
@@ -38,6 +47,10 @@ def backend_version() -> int:
 
 def create_handle() -> int:
     return HANDLE
+
+
+def create_device_properties(text: str) -> Any:
+    return loads(text)
 
 
 def set_stream(handle: int, stream: int) -> None:
@@ -83,9 +96,13 @@ class Tensor:
 class pygraph:  # noqa: N801  the library's name
     def __init__(
         self, name: str = "", io_data_type: Any = None, intermediate_data_type: Any = None,
-        compute_data_type: Any = None, handle: int | None = None,
+        compute_data_type: Any = None, handle: int | None = None, device_property: Any = None,
+        sm_version: int = 0,
     ) -> None:  # fmt: skip
-        assert handle == HANDLE
+        if device_property is None:
+            assert handle == HANDLE
+        else:
+            assert device_property["deviceVer"] == 10 * sm_version
         self.compute = compute_data_type
         self.inputs: list[Tensor] = []
         self.steps: list[tuple[Any, tuple[Tensor, ...], Tensor]] = []

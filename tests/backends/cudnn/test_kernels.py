@@ -15,6 +15,7 @@ from tests.backends.cuda.calls import check
 from tests.backends.cuda.emulator import Emulator, compiler
 from tests.backends.cuda.fake import Machine
 from tests.backends.cudnn import fake
+from tests.backends.cudnn.fake import forget
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run what follows a convolution with")
 
@@ -41,16 +42,16 @@ def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(one: 
 def test_versions(name: str, value: object, words: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
     monkeypatch.setattr(fake, name, value)
-    library._why_missing.cache_clear()
+    forget()
     assert library.why_missing() == words
-    library._why_missing.cache_clear()
+    forget()
 
 
 def test_where_there_is_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
     monkeypatch.setitem(sys.modules, "cudnn", None)
-    library._why_missing.cache_clear()
+    forget()
     assert library.why_missing() == "the package nvidia-cudnn-frontend is not installed"
-    library._why_missing.cache_clear()
+    forget()
     monkeypatch.setenv(library.SETTING, "off")
     assert library.why_missing() == "NETSPEC_CUDNN=off"

@@ -1,0 +1,87 @@
+"""Convolutions on a GPU that need not be there are cuDNN's, whether its library can be asked or not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from netspec.backends.cudnn import library
+from netspec.backends.cudnn.properties import CHIPS, properties
+from netspec.backends.device import open_device
+from netspec.compile import Compiler, Purpose
+from netspec.graph.plan import Plan, aligned
+from netspec.schema.load import load_net
+from netspec.solvers.sgd import SGD
+from tests.backends.cudnn import fake
+from tests.backends.cudnn.fake import forget
+
+LENET = load_net(Path(__file__).parents[3] / "model_zoo" / "lenet_mnist" / "net.yaml")
+BIAS = 256
+"""Bytes for a vector of a few channels, aligned: what is wanted beside the library's workspace."""
+SOLVER = SGD.model_validate({"type": "SGD", "learning_rate": 0.01})
+
+
+@pytest.fixture(autouse=True)
+def asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Without CuPy, which planning does not need."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    forget()
+    yield
+    forget()
+
+
+def planned(name: str = "h200") -> tuple[Plan, list[str]]:
+    """A training step of LeNet, and what is told of it."""
+    device = open_device(name)
+    plan = Compiler(LENET, solver=SOLVER, device=device).plan(Purpose.TRAIN, 64)
+    return plan, device.notes(plan)
+
+
+def most_workspace(plan: Plan) -> int:
+    """Of a call of cuDNN."""
+    spaces, choices = plan.memory.workspace, plan.choices
+    found = [node for node, choice in choices.items() if choice.kernel.backend == "cudnn"]
+    assert len(found) >= 4  # forward and weights of two convolutions, images of one
+    return max((spaces[node].size for node in found if node in spaces), default=0)
+
+
+def test_without_the_package_its_kernels_are_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    plan, notes = planned()
+    assert most_workspace(plan) == BIAS
+    (note,) = notes
+    assert note.startswith("cudnn was not asked: its kernels would take what is planned for them")
+    assert note.endswith("(the package nvidia-cudnn-frontend is not installed)")
+
+
+def test_the_package_plans_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cudnn", fake)
+    plan, notes = planned()
+    assert most_workspace(plan) == BIAS + aligned(fake.WORKSPACE)
+    assert notes == []
+    assert [why for why in planned("b200")[1] if "not enough is known of the GPU" in why]
+
+
+def test_a_package_that_cannot_plan_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(text: str) -> NoReturn:
+        raise RuntimeError("CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED\nat some line")
+
+    monkeypatch.setitem(sys.modules, "cudnn", fake)
+    monkeypatch.setattr(fake, "create_device_properties", fails)
+    library._deviceless.cache_clear()
+    plan, (note,) = planned()
+    assert most_workspace(plan) == BIAS
+    assert "cuDNN cannot plan here: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED)" in note
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_clocks_follow_from_rates(name: str) -> None:
+    """As the makers say: from 1.4 GHz of the A100 to 2.5 of the Ada chips, memory from 1.6 GHz (HBM) to 10.5 (GDDR)."""
+    found = properties(name)
+    assert 1.4e6 < found["smClockRateKHz"] < 2.6e6
+    assert 1.5e6 < found["memClockRateKHz"] < 10.6e6
+    assert found["multiProcessorCount"] * found["maxThreadsPerSM"] >= 40 * 1024
