@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from netspec.backends.cublaslt import recurrence  # noqa: F401  # it registers its kernels
 from netspec.backends.cublaslt.product import WORKSPACE, bound
 from netspec.backends.cuda.contraction import ContractionKernel, anchor_of
 from netspec.graph.fused import Anchored, Step
