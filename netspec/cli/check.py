@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
@@ -9,7 +10,17 @@ import typer
 
 from netspec.cli import DONE, WRONG_INPUT
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import BatchOrOpen, Device, Form, Json, Opset, batch_or_open, files_and_overrides, form_of
+from netspec.cli.options import (
+    FORMATS,
+    BatchOrOpen,
+    Device,
+    Form,
+    Json,
+    Opset,
+    batch_or_open,
+    files_and_overrides,
+    form_of,
+)
 from netspec.cli.output import count, print_json
 from netspec.errors import InputError, Problem
 
@@ -23,6 +34,7 @@ app = command_app()
         "netspec check train.yaml vars.width=64 solver.learning_rate=0.1",
         "netspec check train.yaml --run",
         "netspec check train.yaml --export onnx --opset 17",
+        "netspec check train.yaml --export caffe",
         "netspec check nets/*.yaml --json",
     ),
 )
@@ -43,7 +55,7 @@ def check(
         str | None,
         typer.Option(
             metavar="FORMAT",
-            help="Also find everything that keeps the net from being exported: `onnx`.",
+            help=f"Also find what an export would lose: {FORMATS}.",
             show_default=False,
         ),
     ] = None,
@@ -57,8 +69,9 @@ def check(
     Everything that can be known without data and weights is checked: fields, names, the shapes of all layers, that the
     update can be built, what `expect` says of the net and, with --export, which layers have no form in that format,
     need a newer operator set or are tied to the batch size: before training is spent on them. All mistakes are listed,
-    each with its line. With --json: a list of objects with file, line, column, path, message, expected, got and hint;
-    empty if nothing is wrong.
+    each with its line. What `netspec export` would note is told on stderr: of a train file also what the format has
+    not of data, losses, solver and schedule. With --json: a list of objects with file, line, column, path, message,
+    expected, got and hint; empty if nothing is wrong.
     """
     from netspec.cli.preflight import Export, preflight
 
@@ -71,17 +84,20 @@ def check(
     target = Export(export, batch, opset, wanted) if export is not None else None
     problems: list[tuple[str, Problem]] = []
     for file in dict.fromkeys(files):
+        notes: list[str] = []
         try:
-            cleared = preflight(file, overrides, target)
+            cleared = preflight(file, overrides, target, notes.append)
         except InputError as error:
             problems += [(file, problem) for problem in error.problems]
         else:
             if not as_json:
                 facts = f"{count(cleared.layers)} layers, {count(cleared.parameters)} parameters"
-                told = f"; {export} has a form for all of it" if export is not None else ""
+                told = f"; {export} has a form for {'the net' if notes else 'all of it'}" if export is not None else ""
                 print(f"{file}: the {cleared.kind} `{cleared.name}` is right: {facts}{told}")
             if run:
                 problems += [(file, problem) for problem in _tried(file, overrides, device, quiet=as_json)]
+        for note in notes:
+            print(f"{file}: note: {note}", file=sys.stderr)
     if as_json:
         print_json([_located(file, problem) for file, problem in problems])
         return WRONG_INPUT if problems else DONE

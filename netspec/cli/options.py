@@ -129,6 +129,10 @@ SUFFIXES = (
 """The formats that are written, for the help of commands: known without loading them."""
 
 
+FORMATS = "onnx, keras, keras_weights, caffe, caffemodel, caffemodel.h5, npz, safetensors, netspec"
+"""Their names, likewise."""
+
+
 def writable(path: Path, option: str) -> Path:
     """`path`, if a file can be written there. Raises `InputError` before any work is done for nothing."""
     folder = path.parent

@@ -12,7 +12,6 @@ from netspec.cli.specs import load_spec, net_of, precision_of
 from netspec.compile import build
 from netspec.errors import InputError, Problem, by_place
 from netspec.graph.graph import Graph
-from netspec.graph.types import DType
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
 
@@ -39,14 +38,19 @@ class Export:
     form: str | None = None
 
 
-def preflight(file: str | Path, overrides: Sequence[str] = (), export: Export | None = None) -> Cleared:
+def preflight(
+    file: str | Path,
+    overrides: Sequence[str] = (),
+    export: Export | None = None,
+    note: Callable[[str], object] = lambda _: None,
+) -> Cleared:
     """Check a net or train file. Raises `InputError` with all that is wrong, as far as it can be told at once.
 
-    With `export` that includes all that the format has no words for.
+    With `export` that includes all that the format has no words for; `note` is told what else an export would tell.
     """
     spec = load_spec(file, overrides)
     problems: dict[Problem, None] = {}  # in order, and once though several forms of the net have it
-    for check in _checks(spec, export):
+    for check in _checks(spec, export, note):
         try:
             check()
         except InputError as error:
@@ -60,7 +64,9 @@ def preflight(file: str | Path, overrides: Sequence[str] = (), export: Export | 
     return Cleared(kind, name, len(net.layers), sum(one.value.type.size for one in states if one.role == "parameter"))
 
 
-def _checks(spec: NetSpec | TrainSpec, export: Export | None) -> Iterator[Callable[[], object]]:
+def _checks(
+    spec: NetSpec | TrainSpec, export: Export | None, note: Callable[[str], object]
+) -> Iterator[Callable[[], object]]:
     """What raises where the spec can't be right."""
     net, dtype = net_of(spec), precision_of(spec).computed
     yield lambda: build(net, 1, training=False, dtype=dtype)
@@ -73,13 +79,14 @@ def _checks(spec: NetSpec | TrainSpec, export: Export | None) -> Iterator[Callab
         yield lambda: build(net, 1, training=True, dtype=dtype)
     if export is not None:
         wanted = export
-        yield lambda: _check_export(net, dtype, wanted)
+        yield lambda: _check_export(spec, wanted, note)
 
 
-def _check_export(net: NetSpec, dtype: DType, export: Export) -> None:
-    """Raise `InputError` with all that keeps the net from being written in the format."""
-    from netspec.exchange.formats import ExportOptions, format_to_check
+def _check_export(spec: NetSpec | TrainSpec, export: Export, note: Callable[[str], object]) -> None:
+    """Raise `InputError` with all that keeps the net from being written in the format; `note` is told the rest."""
+    from netspec.exchange.formats import Exportable, ExportOptions, format_to_check
 
+    net, dtype = net_of(spec), precision_of(spec).computed
     options = ExportOptions(export.batch, export.opset, export.form)
 
     def graph_for(size: int) -> Graph:
@@ -90,6 +97,9 @@ def _check_export(net: NetSpec, dtype: DType, export: Export) -> None:
         built = build(net, size, training=False, dtype=dtype, judged=False)
         return Graph(built.outputs, named=built.values)
 
-    problems = format_to_check(export.format, options).checks(net, graph_for, options)
-    if problems:
-        raise InputError(problems)
+    made = Exportable(net, {}, graph_for, spec if isinstance(spec, TrainSpec) else None)
+    lost = format_to_check(export.format, options).checks(made, options)
+    for told in lost.notes:
+        note(told)
+    if lost.problems:
+        raise InputError(lost.problems)

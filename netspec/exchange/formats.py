@@ -5,7 +5,7 @@ The functions are named, not imported: a format's library loads when a file of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
@@ -40,7 +40,7 @@ class Exportable:
 
     net: NetSpec
     arrays: Mapping[str, NDArray[Any]]
-    """Parameters and statistics by name."""
+    """Parameters and statistics by name; none where only what can be said of the net is asked for."""
     graph_for: Callable[[int], Graph]
     """The inference graph for a batch of this size; `named` has the value of each layer's output."""
     train: TrainSpec | None = None
@@ -64,6 +64,16 @@ class ExportOptions:
 
 
 @dataclass(frozen=True)
+class Lost:
+    """What a format can't say of a net and its training, known before there are weights."""
+
+    problems: Sequence[Problem] = ()
+    """What keeps the net from being written."""
+    notes: Sequence[str] = ()
+    """What is told when it is written."""
+
+
+@dataclass(frozen=True)
 class Format:
     """A format. Functions are given as `module:function`; an empty one says that the format does not do that."""
 
@@ -81,7 +91,7 @@ class Format:
     write: str = ""
     """`(path, Exportable) -> notes`; raises `InputError` with all that the format can't say."""
     preflight: str = ""
-    """`(NetSpec, graph_for, ExportOptions) -> problems`: all that the format can't say, known without weights."""
+    """`(Exportable without arrays, ExportOptions) -> Lost`; an empty one of a format that says every net."""
     options: tuple[str, ...] = ()
     """The fields of `ExportOptions` that it knows."""
 
@@ -108,9 +118,9 @@ class Format:
         found: tuple[Path, Path | None] = _function(self.parts)(path) if self.parts else (path, None)
         return found
 
-    def checks(self, net: NetSpec, graph_for: Callable[[int], Graph], options: ExportOptions) -> list[Problem]:
-        """Everything that would keep the net, whatever its weights, from being written so."""
-        found: list[Problem] = _function(self.preflight)(net, graph_for, options)
+    def checks(self, made: Exportable, options: ExportOptions) -> Lost:
+        """Everything that would be lost of the net and its training, whatever its weights, if it were written so."""
+        found: Lost = _function(self.preflight)(made, options) if self.preflight else Lost()
         return found
 
 
@@ -141,6 +151,7 @@ ONNX = "onnx"
 """The name of the format whose files are compared in another program before they are written."""
 _CAFFE = "netspec.exchange.caffe.writing.files:write_caffe"
 _CAFFE_PREFLIGHT = "netspec.exchange.caffe.writing.files:preflight_caffe"
+_KERAS_PREFLIGHT = "netspec.exchange.keras_export:preflight_keras"
 _CAFFE_WEIGHTS = "netspec.exchange.caffe.laying:weights_onto"
 _CAFFE_PARTS = "netspec.exchange.caffe.writing.files:parts_of"
 
@@ -166,11 +177,11 @@ FORMATS: tuple[Format, ...] = (
     Format(
         "keras", "a Keras model or its weights (.keras, .h5)", (".keras",), _is_keras,
         read="netspec.exchange.keras_import:import_keras", weights="netspec.exchange.keras_import.onto:weights_of",
-        write="netspec.exchange.keras_export:write_keras", preflight="netspec.exchange.keras_export:preflight_keras",
+        write="netspec.exchange.keras_export:write_keras", preflight=_KERAS_PREFLIGHT,
     ),
     Format(
         "keras_weights", "weights of a Keras model (.weights.h5)", (".weights.h5",), _is_keras,
-        write="netspec.exchange.keras_export:write_keras_weights",
+        write="netspec.exchange.keras_export:write_keras_weights", preflight=_KERAS_PREFLIGHT,
     ),
     Format(
         "caffe_solver", "a solver of Caffe's (.prototxt)", (), is_solver,
@@ -235,10 +246,10 @@ def format_to_write(path: str | Path) -> Format:
 
 def format_to_check(name: str, options: ExportOptions) -> Format:
     """The format of that name, which nets are checked for before they are trained. Raises `InputError`."""
-    known = {one.name: one for one in FORMATS if one.preflight}
+    known = {one.name: one for one in FORMATS if one.write}
     if name not in known:
         raise InputError(
-            f"there is no format `{name}` to export to", expected=f"one of {listing(list(known))}",
+            f"there is no format `{name}` to export to", expected=f"one of {listing(list(known), len(known))}",
             hint=did_you_mean(name, known),
         )  # fmt: skip
     check_options(known[name], options)

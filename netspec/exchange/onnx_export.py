@@ -12,7 +12,7 @@ import netspec.exchange.onnx_external as external
 import netspec.exchange.onnx_model as messages
 from netspec.errors import InputError, Problem
 from netspec.exchange.files import check_writable, staging, write_atomically
-from netspec.exchange.formats import Exportable, ExportOptions
+from netspec.exchange.formats import Exportable, ExportOptions, Lost
 from netspec.exchange.gaps import Arrays, Comparison
 from netspec.exchange.onnx_emit import OnnxGraph, differences, emit
 from netspec.exchange.onnx_model import LOWEST_OPSET, Dims
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-    from netspec.schema.net import NetSpec
 
 BATCH_AXIS = "N"
 """Name of the batch axis where its size is left open."""
@@ -152,18 +151,18 @@ def write_onnx(path: Path, made: Exportable) -> tuple[str, ...]:
     return ()
 
 
-def preflight_onnx(net: NetSpec, graph_for: Callable[[int], Graph], options: ExportOptions) -> list[Problem]:
+def preflight_onnx(made: Exportable, options: ExportOptions) -> Lost:
     """Everything that would keep `to_onnx` from writing the net, whatever its weights are.
 
     Raises `InputError` where there is no such opset, `RunError` where ONNX's checker or onnxruntime objects.
     """
     opset = _opset(options.opset)
-    graph, dims, problems = _emitted(graph_for, options.batch, opset)
+    graph, dims, problems = _emitted(made.graph_for, options.batch, opset)
     if not problems:
-        model = _bare(graph, dims, opset, net.name)
+        model = _bare(graph, dims, opset, made.net.name)
         messages.check_model(model)
         messages.open_session(model.SerializeToString())
-    return problems
+    return Lost(problems)
 
 
 def _bare(graph: OnnxGraph, dims: Mapping[str, Dims], opset: int, name: str) -> onnx.ModelProto:

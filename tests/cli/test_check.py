@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from netspec.cli.options import FORMATS
 from netspec.data.bundled import zoo_root
+from netspec.exchange.formats import FORMATS as ALL
 
 
 def change(file: Path, old: str, new: str) -> None:
@@ -60,6 +62,21 @@ def test_an_export_that_there_is_not(netspec, work):
     assert (found.status, "did you mean `onnx`?" in found.err) == (2, True)
     found = netspec("check", "net.yaml", "--opset", "13")
     assert (found.status, "--export onnx" in found.err) == (2, True)
+
+
+def test_what_an_export_would_leave_out_is_told(netspec, work):
+    found = netspec("check", "train.yaml", "--export", "keras", "solver.weight_decay=0.1")
+    assert (found.status, found.out.endswith("; keras has a form for the net\n")) == (0, True)
+    assert found.err == "train.yaml: note: `weight_decay` of the solver was left out: Keras's is decoupled\n"
+    change(work / "train.yaml", "type: SGD", "type: LBFGS")
+    found = netspec("check", "train.yaml", "~solver.momentum", "--export", "keras", "--json")
+    assert (found.json, "note: the training was left out: LBFGS" in found.err) == ([], True)
+
+
+def test_every_format_that_is_written_is_named(netspec, work):
+    assert FORMATS.split(", ") == sorted((one.name for one in ALL if one.write), key=FORMATS.split(", ").index)
+    for name in FORMATS.split(", "):
+        assert f"{name} has a form" in netspec("check", "net.yaml", "--export", name).out
 
 
 def test_overrides_change_every_file(netspec, work):

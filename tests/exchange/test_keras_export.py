@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from netspec.errors import InputError
-from netspec.exchange.formats import ExportOptions, format_to_write
+from netspec.exchange.formats import Exportable, ExportOptions, Lost, format_to_write
 from netspec.exchange.keras_export import keras_model, preflight_keras, write_keras, write_keras_weights
 from netspec.exchange.keras_export.model import KerasLayer, KerasModel, Tensor
 from tests.exchange.keras_nets import CONV, IMAGE, NETS, Written, drawn
@@ -28,6 +29,11 @@ def written(*layers: dict[str, Any], inputs: dict[str, Any] = IMAGE, **more: Any
 def named(name: str) -> Written:
     inputs, layers, more = NETS[name]
     return written(*layers, inputs=inputs, **more)
+
+
+def bare(one: Written) -> Exportable:
+    """The net before it has weights."""
+    return replace(one.exportable, arrays={})
 
 
 def kinds(one: Written) -> list[str]:
@@ -129,9 +135,10 @@ def test_all_that_keras_has_no_words_for_is_told_at_once(tmp_path: Path) -> None
         ("layers.volume", "Keras adds up windows of two axes"),
         ("layers.last", "it computes with a mask, which `cut` does not hand on there"),
     ]
-    assert preflight_keras(one.net.spec, one.net.graph, ExportOptions()) == list(error.value.problems)
+    assert preflight_keras(bare(one), ExportOptions()) == Lost(error.value.problems)
     assert not list(tmp_path.iterdir())
-    assert preflight_keras(named("steps of images").net.spec, named("steps of images").net.graph, ExportOptions()) == []
+    steps = named("steps of images")
+    assert preflight_keras(bare(steps), ExportOptions()) == Lost(notes=keras_model(steps.exportable)[1])
 
 
 def test_a_layer_that_shares_parameters_and_computes_otherwise_has_them_as_constants() -> None:

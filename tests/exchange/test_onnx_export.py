@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from netspec.errors import InputError, RunError
-from netspec.exchange.formats import ExportOptions
+from netspec.exchange.formats import Exportable, ExportOptions, Lost
 from netspec.exchange.gaps import compare
 from netspec.exchange.onnx_export import export_onnx, export_verified, preflight_onnx, to_onnx
 from netspec.exchange.onnx_model import newest_opset, open_session
@@ -117,14 +117,15 @@ def test_all_that_has_no_onnx_form_is_told() -> None:
     with pytest.raises(InputError) as error:
         to_onnx(graph, {}, opset=11)
     assert [problem.message for problem in error.value.problems] == told
-    found = preflight_onnx(Net.of(LENET).spec, graph, ExportOptions(opset=11))
+    found = preflight_onnx(Exportable(Net.of(LENET).spec, {}, graph), ExportOptions(opset=11)).problems
     assert [problem.message for problem in found] == told
 
 
 def test_a_net_is_checked_without_its_weights(lenet: Net) -> None:
-    assert preflight_onnx(lenet.spec, lenet.graph, ExportOptions()) == []
+    bare = Exportable(lenet.spec, {}, lenet.graph)
+    assert preflight_onnx(bare, ExportOptions()) == Lost([])
     with pytest.raises(InputError, match="cannot write ONNX opset 99"):
-        preflight_onnx(lenet.spec, lenet.graph, ExportOptions(opset=99))
+        preflight_onnx(bare, ExportOptions(opset=99))
 
 
 def test_a_layer_that_is_tied_to_the_batch_is_told() -> None:

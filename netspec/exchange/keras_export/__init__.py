@@ -5,9 +5,7 @@ Images are channels-last there: of an input (N, C, H, W) Keras's is (N, H, W, C)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import netspec.exchange.keras_export.elementwise
 import netspec.exchange.keras_export.learned
@@ -15,18 +13,14 @@ import netspec.exchange.keras_export.moving
 import netspec.exchange.keras_export.operators
 import netspec.exchange.keras_export.spatial
 import netspec.exchange.keras_export.windowed  # noqa: F401  # these register their rules
-from netspec.errors import InputError, Problem
-from netspec.exchange.formats import Exportable, ExportOptions
+from netspec.errors import InputError
+from netspec.exchange.formats import Exportable, ExportOptions, Lost
 from netspec.exchange.keras_export.archive import write_model, write_weights
 from netspec.exchange.keras_export.lowering import lowered
 from netspec.exchange.keras_export.model import KerasModel
 from netspec.exchange.keras_export.rules import RULES
 from netspec.exchange.keras_export.training import write_training
 from netspec.exchange.keras_export.writer import Writer
-from netspec.graph.graph import Graph
-
-if TYPE_CHECKING:
-    from netspec.schema.net import NetSpec
 
 
 def write_keras(path: Path, made: Exportable) -> tuple[str, ...]:
@@ -43,13 +37,13 @@ def write_keras_weights(path: Path, made: Exportable) -> tuple[str, ...]:
     return notes
 
 
-def preflight_keras(net: NetSpec, graph_for: Callable[[int], Graph], options: ExportOptions) -> list[Problem]:
-    """Every layer that Keras has no words for."""
+def preflight_keras(made: Exportable, options: ExportOptions) -> Lost:
+    """Every layer that Keras has no words for, and what of the training is left out."""
     try:
-        Writer(net, graph_for, {}, RULES, lowered).write()
+        _, notes = keras_model(made)
     except InputError as error:
-        return list(error.problems)
-    return []
+        return Lost(error.problems)
+    return Lost(notes=notes)
 
 
 def keras_model(made: Exportable) -> tuple[KerasModel, tuple[str, ...]]:

@@ -18,7 +18,8 @@ from netspec.exchange.caffe.proto.text import read_text
 from netspec.exchange.caffe.proto.wire import read_binary
 from netspec.exchange.caffe.reading import read_prototxt
 from netspec.exchange.caffe.solving.reading import read_solver
-from netspec.exchange.caffe.writing.files import write_caffe
+from netspec.exchange.caffe.writing.files import preflight_caffe, write_caffe
+from netspec.exchange.formats import ExportOptions
 from netspec.exchange.imported import ImportOptions
 from netspec.schema.load import load_net, load_train
 from netspec.schema.reader import parse_yaml
@@ -192,10 +193,32 @@ UNLIKE: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def test_all_that_caffe_has_not_of_a_training_is_known_before_it(tmp_path):
+    layers = [
+        {**LAYERS[0], "kernel_regularizer": {"type": "L2", "l2": 0.1}, "kernel_initializer": "he_normal"},
+        {"type": "GaussianNoise", "name": "noise", "stddev": 0.1}, *LAYERS[1:],
+    ]  # fmt: skip
+    spec = training(
+        layers=layers, solver={**UNLIKE["Caffe has no solver Lion"], "ema": 0.99}, max_steps=None, max_epochs=1
+    )
+    train = load_train(spec)
+    made = exportable(Net(train.net), train)
+    lost = preflight_caffe(replace(made, arrays={}), ExportOptions())
+    assert lost.problems == ()
+    net, solver = lost.notes
+    assert "`kernel_regularizer` of `conv` has no form" in net
+    assert "`noise` (GaussianNoise) has no form" in net
+    assert solver == (
+        "small_solver.prototxt is not written: Caffe has no solver Lion; "
+        "Caffe counts steps, not epochs: give `train.max_steps`; Caffe keeps no average of the weights"
+    )
+    assert write_caffe(tmp_path / "small.prototxt", made) == lost.notes  # the same words, from the same place
+
+
 @pytest.mark.parametrize("reason", UNLIKE)
 def test_a_solver_that_caffe_has_not_is_told_in_a_note(tmp_path, reason):
     (note,) = written(tmp_path, training(solver=UNLIKE[reason]))
-    assert note == f"m_solver.prototxt was not written: {reason}"
+    assert note == f"m_solver.prototxt is not written: {reason}"
     assert (tmp_path / "m_train_val.prototxt").exists()
     assert not (tmp_path / "m_solver.prototxt").exists()
 
@@ -258,7 +281,7 @@ def test_what_keeps_a_net_from_being_trained_is_told_in_a_note(tmp_path):
     layers = [{**LAYERS[0], "kernel_regularizer": {"type": "L2", "l2": 0.1}}, *LAYERS[1:]]
     loss = {**LOSS, "label_smoothing": 0.1}
     (note,) = written(tmp_path, training(layers=layers, losses=[loss]))
-    assert note.startswith("m_train_val.prototxt was not written: ")
+    assert note.startswith("m_train_val.prototxt is not written: ")
     assert "`kernel_regularizer` of `conv` has no form in Caffe" in note
     assert "Caffe's losses smooth no labels" in note
     assert (tmp_path / "m.prototxt").exists()

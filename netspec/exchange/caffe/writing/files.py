@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from netspec import __version__
 from netspec.errors import InputError, Problem
@@ -15,13 +16,7 @@ from netspec.exchange.caffe.writing.states import hdf5_state, state_message
 from netspec.exchange.caffe.writing.training import solver_of, trained
 from netspec.exchange.caffe.writing.writer import NoForm
 from netspec.exchange.files import check_writable, write_atomically
-from netspec.exchange.formats import Exportable, ExportOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from netspec.graph.graph import Graph
-    from netspec.schema.net import NetSpec
+from netspec.exchange.formats import Exportable, ExportOptions, Lost
 
 TEXT, BINARY, HDF5 = ".prototxt", ".caffemodel", ".caffemodel.h5"
 TRAINED, SOLVER = "_train_val.prototxt", "_solver.prototxt"
@@ -55,17 +50,21 @@ def parts_of(path: Path) -> tuple[Path, Path]:
     return path.with_name(stem + TEXT), path if path.name != stem + TEXT else path.with_name(stem + BINARY)
 
 
-def preflight_caffe(net: NetSpec, graph_for: Callable[[int], Graph], options: ExportOptions) -> list[Problem]:
-    """Every layer that has no form in Caffe, whatever the weights."""
+def preflight_caffe(made: Exportable, options: ExportOptions) -> Lost:
+    """Every layer that has no form in Caffe, whatever the weights, and what of the training has none."""
     import numpy as np
 
-    states = graph_for(1).states()
-    arrays = {name: np.zeros(value.shape, np.float32) for name, value in states.items()}
+    states = made.graph_for(1).states()
+    made = replace(made, arrays={name: np.zeros(value.shape, np.float32) for name, value in states.items()})
+    problems: Sequence[Problem] = ()
+    notes: list[str] = []
     try:
-        deployed(Exportable(net, arrays, graph_for))
+        notes += deployed(made).notes
     except InputError as error:
-        return list(error.problems)
-    return []
+        problems = error.problems
+    if made.train is not None:
+        _trained(made, made.net.name, notes, problems)
+    return Lost(problems, tuple(dict.fromkeys(notes)))
 
 
 def _text(message: Message, made: Exportable) -> bytes:
@@ -75,18 +74,12 @@ def _text(message: Message, made: Exportable) -> bytes:
 def _training(made: Exportable, stem: str, weights: str, notes: list[str]) -> dict[str, bytes | memoryview]:
     """The net for training, the solver, and of a checkpoint its state; where one has no form, a note of it."""
     files: dict[str, bytes | memoryview] = {}
-    try:
-        net = trained(made, stem)
-    except InputError as error:
-        notes.append(f"{stem}{TRAINED} was not written: {error.summary}")
+    net, solver = _trained(made, stem, notes)
+    if net is None:
         return files
     files[stem + TRAINED] = _text(net.message, made)
     files |= {name: encode(message) for name, message in net.files.items()}
-    notes += net.notes
-    try:
-        solver = solver_of(made, stem + TRAINED, stem, notes)
-    except NoForm as reason:
-        notes.append(f"{stem}{SOLVER} was not written: {reason}")
+    if solver is None:
         return files
     files[stem + SOLVER] = _text(solver, made)
     if made.step:
@@ -94,6 +87,25 @@ def _training(made: Exportable, stem: str, weights: str, notes: list[str]) -> di
         in_hdf5 = weights.endswith(HDF5)
         files[stem + (STATE_HDF5 if in_hdf5 else STATE)] = hdf5_state(state) if in_hdf5 else encode(state)
     return files
+
+
+def _trained(
+    made: Exportable, stem: str, notes: list[str], told: Collection[Problem] = ()
+) -> tuple[CaffeNet | None, Message | None]:
+    """The net for training and the solver; None with a note for what has no form, of problems that are not yet told."""
+    net = solver = None
+    try:
+        net = trained(made, stem)
+        notes += net.notes
+    except InputError as error:
+        new = [problem for problem in error.problems if problem not in told]
+        if new:
+            notes.append(f"{stem}{TRAINED} is not written: {InputError(new).summary}")
+    try:
+        solver = solver_of(made, stem + TRAINED, stem, notes)
+    except NoForm as reason:
+        notes.append(f"{stem}{SOLVER} is not written: {reason}")
+    return net, solver
 
 
 def _writing(content: bytes | memoryview) -> Callable[[Path], None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from math import isclose
 from typing import Any
@@ -12,20 +12,22 @@ from netspec.exchange.caffe.writing.writer import NoForm
 
 
 def solver_message(train: Any, net: str, prefix: str, notes: list[str]) -> Message:
-    """The solver of a training whose net is in the file `net`. Raises `NoForm` where Caffe has none."""
+    """The solver of a training whose net is in the file `net`. Raises `NoForm` with all that Caffe has not."""
     rule, loop = train.solver, train.train
-    made = _RULES.get(rule.type)
-    if made is None:
-        raise NoForm(f"Caffe has no solver {rule.type}")
-    if loop.max_steps is None:
-        raise NoForm("Caffe counts steps, not epochs: give `train.max_steps`")
-    _plain(rule)
-    fields: dict[str, Any] = {"net": net}
+    parts: dict[str, Any] = {}
+    reasons = []
+    for part, *given in ((_rate, rule.learning_rate, loop.max_steps), (_rule, rule)):
+        try:
+            parts |= part(*given)
+        except NoForm as reason:
+            reasons.append(str(reason))
+    reasons += _lacking(rule, loop)
+    if reasons:
+        raise NoForm("; ".join(reasons))
     test = train.data.test
-    if test is not None:
-        fields |= _tests(test, loop, notes)
-    fields |= _rate(rule.learning_rate, loop.max_steps)
-    fields |= made(rule)
+    fields = {"net": net, **(_tests(test, loop, notes) if test is not None else {}), **parts}
+    if loop.precision not in ("float32", "float64"):
+        notes.append(f"`precision: {loop.precision}` is left out: Caffe computes in float32")
     if rule.weight_decay:
         fields["weight_decay"] = rule.weight_decay
         if getattr(rule, "weight_decay_norm", "L2") == "L1":
@@ -41,19 +43,20 @@ def solver_message(train: Any, net: str, prefix: str, notes: list[str]) -> Messa
     return Message("SolverParameter", **fields)
 
 
-def _plain(rule: Any) -> None:
-    """Raise `NoForm` for what no solver of Caffe's has."""
+def _lacking(rule: Any, loop: Any) -> Iterator[str]:
+    """What no solver of Caffe's has."""
+    if loop.max_steps is None:
+        yield "Caffe counts steps, not epochs: give `train.max_steps`"
     if rule.clipnorm is not None or rule.clipvalue is not None:
-        raise NoForm("Caffe clips all gradients together, by `global_clipnorm`")
+        yield "Caffe clips all gradients together, by `global_clipnorm`"
     if rule.ema is not None:
-        raise NoForm("Caffe keeps no average of the weights")
+        yield "Caffe keeps no average of the weights"
     if getattr(rule, "decoupled_weight_decay", False):
-        raise NoForm("Caffe's decay is a part of the gradient")
-    for group in rule.groups:
-        if group.solver is not None or group.learning_rate is not None:
-            raise NoForm("Caffe has one solver and one rate, times a factor for each parameter")
-        if group.weight_decay and not rule.weight_decay:
-            raise NoForm("Caffe's decays are factors of that of the solver, which is 0")
+        yield "Caffe's decay is a part of the gradient"
+    if any(group.solver is not None or group.learning_rate is not None for group in rule.groups):
+        yield "Caffe has one solver and one rate, times a factor for each parameter"
+    if any(group.weight_decay for group in rule.groups) and not rule.weight_decay:
+        yield "Caffe's decays are factors of that of the solver, which is 0"
 
 
 def _tests(test: Any, loop: Any, notes: list[str]) -> dict[str, Any]:
@@ -104,12 +107,19 @@ _RULES: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-def _rate(one: Any, steps: int) -> dict[str, Any]:
+def _rule(rule: Any) -> dict[str, Any]:
+    made = _RULES.get(rule.type)
+    if made is None:
+        raise NoForm(f"Caffe has no solver {rule.type}")
+    return made(rule)
+
+
+def _rate(one: Any, steps: int | None) -> dict[str, Any]:
     """`base_lr` and `lr_policy` of a schedule."""
     made = _SCHEDULES.get(one.type)
     if made is None:
         raise NoForm(f"Caffe has no policy as {one.type}")
-    return made(one, steps)
+    return made(one, steps or 1)  # without a number of steps there is no solver, which is told of all at once
 
 
 def _exponential(one: Any, steps: int) -> dict[str, Any]:
