@@ -92,6 +92,8 @@ class Device:
     """Types of fewer bits than float32 that values may lie in."""
     prefers_bytes: bool = False
     """Whether images had better come as bytes, of which programs make numbers there."""
+    slots: int = 0
+    """Places on the device for the inputs of a run, beside the one that it reads them from."""
     direct: bool = False
     """Whether to leave out the backends that round more than direct sums (`ROUNDS_MORE` of their packages)."""
 

@@ -14,6 +14,7 @@ from netspec.backends import openmp
 from netspec.backends.base import ArrayDevice, Device, allowed, assumed, rounds_more
 from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.cuda.gpus import GPUS
+from netspec.backends.cuda.recording import Recording
 from netspec.backends.cuda.target import planned_for
 from netspec.backends.failures import OutOfMemory
 from netspec.backends.memory import free_memory
@@ -144,6 +145,7 @@ class PlannedGpu(NullDevice):
 
     backends = CudaDevice.backends
     narrow = CudaDevice.narrow
+    slots = CudaDevice.slots
 
     def __init__(self, name: str) -> None:
         """`name` is one of `GPUS`."""
@@ -163,13 +165,14 @@ class PlannedGpu(NullDevice):
         return planned_for(self.name)
 
     def notes(self, plan: Plan) -> list[str]:
-        """Whose kernels are in the plan although the library, which alone knows them, could not be asked."""
+        """Whether a program would be a CUDA graph; whose kernels are planned though nobody could ask their library."""
         used = dict.fromkeys(choice.kernel.backend for choice in plan.choices.values())
-        return [
+        unasked = [
             f"{name} was not asked: its kernels would take what is planned for them; their workspace is unknown ({why})"
             for name in used
             if (why := assumed(name, self.name)) is not None
         ]
+        return [*Recording.of(plan).notes(), *unasked]
 
     def identity(self) -> list[str]:
         """Its name: what was raced on such a GPU is known under what it says of itself."""

@@ -64,12 +64,19 @@ class ProgramCost:
     constant_bytes: int
     steady_bytes: int
     """What steady operations leave to the others."""
+    staged_bytes: int
+    """Of inputs on their way to a GPU."""
     recomputed_nodes: int
     """Operations that run a second time, because their results are not kept for the gradients."""
     recomputed_flops: int
     """Of these, in each run."""
     spared_bytes: int
     """By how much the arena would be larger without them."""
+
+    @property
+    def nbytes(self) -> int:
+        """Of all that is allocated for it beside the states."""
+        return self.arena_bytes + self.constant_bytes + self.steady_bytes + self.staged_bytes
 
 
 @dataclass(frozen=True)
@@ -274,6 +281,7 @@ def _program(plan: Plan) -> ProgramCost:
         lower_bound_bytes=memory.lower_bound,
         constant_bytes=memory.constant_bytes,
         steady_bytes=memory.steady_bytes,
+        staged_bytes=memory.staged_bytes,
         recomputed_nodes=len(plan.again),
         recomputed_flops=sum(map(_flops, plan.again)),
         spared_bytes=plan.spared_bytes,

@@ -8,16 +8,12 @@ from typing import Any
 
 from netspec.backends.cuda.gpus import Gpu
 from netspec.cli.output import count, size
+from netspec.compile.largest import MOST_SAMPLES, largest_batch
 from netspec.graph.fused import inner_traits
 from netspec.graph.kernel import multiplied_in, traffic
 from netspec.graph.plan import Plan, signature
 from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node
-
-MOST_SAMPLES = 1 << 20
-"""No larger batch is looked for."""
-ATTEMPTS = 6
-"""How many batch sizes are planned, at most, to find the largest one that fits."""
 
 
 @dataclass(frozen=True)
@@ -118,31 +114,3 @@ def _computed_in(node: Node, plan: Plan, *, tf32: bool) -> Precision:
     if inner_traits(node.op).contracts:
         return multiplied_in(node, signature(node, plan.layouts), tf32=tf32)
     return Precision.FLOAT64 if node.types[0].dtype == DType.FLOAT64 else Precision.FLOAT32
-
-
-def largest_batch(needs: Callable[[int], int], memory: int, start: int) -> int | None:
-    """The most samples for which no more than `memory` is needed; None where one sample is too many.
-
-    What is needed grows about linearly: few sizes have to be planned.
-    """
-    fits, too_many, samples = 0, MOST_SAMPLES + 1, start
-    known: dict[int, int] = {}
-    for _ in range(ATTEMPTS):
-        known[samples] = needs(samples)
-        fits, too_many = (max(fits, samples), too_many) if known[samples] <= memory else (fits, min(too_many, samples))
-        if fits + 1 >= too_many or fits >= MOST_SAMPLES:
-            break
-        samples = min(max(_guess(known, memory), fits + 1), too_many - 1)
-    if not fits and too_many > 1:
-        fits = 1 if needs(1) <= memory else 0
-    return fits or None
-
-
-def _guess(known: Mapping[int, int], memory: int) -> int:
-    """Where a line through the two sizes nearest to the memory reaches it."""
-    near = sorted(known, key=lambda samples: abs(known[samples] - memory))[:2]
-    if len(near) < 2:
-        return 2 * near[0]
-    (low, high) = sorted(near)
-    slope = (known[high] - known[low]) / (high - low)
-    return int(low + (memory - known[low]) / slope) if slope > 0 else MOST_SAMPLES

@@ -70,5 +70,5 @@ def _of_rank(spec: NetSpec | TrainSpec, workers: int, rank: int, batch_size: int
     for one in compiler.info.values():
         states[one.role] += aligned(one.value.type.nbytes)
     memories = [one.memory for one in plans]
-    own = sum(one.arena_bytes + one.constant_bytes + one.steady_bytes for one in memories)
+    own = sum(one.nbytes for one in memories)
     return OneWorker(samples, own, dict(states))

@@ -157,6 +157,7 @@ def _print_groups(found: Costs) -> None:
 
 def _print_programs(found: Costs) -> None:
     kept = sum(found.states_bytes.values())
+    staged = any(one.staged_bytes for one in found.programs.values())
     rows = [
         [
             purpose,
@@ -165,13 +166,15 @@ def _print_programs(found: Costs) -> None:
             size(one.arena_bytes),
             size(one.constant_bytes),
             size(one.steady_bytes),
+            *[size(one.staged_bytes)] * staged,
             size(kept),
-            size(one.arena_bytes + one.constant_bytes + one.steady_bytes + kept),
+            size(one.nbytes + kept),
         ]
         for purpose, one in found.programs.items()
     ]
     print()
-    columns = ["program", "operations", "arithmetic", "arena", "constants", "steady", "states", "in all"]
+    inputs = ["inputs"] * staged
+    columns = ["program", "operations", "arithmetic", "arena", "constants", "steady", *inputs, "states", "in all"]
     table(columns, rows, right=range(1, len(columns)))
     parts = [f"{STATES[role]} {size(nbytes)}" for role, nbytes in found.states_bytes.items() if nbytes]
     steady = [f"{count(one.steady_nodes)} of {purpose}" for purpose, one in found.programs.items() if one.steady_nodes]

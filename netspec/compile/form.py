@@ -11,6 +11,7 @@ from netspec.backends.failures import OutOfMemory
 from netspec.backends.program import Program
 from netspec.compile.build import Built, build
 from netspec.compile.division import Divide, Division
+from netspec.compile.largest import largest_batch
 from netspec.compile.pipelining import PipelinedTraining
 from netspec.compile.planning import make_plan, plan_within
 from netspec.compile.purposes import STEPS, Duty, Purpose
@@ -154,6 +155,19 @@ class Form:
             return Program(plan, self._compiler.device, states)
         except OutOfMemory as error:
             (found,) = error.problems
-            planned = f"batches of {self._batch_size:,} need {plan.memory.nbytes / 1e9:,.1f} GB in the program"
-            note = f"{planned} `{self._purpose}`, beside {states.nbytes / 1e9:,.1f} GB of states"
-            raise RunError(replace(found, notes=(*found.notes, note))) from None
+        # Only now, when nothing holds what had been allocated, is it known what is free.
+        planned = f"batches of {self._batch_size:,} need {plan.memory.nbytes / 1e9:,.1f} GB in the program"
+        notes = [f"{planned} `{self._purpose}`, beside {states.nbytes / 1e9:,.1f} GB of states", *self._smaller()]
+        raise RunError(replace(found, notes=(*found.notes, *notes)))
+
+    def _smaller(self) -> list[str]:
+        """The largest batch that fits into what is free now, where planning can tell."""
+        compiler = self._compiler
+        free = compiler.device.free_bytes()
+        if free is None or compiler.staged is not None or self._purpose is Purpose.UPDATE:
+            return []  # pieces of a batch are no batch, and an update has none
+        found = largest_batch(lambda samples: compiler.plan(self._purpose, samples).memory.nbytes, free,
+                              self._batch_size)  # fmt: skip
+        if found is None:
+            return ["not even one sample fits into what is free"]
+        return [f"the largest batch that fits is one of {found:,}"] if found < self._batch_size else []

@@ -88,14 +88,14 @@ def _made(graph: Graph, device: Device, precision: Precision, limit: int | None,
     narrow = None if stored == stored.computed else Narrow(narrowable(graph), stored)
     assigned = assign_layouts(graph, device, narrow, tf32=tf32)
     plain = Variant(assigned.graph, assigned.layouts, assigned.choices)
-    planned = cache(_planned)
+    planned = cache(partial(_planned, slots=device.slots))
 
     chosen = plain if limit is None else recompute(plain, lambda one: planned(one).memory.nbytes, limit)
     spared = planned(plain).memory.arena_bytes - planned(chosen).memory.arena_bytes
     return replace(planned(chosen), again=chosen.again, spared_bytes=spared)
 
 
-def _planned(variant: Variant) -> Plan:
+def _planned(variant: Variant, slots: int) -> Plan:
     """Order and memory."""
     graph, layouts, kernels = variant.graph, variant.layouts, variant.choices
     scheduled = schedule(graph)
@@ -104,5 +104,5 @@ def _planned(variant: Variant) -> Plan:
     scheduled = lower_peak(graph, scheduled, workspace, layouts)
     order, steady, before_guard = scheduled.order, scheduled.steady, scheduled.before_guard
     choices = {node: kernels[node] for node in order if node in kernels}
-    memory = plan_memory(graph, order, workspace, before_guard, layouts, steady)
+    memory = plan_memory(graph, order, workspace, before_guard, layouts, steady, slots)
     return Plan(graph, order, steady, before_guard, choices, layouts, memory)

@@ -44,13 +44,15 @@ class MemoryPlan:
     constant_bytes: int
     steady_bytes: int
     """Of the results of steady nodes that others read."""
+    staged_bytes: int = 0
+    """Of inputs on their way, where the device has them arrive while a run goes on."""
     live_bytes: Sequence[int] = field(default_factory=list)
     """Bytes alive while each node runs, in the order of execution."""
 
     @property
     def nbytes(self) -> int:
         """Of all that is allocated for the program beside the states."""
-        return self.arena_bytes + self.constant_bytes + self.steady_bytes
+        return self.arena_bytes + self.constant_bytes + self.steady_bytes + self.staged_bytes
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,14 @@ def plan_memory(
     before_guard: int = 0,
     layouts: Mapping[Value, Layout] | None = None,
     steady: int = 0,
+    slots: int = 0,
 ) -> MemoryPlan:
     """Plan the memory of the nodes run in `order`; `workspace` is the scratch memory each kernel wants, in bytes.
 
-    The first `steady` nodes run only when states have changed. The first `before_guard` nodes run before the guard:
-    they write no state, and find their inputs whole until its end, so that they can be run again to look for what is
-    not finite. An updated state must not be fetched, nor be the new value of another state, by itself or as a view: see
-    the pass `detach`.
+    Inputs on their way have so many `slots`. The first `steady` nodes run only when states have changed. The first
+    `before_guard` nodes run before the guard: they write no state, and find their inputs whole until its end, so that
+    they can be run again to look for what is not finite. An updated state must not be fetched, nor be the new value of
+    another state, by itself or as a view: see the pass `detach`.
     """
     planner = _Planner(graph, order, before_guard, layouts or {}, steady)
     planner.assign()
@@ -55,6 +56,7 @@ def plan_memory(
         lower_bound=max(live, default=0),
         constant_bytes=_in_a_row(one for one in storages if one.kind == "constant"),
         steady_bytes=_in_a_row(one for one in storages if one.kind == "steady"),
+        staged_bytes=slots * sum(one.size for value, one in planner.storage.items() if isinstance(value.op, Input)),
         live_bytes=live[: len(order)],
     )
 

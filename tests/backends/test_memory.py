@@ -45,11 +45,19 @@ def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
     assert free_memory(tmp_path / "old") is None
 
 
-def test_a_program_that_does_not_fit_tells_what_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("free", "told"),
+    [(1000, "not even one sample fits"), (10**6, r"largest batch that fits is one of [12]?[0-9]\b"), (None, "states$")],
+)
+def test_a_program_that_does_not_fit_tells_what_is_planned(
+    free: int | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     net = load_net(Path(__file__).parents[2] / "model_zoo/lenet_mnist/net.yaml")
     compiler = Compiler(net, device="reference")
     monkeypatch.setattr(CpuDevice, "allocate", lambda self, nbytes: allocate(self, 1 << 50))
-    with pytest.raises(RunError, match=r"(?s)out of memory.*batches of 32 need .* GB in the program `predict`, beside"):
+    monkeypatch.setattr(CpuDevice, "free_bytes", lambda self: free)
+    match = rf"(?s)out of memory.*batches of 32 need .* GB in the program `predict`, beside .*{told}"
+    with pytest.raises(RunError, match=match):
         compiler.program(Purpose.PREDICT, 32)
 
 

@@ -11,8 +11,8 @@ import pytest
 from netspec.backends.cuda.gpus import GPUS
 from netspec.backends.device import open_device
 from netspec.cli.costs import costs
-from netspec.cli.gpu_costs import largest_batch
 from netspec.cli.specs import load_spec, precision_of
+from netspec.compile.largest import largest_batch
 from netspec.graph.rates import CORE, rates
 from netspec.graph.types import DType, Precision
 from netspec.schema.train import TrainSpec
@@ -37,7 +37,9 @@ def test_kernels_are_those_of_the_gpu_and_no_library_is_asked_for(
     for one in gpu["least"].values():
         assert one["seconds"] == pytest.approx(one["arithmetic"] + one["memory"] + one["launches"])
     kept = sum(told["states_bytes"].values())
-    whole = [one["arena_bytes"] + one["constant_bytes"] + one["steady_bytes"] for one in told["programs"].values()]
+    parts = ("arena_bytes", "constant_bytes", "steady_bytes", "staged_bytes")
+    whole = [sum(one[part] for part in parts) for one in told["programs"].values()]
+    assert "one CUDA graph" in told["notes"]["train"]
     assert gpu["needed_bytes"] == kept + max(whole)
 
 

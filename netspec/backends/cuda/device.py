@@ -14,7 +14,7 @@ from netspec.backends.base import ArrayDevice
 from netspec.backends.cuda.flow import Flow
 from netspec.backends.cuda.gpus import named
 from netspec.backends.cuda.recording import Recording
-from netspec.backends.cuda.steps import GraphSteps
+from netspec.backends.cuda.steps import SLOTS, GraphSteps
 from netspec.backends.failures import OutOfMemory
 from netspec.backends.steps import Bound, Steps
 from netspec.errors import InputError
@@ -36,6 +36,7 @@ class CudaDevice(ArrayDevice):
     backends: ClassVar[tuple[str, ...]] = ("reference", "cuda", "cublaslt", "cudnn")
     narrow: tuple[DType, ...] = (DType.BFLOAT16, DType.FLOAT16)
     prefers_bytes = True
+    slots = SLOTS
 
     def __init__(self, number: int = 0) -> None:
         """Raise `InputError` where there is no CuPy, no driver, no GPU with this number, or one that is too old."""

@@ -24,6 +24,8 @@ from netspec.graph.plan import ALIGNMENT, aligned
 if TYPE_CHECKING:
     from netspec.backends.cuda.device import CudaDevice
 
+SLOTS = 2
+"""Inputs are written to one while a run reads the other."""
 AT_ONCE = 16
 """Bytes that a thread copies with one instruction."""
 CHUNK = 1 << 12
@@ -70,7 +72,7 @@ class GraphSteps(Steps):
         places, nbytes = dict[str, int](), 0
         for name, array in bound.inputs.items():
             places[name], nbytes = nbytes, nbytes + aligned(array.nbytes)
-        self._slots = [Slot(device, bound, max(nbytes, ALIGNMENT), places) for _ in range(2)]
+        self._slots = [Slot(device, bound, max(nbytes, ALIGNMENT), places) for _ in range(SLOTS)]
         self.targets = self._slots[0].targets
         self._now = self._slots[0]
         self._judge = self.flow.judge(bound.guard) if bound.guard is not None else None

@@ -135,6 +135,22 @@ def test_a_step_allocates_nothing_and_starts_nothing_but_its_graph(opened: Open)
     assert (machine.allocated, machine.started, machine.recorded) == before
 
 
+def test_what_is_planned_is_what_is_allocated(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The places of inputs on their way included."""
+    sizes: list[int] = []
+    _, compiler, _ = opened()
+    allocate = compiler.device.allocate
+
+    def noted(nbytes: int) -> Any:
+        sizes.append(nbytes)
+        return allocate(nbytes)
+
+    monkeypatch.setattr(compiler.device, "allocate", noted)
+    memory = compiler.program(Purpose.TEST, 3).plan.memory
+    assert memory.staged_bytes > 2 * 3 * 12 * 4
+    assert sum(sizes) == memory.nbytes
+
+
 def test_the_processor_waits_for_no_step_but_the_one_before_the_last(opened: Open) -> None:
     _, compiler, program = opened()
     steps(program, 3)
