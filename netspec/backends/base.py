@@ -96,6 +96,8 @@ class Device:
     """Places on the device for the inputs of a run, beside the one that it reads them from."""
     direct: bool = False
     """Whether to leave out the backends that round more than direct sums (`ROUNDS_MORE` of their packages)."""
+    deterministic: bool = True
+    """Whether to leave out kernels that do not find the same numbers each time, to the last bit."""
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:
@@ -204,7 +206,7 @@ class Device:
         """The kernels that take a node; without `tf32` none that rounds so. Raises `NoKernelError` where none does."""
         key = node.op, tuple(value.type for value in node.inputs), tf32
         if key not in self._candidates:
-            self._candidates[key] = candidates(node, self.kernels, tf32=tf32)
+            self._candidates[key] = candidates(node, self.kernels, tf32=tf32, deterministic=self.deterministic)
         return self._candidates[key]
 
     @property
@@ -224,7 +226,8 @@ class Device:
     def accepts(self, op: Op, types: Sequence[TensorType], *, tf32: bool = False) -> bool:
         """Whether a kernel above the reference takes the op on operands of these types."""
         fast = (one for one in kernels_for(type(op), self.kernels) if one.rank > 0)
-        return any(reason_against(one, op, types, tf32=tf32) is None for one in fast)
+        given = {"tf32": tf32, "deterministic": self.deterministic}
+        return any(reason_against(one, op, types, **given) is None for one in fast)
 
     def load_kernels(self) -> None:
         """Import the kernels of this device's backends, so that they are registered."""

@@ -201,12 +201,14 @@ def _from_aligned(raw: Any, nbytes: int) -> Any:
     return raw[start : start + nbytes]
 
 
-def open_device(name: str = "auto", autotune: str = "off", rounding: str = "fast") -> Device:
+def open_device(
+    name: str = "auto", autotune: str = "off", rounding: str = "fast", *, deterministic: bool = True
+) -> Device:
     """The device called `name`; `auto` is the fastest there is.
 
     `cuda:1` is the second GPU, `h200` one to plan for. `autotune` is `off`, `quick` or `full`; `rounding` is `fast` or
-    `direct` (see `CompileSpec`). `auto` is the processor, as long as no kernel has run on a GPU (docs/gpu.md). Raises
-    `InputError` for an unknown name, or for a device that is not on this machine.
+    `direct`; of both, and of `deterministic`, see `CompileSpec`. `auto` is the processor, as long as no kernel has run
+    on a GPU (docs/gpu.md). Raises `InputError` for an unknown name, or for a device that is not on this machine.
     """
     if name == "auto":
         name = "cpu"
@@ -225,7 +227,7 @@ def open_device(name: str = "auto", autotune: str = "off", rounding: str = "fast
             expected="`--device cpu`, or one worker", got=f"{world().size} workers with `--device {name}`",
         )  # fmt: skip
     device = CudaDevice(int(number)) if numbered else PlannedGpu(name) if name in GPUS else DEVICES[name]()
-    device.direct = rounding == "direct"
+    device.direct, device.deterministic = rounding == "direct", deterministic
     device.load_kernels()
     if autotune != "off":
         from netspec.backends.tuning import Tuner

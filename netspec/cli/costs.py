@@ -162,6 +162,7 @@ def costs(
     solver: SolverSpec | None = None,
     autotune: str = "off",
     rounding: str = "fast",
+    deterministic: bool = True,
     loop: LoopSpec | None = None,
     device: str = "null",
 ) -> Costs:
@@ -170,7 +171,7 @@ def costs(
     With `autotune`, kernels are the winners of races that were run before: planning runs none. Raises `SpecError` where
     the net is wrong, or the step does not fit into its memory budget.
     """
-    opened = _planning(device, autotune, rounding)
+    opened = _planning(device, autotune, rounding, deterministic=deterministic)
     compiler = Compiler(net, dtype=dtype, solver=solver, device=opened, loop=loop)
     purposes = [
         *([compiler.of_batch] if solver else []),
@@ -206,9 +207,9 @@ def costs(
     )
 
 
-def _planning(device: str, autotune: str, rounding: str) -> Device:
+def _planning(device: str, autotune: str, rounding: str, *, deterministic: bool) -> Device:
     """The device, which must be one that only plans."""
-    opened = open_device(device, autotune, rounding) if device in PLANNING else None
+    opened = open_device(device, autotune, rounding, deterministic=deterministic) if device in PLANNING else None
     if opened is None:
         raise InputError(
             f"`netspec plan` has no device {device!r}", expected=f"one of {listing(PLANNING)}",

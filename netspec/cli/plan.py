@@ -73,7 +73,7 @@ def plan(
             hint="what several GPUs send each other is not planned yet",
         )  # fmt: skip
     from netspec.cli.costs import costs
-    from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of, rounding_of
+    from netspec.cli.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
     from netspec.schema.train import TrainSpec
     from netspec.solvers.base import SolverSpec
 
@@ -91,6 +91,7 @@ def plan(
         solver=solver,
         autotune=autotune or autotune_of(found),
         rounding=rounding_of(found),
+        deterministic=deterministic_of(found),
         loop=loop,
         device=device or "null",
     )

@@ -61,7 +61,7 @@ def predict(
     target = writable(Path(output_file), "--output")
     from netspec.cli.arrays import read_npz
     from netspec.cli.prepared import note_preparation
-    from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of, rounding_of
+    from netspec.cli.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
     from netspec.exchange.npz import write_npz
     from netspec.schema.train import TrainSpec
     from netspec.train.model import load
@@ -75,6 +75,7 @@ def predict(
         precision=str(precision_of(found)),
         autotune=autotune or autotune_of(found),
         rounding=rounding_of(found),
+        deterministic=deterministic_of(found),
     )
     given = Path(input_file)
     if isinstance(found, TrainSpec) and given.suffix != ".npz":

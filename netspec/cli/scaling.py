@@ -11,7 +11,7 @@ import numpy as np
 
 from netspec.backends.device import open_device
 from netspec.cli.costs import LayerCost, layer_costs
-from netspec.cli.specs import autotune_of, net_of, precision_of, rounding_of
+from netspec.cli.specs import autotune_of, deterministic_of, net_of, precision_of, rounding_of
 from netspec.cli.timing import Timing, time_net
 from netspec.compile import Built, Compiler, Purpose
 from netspec.compile.cutting import divisible
@@ -69,7 +69,8 @@ def measure(spec: NetSpec | TrainSpec, sizes: Sequence[int], device: str = "auto
         _timed(
             time_net(
                 net_of(spec), size, solver=training_of(spec), dtype=precision_of(spec), device=device,
-                autotune=autotune_of(spec), rounding=rounding_of(spec), loop=loop,
+                autotune=autotune_of(spec), rounding=rounding_of(spec), deterministic=deterministic_of(spec),
+                loop=loop,
             ),
             facts,
         )

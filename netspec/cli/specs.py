@@ -14,7 +14,7 @@ from netspec.schema.load import load_spec
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
 
-__all__ = ["autotune_of", "load_spec", "net_of", "precision_of", "read_net", "rounding_of"]
+__all__ = ["autotune_of", "deterministic_of", "load_spec", "net_of", "precision_of", "read_net", "rounding_of"]
 
 
 def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
@@ -30,6 +30,11 @@ def autotune_of(spec: NetSpec | TrainSpec) -> str:
 def rounding_of(spec: NetSpec | TrainSpec) -> str:
     """Whether kernels may round more than direct sums: as a training file says; a net's may."""
     return spec.compile.rounding if isinstance(spec, TrainSpec) else "fast"
+
+
+def deterministic_of(spec: NetSpec | TrainSpec) -> bool:
+    """Whether kernels must find the same numbers each time: as a training file says; a net's must."""
+    return spec.compile.deterministic if isinstance(spec, TrainSpec) else True
 
 
 def precision_of(spec: NetSpec | TrainSpec) -> Precision:

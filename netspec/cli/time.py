@@ -71,7 +71,7 @@ def time(
     """
     check_batch(batch_size)
     check_batch(steps, "--steps")
-    from netspec.cli.specs import autotune_of, load_spec, net_of, precision_of, rounding_of
+    from netspec.cli.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
     from netspec.cli.timing import time_net
     from netspec.schema.train import TrainSpec
     from netspec.solvers.base import SolverSpec
@@ -112,6 +112,7 @@ def time(
         device=device,
         autotune=autotune or autotune_of(found),
         rounding=rounding_of(found),
+        deterministic=deterministic_of(found),
         steps=steps,
         loop=found.train if isinstance(found, TrainSpec) else None,
     )

@@ -165,6 +165,7 @@ def time_net(
     device: str = "auto",
     autotune: str = "off",
     rounding: str = "fast",
+    deterministic: bool = True,
     steps: int | None = None,
     loop: LoopSpec | None = None,
 ) -> Timing:
@@ -174,7 +175,7 @@ def time_net(
     `InputError` where the net is wrong, `RunError` where it does not run.
     """
     began = perf_counter()
-    opened = open_device(device, autotune, rounding)
+    opened = open_device(device, autotune, rounding, deterministic=deterministic)
     return time_compiled(Compiler(net, solver=solver, dtype=dtype, device=opened, loop=loop), batch_size, steps, began)
 
 

@@ -48,6 +48,9 @@ class Kernel:
     tf32: ClassVar[bool] = False
     """Whether it rounds operands of float32 to ten bits of the mantissa before it multiplies them."""
 
+    deterministic: ClassVar[bool] = True
+    """Whether it finds the same numbers each time, to the last bit."""
+
     @property
     def label(self) -> str:
         """`backend:KernelClass`, as `netspec plan --kernels` prints it."""
@@ -221,15 +224,22 @@ class NoKernelError(Exception):
     """No kernel of the device takes a node."""
 
 
-def reason_against(one: Kernel, op: Op, types: Sequence[TensorType], *, tf32: bool) -> str | None:
-    """Why a kernel is not for an op on operands of these types; None where it is. `tf32`: it may round so."""
-    return "it rounds to tf32, and `precision` is not" if one.tf32 and not tf32 else one.why_not(op, *types)
+def reason_against(one: Kernel, op: Op, types: Sequence[TensorType], *, tf32: bool, deterministic: bool) -> str | None:
+    """Why a kernel is not for an op on operands of these types; None where it is.
+
+    `tf32`: it may round so; not `deterministic`: it may find other numbers each time, but for rounding.
+    """
+    if one.tf32 and not tf32:
+        return "it rounds to tf32, and `precision` is not"
+    if deterministic and not one.deterministic:
+        return "it adds up in another order each time, and `deterministic` is not false"
+    return one.why_not(op, *types)
 
 
-def candidates(node: Node, backends: Sequence[str], *, tf32: bool = False) -> Candidates:
+def candidates(node: Node, backends: Sequence[str], *, tf32: bool = False, deterministic: bool = True) -> Candidates:
     """The kernels of these backends that take the node; the reference's alone where there is no other.
 
-    Raises `NoKernelError` with all reasons.
+    `tf32` and `deterministic` as in `reason_against`. Raises `NoKernelError` with all reasons.
     """
     types = [value.type for value in node.inputs]
     accepting: list[Kernel] = []
@@ -237,7 +247,7 @@ def candidates(node: Node, backends: Sequence[str], *, tf32: bool = False) -> Ca
     for one in kernels_for(type(node.op), backends):
         if accepting and one.rank <= 0:
             break
-        reason = reason_against(one, node.op, types, tf32=tf32)
+        reason = reason_against(one, node.op, types, tf32=tf32, deterministic=deterministic)
         if reason is None:
             accepting.append(one)
         else:

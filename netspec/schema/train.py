@@ -151,6 +151,9 @@ class CompileSpec(Spec):
     rounding: RoundingLevel = "fast"
     """`direct`: no kernels that round more than sums of products do. `fast`: also those that do with fewer products, as
     convolutions can, and round more: errors of up to 2e-6 of a result's length instead of 1e-6"""
+    deterministic: bool = True
+    """false: also kernels that add up in another order each time, which GPUs have for gradients of convolutions: the
+    same training ends with other weights each time, which differ by rounding at first"""
 
 
 def _net(value: object) -> object:

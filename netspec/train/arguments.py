@@ -37,6 +37,13 @@ def rounding_of(given: object) -> str:
     return _one_of("rounding", given, get_args(RoundingLevel))
 
 
+def truth(name: str, given: object) -> bool:
+    """The argument `name`, which is true or false."""
+    if isinstance(given, bool):
+        return given
+    raise InputError(f"`{name}` is neither true nor false", expected="True or False", got=repr(given))
+
+
 def _one_of(name: str, given: object, known: Sequence[str]) -> str:
     if isinstance(given, str) and given in known:
         return given

@@ -142,7 +142,8 @@ def test(
     What the training data taught (class names, means) comes with the weights; else the training data is read again.
     """
     spec = with_samples(with_test_data(source, overrides), samples)
-    opened = open_device(device, spec.compile.autotune, spec.compile.rounding)
+    how = spec.compile
+    opened = open_device(device, how.autotune, how.rounding, deterministic=how.deterministic)
     compiler = Compiler(spec.net, dtype=Precision(spec.train.precision), device=opened, seed=spec.train.seed)
     learned = Preparation.from_meta(load_weights(compiler, weights).meta).learned
     return evaluate_on(spec, compiler, learned)

@@ -30,6 +30,7 @@ from netspec.train.arguments import (
     precision_of,
     rounding_of,
     state_value,
+    truth,
     whole_number,
 )
 from netspec.train.inputs import checked_inputs
@@ -188,6 +189,7 @@ def load(
     precision: str = "float32",
     autotune: str = "off",
     rounding: str = "fast",
+    deterministic: bool = True,
     seed: int = 1,
 ) -> Model:
     """A model from a net file (or a training file, whose net is taken), with weights from a file or fresh ones.
@@ -196,7 +198,8 @@ def load(
     """
     spec = net if isinstance(net, NetSpec) else net_of(load_spec(net))
     dtype, first = precision_of(precision), whole_number("seed", seed, least=0)
-    opened = open_device(device_of(device), autotune_of(autotune), rounding_of(rounding))
+    how = autotune_of(autotune), rounding_of(rounding)
+    opened = open_device(device_of(device), *how, deterministic=truth("deterministic", deterministic))
     compiler = Compiler(spec, dtype=dtype, device=opened, seed=first)
     model = Model(spec, compiler)
     if weights is not None:

@@ -288,7 +288,8 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
 def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
     """The compiler of a training's net and solver."""
     assert isinstance(spec.solver, SolverSpec)
-    loop, opened = spec.train, open_device(device_of(device), spec.compile.autotune, spec.compile.rounding)
+    loop, how = spec.train, spec.compile
+    opened = open_device(device_of(device), how.autotune, how.rounding, deterministic=how.deterministic)
     precision = Precision(loop.precision)
     strategy = crew.strategy
     summing = strategy if isinstance(strategy, Synchronous) else AllReduce()  # which the others make no use of

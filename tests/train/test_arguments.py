@@ -36,6 +36,7 @@ def only(caught: pytest.ExceptionInfo[InputError]) -> tuple[str, str | None, str
             "'flaot32'",
             "float32",
         ),
+        ({"deterministic": "no"}, "`deterministic` is neither true nor false", "True or False", "'no'", None),
         ({"precision": 32}, "`precision` is unknown", "one of float32, float64, tf32, bfloat16, float16", "32", None),
         (
             {"precision": "int16"},

@@ -81,7 +81,7 @@ def square(w: Any) -> Any:
     return w.reshape(w.shape[:2])
 
 
-@kernel(Conv, ConvInputGrad, Anchored, backend="cublaslt", rank=11)
+@kernel(Conv, ConvInputGrad, Anchored, backend="cublaslt", rank=12)
 class PointConvolution(ProductKernel):
     """y from x, or dx from dy, channels-last: the kernel by each place's channels, + bias."""
 
@@ -112,7 +112,7 @@ class PointConvolution(ProductKernel):
         return points(a), square(b).T if isinstance(op, Conv) else square(b), points(y)
 
 
-@kernel(ConvWeightGrad, backend="cublaslt", rank=11)
+@kernel(ConvWeightGrad, backend="cublaslt", rank=12)
 class PointWeightGradient(ProductKernel):
     """dw from dy and x, channels-last."""
 
@@ -138,14 +138,14 @@ class RoundedProduct(Product):
     tf32 = True
 
 
-@kernel(Conv, ConvInputGrad, Anchored, backend="cublaslt", rank=15)
+@kernel(Conv, ConvInputGrad, Anchored, backend="cublaslt", rank=16)
 class RoundedPointConvolution(PointConvolution):
     """As `PointConvolution`, of operands as tf32."""
 
     tf32 = True
 
 
-@kernel(ConvWeightGrad, backend="cublaslt", rank=15)
+@kernel(ConvWeightGrad, backend="cublaslt", rank=16)
 class RoundedPointWeightGradient(PointWeightGradient):
     """As `PointWeightGradient`, of operands as tf32."""
 

@@ -1,4 +1,7 @@
-"""Convolutions, transposed ones and their gradients, channels-last, with 1 to 3 axes of places."""
+"""Convolutions, transposed ones and their gradients, channels-last, with 1 to 3 axes of places.
+
+Of those that add up in another order each time the library has some for gradients, in float32 and in tf32.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ class ConvolutionKernel(ContractionKernel):
         """What is to be planned for two operands and the result."""
         conv = op if isinstance(op, Conv) else op.conv  # type: ignore[attr-defined]  # `declines` has looked
         a, b, y = map(tensor, types, layouts)
-        return Convolution(self.kind, conv.window, a, b, y, biased, self.tf32)
+        return Convolution(self.kind, conv.window, a, b, y, biased, self.tf32, self.deterministic)
 
     def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
         y = node.types[0]
@@ -142,3 +145,31 @@ class RoundedWeightGradient(WeightGradient):
     """As `WeightGradient`, of operands as tf32."""
 
     tf32 = True
+
+
+@kernel(ConvInputGrad, Anchored, backend="cudnn", rank=11)
+class UnorderedInputGradient(InputGradient):
+    """As `InputGradient`, added up in any order."""
+
+    deterministic = False
+
+
+@kernel(ConvWeightGrad, backend="cudnn", rank=11)
+class UnorderedWeightGradient(WeightGradient):
+    """As `WeightGradient`, added up in any order."""
+
+    deterministic = False
+
+
+@kernel(ConvInputGrad, Anchored, backend="cudnn", rank=15)
+class UnorderedRoundedInputGradient(RoundedInputGradient):
+    """As `RoundedInputGradient`, added up in any order."""
+
+    deterministic = False
+
+
+@kernel(ConvWeightGrad, backend="cudnn", rank=15)
+class UnorderedRoundedWeightGradient(RoundedWeightGradient):
+    """As `RoundedWeightGradient`, added up in any order."""
+
+    deterministic = False

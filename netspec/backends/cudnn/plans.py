@@ -66,6 +66,8 @@ class Convolution:
     """Whether a vector along the channels, of y's element type, is added to y."""
     tf32: bool = False
     """Whether operands of float32 may be rounded so."""
+    deterministic: bool = True
+    """Whether sums must come out the same each time."""
 
     @property
     def geometry(self) -> dict[str, list[int]]:
@@ -108,7 +110,7 @@ class Plan:
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-        unwanted = [cudnn.numerical_note.NONDETERMINISTIC]
+        unwanted = [cudnn.numerical_note.NONDETERMINISTIC] if what.deterministic else []
         if what.a.dtype == DType.FLOAT32 and not what.tf32:
             unwanted += [cudnn.numerical_note.TENSOR_CORE, cudnn.numerical_note.DOWN_CONVERT_INPUTS]
         graph.deselect_numeric_notes(unwanted)

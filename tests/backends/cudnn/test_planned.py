@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from netspec.backends.cudnn import library
+from netspec.backends.cudnn import library, plans
 from netspec.backends.cudnn.properties import CHIPS, properties
 from netspec.backends.device import open_device
 from netspec.compile import Compiler, Purpose
@@ -35,10 +35,10 @@ def asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def planned(name: str = "h200") -> tuple[Plan, list[str]]:
-    """A training step of LeNet, and what is told of it."""
+    """A training step of LeNet, and what is told of libraries."""
     device = open_device(name)
     plan = Compiler(LENET, solver=SOLVER, device=device).plan(Purpose.TRAIN, 64)
-    return plan, device.notes(plan)
+    return plan, [note for note in device.notes(plan) if "asked" in note]
 
 
 def most_workspace(plan: Plan) -> int:
@@ -85,3 +85,28 @@ def test_clocks_follow_from_rates(name: str) -> None:
     assert 1.4e6 < found["smClockRateKHz"] < 2.6e6
     assert 1.5e6 < found["memClockRateKHz"] < 10.6e6
     assert found["multiProcessorCount"] * found["maxThreadsPerSM"] >= 40 * 1024
+
+
+def test_sums_in_any_order_are_for_those_who_allow_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients alone have kernels for them; the engines that do so are left out of all other plans."""
+    made: list[fake.pygraph] = []
+
+    class Kept(fake.pygraph):
+        def __init__(self, **given: object) -> None:
+            super().__init__(**given)  # type: ignore[arg-type]
+            made.append(self)
+
+    monkeypatch.setitem(sys.modules, "cudnn", fake)
+    monkeypatch.setattr(fake, "pygraph", Kept)
+    for deterministic in (True, False):
+        plans._planned.cache_clear()
+        made.clear()
+        device = open_device("h200", deterministic=deterministic)
+        plan = Compiler(LENET, solver=SOLVER, device=device).plan(Purpose.TRAIN, 64)
+        chosen = {choice.label for choice in plan.choices.values() if choice.kernel.backend == "cudnn"}
+        gradients = {"cudnn:InputGradient", "cudnn:WeightGradient"}
+        if not deterministic:
+            gradients = {name.replace(":", ":Unordered") for name in gradients}
+        assert chosen == {"cudnn:Forward", *gradients}
+        assert deterministic == all("NONDETERMINISTIC" in one.unwanted for one in made)
+    plans._planned.cache_clear()
