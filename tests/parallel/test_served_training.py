@@ -11,6 +11,7 @@ import pytest
 import netspec
 from netspec.exchange.hdf5 import read_checkpoint
 from tests.parallel.conftest import trainings
+from tests.parallel.once import once
 from tests.parallel.test_training import LATE, NORMALIZED, assert_close, folder, log, training, weights
 
 __all__ = ["folder"]
@@ -25,16 +26,13 @@ def served(**fields: Any) -> dict[str, Any]:
     return {"strategy": "parameter_server", **fields}
 
 
-@pytest.fixture(scope="module")
-def runs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("served")
-
-
 @pytest.fixture
-def trained(folder: Path, runs: Path, jobs: Any) -> Path:
+def trained(folder: Path, jobs: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All trainings on four ranks, once; where they are."""
-    if any(runs.iterdir()):
-        return runs
+    return once(tmp_path_factory, "served", lambda runs: train_all(folder, jobs, runs))[0]
+
+
+def train_all(folder: Path, jobs: Any, runs: Path) -> None:
     two: dict[str, Any] = {"solver": SOLVER, "parallel": served(servers=2)}
     whole = training(folder, **two, train=LOOP)
     specs: dict[str, dict[str, Any]] = {
@@ -53,7 +51,6 @@ def trained(folder: Path, runs: Path, jobs: Any) -> Path:
     half = str(runs / "reduced" / "checkpoints" / f"step-{LATE + 12:08}.h5")
     listed.append({"spec": {**whole, "parallel": served()}, "run_dir": str(runs / "served"), "resume": half})
     assert trainings(jobs, 4, listed, runs) == {}
-    return runs
 
 
 def test_two_servers_and_two_workers_reach_what_one_worker_reaches(trained: Path, folder: Path, tmp_path: Path) -> None:

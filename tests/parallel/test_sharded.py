@@ -20,6 +20,7 @@ from netspec.passes.data_parallel import DataParallel
 from netspec.schema.load import load_train
 from netspec.solvers.base import SolverSpec
 from tests.parallel.conftest import trainings
+from tests.parallel.once import once
 from tests.parallel.test_training import LATE, assert_close, folder, log, training, weights
 
 __all__ = ["folder"]
@@ -70,10 +71,12 @@ RESUMED = ("grouped", "several")
 @pytest.fixture(scope="module")
 def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same trainings on one worker."""
-    runs = tmp_path_factory.mktemp("alone")
-    for name, spec in cases(folder).items():
-        netspec.train(spec, run_dir=runs / name)
-    return runs
+
+    def make(runs: Path) -> None:
+        for name, spec in cases(folder).items():
+            netspec.train(spec, run_dir=runs / name)
+
+    return once(tmp_path_factory, "unsharded", make)[0]
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +85,12 @@ def trained(folder: Path, alone: Path, tmp_path_factory: pytest.TempPathFactory)
 
     They go on from what two workers left; there also by another strategy, and from what one worker left.
     """
-    done: dict[int, Path] = {}
     known = cases(folder)
 
     def run(workers: int, jobs: Any) -> Path:
-        if workers in done:
-            return done[workers]
-        runs = done[workers] = tmp_path_factory.mktemp(f"on{workers}")
+        return once(tmp_path_factory, f"sharded_on_{workers}", lambda runs: make(workers, jobs, runs))[0]
+
+    def make(workers: int, jobs: Any, runs: Path) -> None:
         of = runs if workers == 2 else run(2, jobs)
         listed: list[dict[str, Any]] = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in known.items()]
         listed += (
@@ -103,7 +105,6 @@ def trained(folder: Path, alone: Path, tmp_path_factory: pytest.TempPathFactory)
                 for name, (way, path) in ways.items()
             )
         assert trainings(jobs, workers, listed, runs) == {}
-        return runs
 
     return run
 
