@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 
@@ -24,6 +26,8 @@ class Activity:
     """By `time.monotonic`."""
     gives_up_at: float = inf
     """When this worker stops waiting for others, since one of them has failed; by the same clock."""
+    trainings: int = 0
+    """How many were begun and ended so far. Of a failure in one that has ended nobody is to hear in the next."""
 
     def waited(self) -> float:
         """Seconds that this worker has waited for the others in one call."""
@@ -38,6 +42,17 @@ ACTIVITY = Activity()
 def at_work(step: int, doing: str = "training") -> None:
     """Say what this worker is at from now on."""
     ACTIVITY.step, ACTIVITY.doing = step, doing
+
+
+@contextmanager
+def training() -> Iterator[None]:
+    """What one training does, all workers: the failure of one has them give up this training, and none after it."""
+    ACTIVITY.trainings += 1
+    try:
+        yield
+    finally:
+        ACTIVITY.trainings += 1
+        ACTIVITY.gives_up_at = inf
 
 
 def writes_to(run_dir: str | os.PathLike[str]) -> None:

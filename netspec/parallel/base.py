@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -68,6 +68,21 @@ class Communicator:
     def __init__(self) -> None:
         self.halfway: deque[Pending] = deque()
         """Sums whose parts are on their way, in the order in which they were started (`sums.py`)."""
+        self.under_way: dict[Hashable, list[Pending]] = {}
+        """What was started and not waited for, by whom: an address of what is summed up, a channel, a question."""
+        self._given_up: list[Pending] = []
+        """Calls that nobody waits for any more, kept since MPI may still write to their memory."""
+
+    def finish(self, key: Hashable) -> None:
+        """Wait for what was started under that key, if anything was."""
+        for one in self.under_way.pop(key, ()):
+            one.wait()
+
+    def give_up(self) -> None:
+        """Forget what is under way: some workers have not started it, or never will."""
+        self._given_up += [*(one for calls in self.under_way.values() for one in calls), *self.halfway]
+        self.under_way.clear()
+        self.halfway.clear()
 
     @contextmanager
     def silence(self) -> Iterator[None]:

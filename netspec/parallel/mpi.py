@@ -172,7 +172,7 @@ class MpiCommunicator(Communicator):
         ACTIVITY.gives_up_at = time.monotonic() + within
         _Request(self._members.Ibarrier()).wait()
         self._comm, self._following, self._apart = (self._members.Dup() for _ in range(3))
-        self.halfway.clear()
+        self.give_up()
 
     def abort(self, status: int) -> NoReturn:
         """End the processes of all workers at once, those that are stopped or hang too."""

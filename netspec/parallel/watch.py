@@ -69,8 +69,8 @@ class Watchdog:
         self._leaving = threading.Event()
         self._said_bye = self._heard_bye = self._ended = False
         self._own: Words | None = None
-        self._breaks_off = 0
-        """How many workers are still to be told that one has failed."""
+        self._breaks_off: list[Told] = []
+        """What is still to be told: in which training one has failed, and to how many workers."""
         self._words = LastWords(self._size)
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
@@ -86,7 +86,7 @@ class Watchdog:
 
     def break_off(self, workers: int) -> None:
         """Tell the first so many that one has failed: they stop waiting for it, and save what they have."""
-        self._breaks_off = workers  # the thread says it
+        self._breaks_off.append({"training": ACTIVITY.trainings, "workers": workers})  # the thread says it
 
     def fail(self, status: int, *, error: str, output: str) -> NoReturn:
         """End the job with an exit status, since this worker fails or was stopped, and see that it is told.
@@ -147,7 +147,8 @@ class Watchdog:
     def _take(self, sender: int, told: Told, now: float) -> None:
         match told.pop("kind"):
             case "broken":
-                if ACTIVITY.gives_up_at == inf:  # else those that were torn apart meet again already
+                late = told["training"] != ACTIVITY.trainings
+                if ACTIVITY.gives_up_at == inf and not late:  # else those that were torn apart meet again already
                     ACTIVITY.gives_up_at = now
             case "words":
                 self._words.take(Words(**told))
@@ -181,11 +182,11 @@ class Watchdog:
             self._end(f"{self._named(self._facts())} has waited for {ACTIVITY.waited():.0f} s, for {who}")
 
     def _pass_words_on(self) -> None:
-        if self._breaks_off:
-            told, self._breaks_off = self._breaks_off, 0
-            for other in range(told):
+        while self._breaks_off:
+            failed = self._breaks_off.pop()
+            for other in range(failed["workers"]):
                 if other != self._rank:
-                    self._post.send(other, {"kind": "broken"})
+                    self._post.send(other, {"kind": "broken", "training": failed["training"]})
         if self._own is not None:
             if self._rank:
                 self._post.send(0, {"kind": "words", **self._own.as_told()})

@@ -16,7 +16,7 @@ import numpy as np
 from netspec.backends.openmp import set_threads
 from netspec.data.shares import Share
 from netspec.errors import RunError
-from netspec.parallel import Communicator, Pending
+from netspec.parallel import Communicator
 from netspec.parallel.by_host import groups_by_host
 from netspec.parallel.messages import hosts_of
 from netspec.parallel.strategies import all_reduce
@@ -365,11 +365,11 @@ class Asked:
     def __init__(self, workers: Communicator, signals: Signals, *, meets: bool) -> None:
         """Where the workers do not meet at this step nobody is asked, and nothing done."""
         self._signals, self._alone, self._votes = signals, workers.size == 1, np.zeros(2, np.float32)
-        self._pending = self._sent(workers) if meets and not self._alone else None
-
-    def _sent(self, workers: Communicator) -> Pending:
-        self._votes = np.array([self._signals.stop is not None, self._signals.snapshot], np.float32)
-        return workers.start_all_reduce(self._votes)
+        self._workers = workers if meets and not self._alone else None
+        if self._workers is not None:
+            workers.finish(Asked)  # of a batch in the midst of a step, after which nobody stops
+            self._votes = np.array([signals.stop is not None, signals.snapshot], np.float32)
+            workers.under_way[Asked] = [workers.start_all_reduce(self._votes)]
 
     @property
     def stop(self) -> bool:
@@ -382,6 +382,6 @@ class Asked:
         return self._signals.snapshot if self._alone else self._voted(1)
 
     def _voted(self, question: int) -> bool:
-        if self._pending is not None:
-            self._pending.wait()
+        if self._workers is not None:
+            self._workers.finish(Asked)
         return bool(self._votes[question])

@@ -19,7 +19,7 @@ from netspec.errors import InputError, Problem
 from netspec.graph.ops.communication import Sending
 from netspec.graph.types import Precision
 from netspec.parallel import join
-from netspec.parallel.activity import writes_to
+from netspec.parallel.activity import training, writes_to
 from netspec.parallel.encodings import by_host
 from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.parallel.strategies.base import Strategy
@@ -81,6 +81,7 @@ class Interrupted(KeyboardInterrupt):
         """`step` is that of the newest checkpoint; None where there is none."""
 
 
+@training()
 def run(
     source: Source | TrainSpec,
     overrides: Overrides = (),

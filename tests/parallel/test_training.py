@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import netspec
 from netspec.exchange.hdf5 import read_weights
 from tests.parallel.conftest import trainings
+from tests.parallel.once import once
 
 SAMPLES = 225
 """Of the training set: in batches of 32 the last one has a single sample, and most workers none of it."""
@@ -64,7 +66,10 @@ LATE = 24
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("points")
+    return once(tmp_path_factory, "points", make_points)[0]
+
+
+def make_points(made: Path) -> None:
     random = np.random.default_rng(0)
     centers = random.normal(size=(3, 6)) * 2
     for name, count in (("train", SAMPLES), ("test", 57)):
@@ -73,7 +78,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.savez(made / f"{name}.npz", x=x, label=label)
         x[[3, 40, 41]] = np.nan
         np.savez(made / f"damaged_{name}.npz", x=x, label=label)
-    return made
 
 
 def training(folder: Path, net: dict[str, Any] = SMOOTH, data: str = "", **given: Any) -> dict[str, Any]:
@@ -146,21 +150,20 @@ def misfits(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def diverging(folder: Path) -> dict[str, Any]:
-    """A training that fails in its steps."""
-    plain = {"type": "SGD", "learning_rate": 1e38}
-    return training(folder, solver=plain, train={"precision": "float32"})
+    """A training that fails in its steps, while sums of several kinds are under way."""
+    plain, way = {"type": "SGD", "learning_rate": 1e38}, {"strategy": "all_reduce", "reduce_in": "bfloat16"}
+    return training(folder, solver=plain, train={"precision": "float32"}, parallel={**way, "first_bucket": 20})
 
 
 @pytest.fixture(scope="module")
 def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, dict[str, str]]]:
     """Runs all trainings of so many workers in one job, once: where, and the errors of those that failed."""
-    done: dict[int, tuple[Path, dict[str, str]]] = {}
     known = cases(folder)
 
     def run(workers: int, jobs: Any) -> tuple[Path, dict[str, str]]:
-        if workers in done:
-            return done[workers]
-        runs = tmp_path_factory.mktemp(f"on{workers}")
+        return once(tmp_path_factory, f"trained_on_{workers}", lambda runs: make(workers, jobs, runs))
+
+    def make(workers: int, jobs: Any, runs: Path) -> dict[str, str]:
         of: Path = runs
         resumed: tuple[str, ...] = ()
         match workers:
@@ -172,15 +175,14 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
                 of, resumed = run(2, jobs)[0], RESUMED_BY_OTHERS
             case _:
                 specs = {name: known[name] for name in BITS}
+        if workers == 2:  # the first one: what it leaves under way is nothing to the others
+            specs = {"huge": diverging(folder), **specs}
         listed: list[dict[str, Any]] = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in specs.items()]
         listed += (
             {"spec": known[name], "run_dir": str(runs / "again" / name), "resume": True, "of": str(of / name)}
             for name in resumed
         )
-        if workers == 2:  # the last one: workers that have failed in a step may wait for each other no more
-            listed.append({"spec": diverging(folder), "run_dir": str(runs / "huge")})
-        done[workers] = runs, trainings(jobs, workers, listed, runs)
-        return done[workers]
+        return trainings(jobs, workers, listed, runs)
 
     return run
 
@@ -203,12 +205,12 @@ def assert_close(found: dict[str, Any], expected: dict[str, Any], relative: floa
 @pytest.fixture(scope="module")
 def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The same training on one worker."""
-    runs = tmp_path_factory.mktemp("alone")
+
+    def make(name: str, made: Path) -> None:
+        netspec.train(cases(folder)[name], run_dir=made / "run")
 
     def run(name: str) -> Path:
-        if not (runs / name).exists():
-            netspec.train(cases(folder)[name], run_dir=runs / name)
-        return runs / name
+        return once(tmp_path_factory, f"alone_{name}", partial(make, name))[0] / "run"
 
     return run
 

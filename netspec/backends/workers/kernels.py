@@ -12,7 +12,7 @@ from typing import Any
 from netspec.backends.workers import messages, scattering  # noqa: F401  # they register their kernels
 from netspec.backends.workers.filling import filling
 from netspec.backends.workers.spans import Bundle, Emptied, address, span
-from netspec.backends.workers.underway import finish, send
+from netspec.backends.workers.underway import send
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
 from netspec.graph.ops.exchange import Exchange
@@ -92,7 +92,7 @@ class Start(Kernel):
         def run() -> None:
             fill()
             if not workers.silent:
-                send(key, start)
+                send(workers, key, start)
 
         return run
 
@@ -112,13 +112,13 @@ class StartGather(Kernel):
         own, alone = parts[workers.rank], workers.size == 1
 
         def run() -> None:
-            finish(key)  # of a step that was broken off
+            workers.finish(key)  # of a step that was broken off
             if alone or workers.silent:
                 whole[...] = 0
             own[: len(mine)] = mine
             own[len(mine) :] = 0
             if not workers.silent:
-                send(key, lambda: [workers.start_all_gather(None, parts)])
+                send(workers, key, lambda: [workers.start_all_gather(None, parts)])
 
         return run
 
@@ -129,11 +129,11 @@ class Join(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that waits."""
-        key = address(buffers.inputs[0])
+        key, workers = address(buffers.inputs[0]), world()
         fill = filling(buffers.inputs, buffers.outputs)
 
         def run() -> None:
-            finish(key)
+            workers.finish(key)
             fill()
 
         return run

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from netspec.backends.workers.filling import filling
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.messages import After, JoinReceive, Send, Sent, StartReceive
 from netspec.graph.value import Node
-from netspec.parallel import Pending, world
+from netspec.parallel import world
 
-_sending: dict[tuple[int, int], Pending] = {}
-"""What was sent and may not have arrived, by the worker and the tag."""
-_receiving: dict[tuple[int, int], Pending] = {}
-"""What is waited for, by the worker and the tag."""
-
-
-def _wait(pending: dict[tuple[int, int], Pending], channel: tuple[int, int]) -> None:
-    if (one := pending.pop(channel, None)) is not None:
-        one.wait()
+Channel: TypeAlias = tuple[Literal["to", "from"], int, int]
+"""What is under way on it: a message to a worker or from one, with a tag."""
 
 
 @kernel(Send, backend="workers", rank=10)
@@ -27,12 +22,12 @@ class Sending(Kernel):
         """A thunk that waits until what was sent before has arrived."""
         op, workers, x = node.op, world(), buffers.inputs[0]
         assert isinstance(op, Send)
-        channel = op.to, op.tag
+        channel: Channel = ("to", op.to, op.tag)
 
         def run() -> None:
-            _wait(_sending, channel)
+            workers.finish(channel)
             if workers.size > 1:
-                _sending[channel] = workers.start_send(x, *channel)
+                workers.under_way[channel] = [workers.start_send(x, op.to, op.tag)]
 
         return run
 
@@ -43,13 +38,13 @@ class Arriving(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that waits."""
-        op = node.op
+        op, workers = node.op, world()
         assert isinstance(op, Sent)
-        channels = op.channels
+        channels: list[Channel] = [("to", *one) for one in op.channels]
 
         def run() -> None:
             for channel in channels:
-                _wait(_sending, channel)
+                workers.finish(channel)
 
         return run
 
@@ -63,12 +58,12 @@ class Awaiting(Kernel):
         op, workers, x = node.op, world(), buffers.outputs[0]
         assert isinstance(op, StartReceive)
         assert x is not None
-        channel = op.source, op.tag
+        channel: Channel = ("from", op.source, op.tag)
 
         def run() -> None:
-            _wait(_receiving, channel)  # of a step that was broken off
+            workers.finish(channel)  # of a step that was broken off
             if workers.size > 1:
-                _receiving[channel] = workers.start_receive(x, *channel)
+                workers.under_way[channel] = [workers.start_receive(x, op.source, op.tag)]
             else:
                 x[...] = 0
 
@@ -81,12 +76,13 @@ class Receiving(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that waits."""
-        op = node.op
+        op, workers = node.op, world()
         assert isinstance(op, JoinReceive)
-        channel, place = (op.source, op.tag), filling(buffers.inputs[:1], buffers.outputs[:1])
+        channel: Channel = ("from", op.source, op.tag)
+        place = filling(buffers.inputs[:1], buffers.outputs[:1])
 
         def run() -> None:
-            _wait(_receiving, channel)
+            workers.finish(channel)
             place()
 
         return run

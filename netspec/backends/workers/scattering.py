@@ -12,7 +12,7 @@ from typing import Any
 
 from netspec.backends.workers.filling import filling
 from netspec.backends.workers.spans import Bundle, address, span
-from netspec.backends.workers.underway import finish, send
+from netspec.backends.workers.underway import send
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.scattering import Cut, GatherPieces, JoinScatterSums, ScatterSums, StartScatterSums
 from netspec.graph.value import Node
@@ -96,7 +96,7 @@ class StartScatter(Kernel):
             if workers.silent:
                 alone()
             else:
-                send(key, lambda: [start()])
+                send(workers, key, lambda: [start()])
 
         return run
 
@@ -107,13 +107,13 @@ class JoinScatter(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that waits."""
-        op = node.op
+        op, workers = node.op, world()
         assert isinstance(op, JoinScatterSums)
         count = len(op.parts)
         key, copy = address(buffers.inputs[count + 1]), filling(buffers.inputs[:count], buffers.outputs[:count])
 
         def run() -> None:
-            finish(key)
+            workers.finish(key)
             copy()
 
         return run

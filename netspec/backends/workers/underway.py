@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from netspec.parallel import Pending
-
-_sent: dict[int, list[Pending]] = {}
-"""What was started and not joined, by the address of its first array."""
+from netspec.parallel import Communicator, Pending
 
 
-def send(key: int, start: Callable[[], list[Pending]]) -> None:
-    """Set something going, and let MPI go on with what is under way."""
-    for others in _sent.values():
+def send(workers: Communicator, key: int, start: Callable[[], list[Pending]]) -> None:
+    """Set something going, by the address of its first array, and let MPI go on with what is under way."""
+    for others in workers.under_way.values():
         for one in others:
             one.advance()
-    finish(key)  # of a step that was broken off
-    _sent[key] = start()
-
-
-def finish(key: int) -> None:
-    """Wait for what was sent from that address, if anything was."""
-    for one in _sent.pop(key, ()):
-        one.wait()
+    workers.finish(key)  # of a step that was broken off
+    workers.under_way[key] = start()

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from math import inf
 from pathlib import Path
 
 import netspec
 from netspec.errors import NetspecError
 from netspec.parallel import join
+from netspec.parallel.activity import ACTIVITY
 
 for one in json.loads(Path(sys.argv[1]).read_text()):
     if (of := one.pop("of", None)) is not None:
@@ -24,5 +26,6 @@ for one in json.loads(Path(sys.argv[1]).read_text()):
     try:
         netspec.train(one.pop("spec"), **one)
     except NetspecError as error:
+        assert ACTIVITY.gives_up_at == inf, "workers would wait no more in what comes next"
         if join().is_first:
             print(json.dumps({"run": one["run_dir"], "error": error.render()}))
