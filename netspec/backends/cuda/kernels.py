@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from netspec.backends.cuda import (
+    alignment,
     convolution,
+    cumulative,
     elementwise,
     foreach,
     indexing,
@@ -13,15 +15,19 @@ from netspec.backends.cuda import (
     pooling,
     products,
     random,
+    ranks,
     recurrence,
     reduce,
+    resizing,
     row_normalization,
     rows,
     vectors,
 )
 
 __all__ = [
+    "alignment",
     "convolution",
+    "cumulative",
     "elementwise",
     "foreach",
     "indexing",
@@ -31,8 +37,10 @@ __all__ = [
     "pooling",
     "products",
     "random",
+    "ranks",
     "recurrence",
     "reduce",
+    "resizing",
     "row_normalization",
     "rows",
     "vectors",

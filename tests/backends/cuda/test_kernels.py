@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from netspec.backends.cuda import launch
 from netspec.graph.kernel import Kernel
 from tests.backends.cuda.calls import DEVICE, KERNELS, check, prepared
 from tests.backends.cuda.emulator import Emulator, compiler
+from tests.backends.cuda.gaps import gaps
 from tests.interpret import evaluate
 from tests.registry.kernel_calls import agree, code_of, is_double, is_narrow, over
 
@@ -52,3 +54,8 @@ def test_may_write_over_an_operand_where_the_op_says_so(one: Kernel) -> None:
                 written.run()
                 for y, wanted in zip(written.outputs, right, strict=True):
                     agree(DEVICE.fetch(y), wanted)
+
+
+def test_the_guide_lists_the_ops_that_have_no_kernel() -> None:
+    guide = (Path(__file__).parents[3] / "docs/gpu.md").read_text(encoding="utf-8")
+    assert gaps() in " ".join(guide.split()), "write what `python -m tests.backends.cuda.gaps` prints"

@@ -1,0 +1,30 @@
+"""`python -m tests.backends.cuda.gaps`: the ops that run reference code on a GPU, as docs/gpu.md lists them.
+
+Those of which no kernel of the backend takes some call that is tried, in any precision, and which no pass replaces by
+simpler ops. Groups that passes make only where a kernel takes them are left out.
+"""
+
+from __future__ import annotations
+
+import netspec.backends.cuda.kernels  # noqa: F401  # it registers them
+from netspec.graph.fused import Anchored
+from netspec.graph.kernel import kernels_for
+from tests.registry.kernel_calls import all_calls
+from tests.registry.op_calls import Call
+
+
+def gaps() -> str:
+    """Their names, in one line."""
+    found = {made.op.name for made in all_calls() if not isinstance(made.op, Anchored) and _is_left(made)}
+    return ", ".join(f"`{name}`" for name in sorted(found))
+
+
+def _is_left(made: Call) -> bool:
+    types = [value.type for value in made.node.inputs]
+    if any(one.why_not(made.op, *types) is None for one in kernels_for(type(made.op), ("cuda",))):
+        return False
+    return made.op.simplified(*made.node.inputs) is None
+
+
+if __name__ == "__main__":
+    print(gaps())
