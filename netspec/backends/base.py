@@ -219,6 +219,11 @@ class Device:
         """Those of the nodes that were asked for."""
         return {}
 
+    @property
+    def races(self) -> bool:
+        """Whether there is a tuner."""
+        return self.tuner is not None
+
     def measured(self, node: Node, offers: Sequence[Offer]) -> Sequence[float] | None:
         """Seconds that each offer takes, if there is a tuner and it has looked, now or before."""
         return None if self.tuner is None else self.tuner.measured(node, offers)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from importlib.metadata import version
 from time import perf_counter
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from netspec.backends.calls import Calls
 from netspec.backends.store import cache_store
 from netspec.graph.kernel import Buffers, Offer, Thunk
-from netspec.graph.layout import Layout
+from netspec.graph.layout import Layout, Signature
 from netspec.graph.plan import aligned
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
@@ -71,7 +71,8 @@ class Tuner:
         began = perf_counter()
         times = [float("inf")] * len(offers)
         with self.device.running():
-            runners = [_Runner(self.device, node, one) for one in offers]
+            arrays = cache(lambda lying: _Arrays(self.device, node, lying))  # ways that read and write alike share them
+            runners = [_Runner(self.device, node, one, arrays(one.layouts)) for one in offers]
             for _ in range(ROUNDS):
                 for index, runner in enumerate(runners):
                     times[index] = min(times[index], runner.seconds(ROUND_SECONDS[self.level]))
@@ -85,23 +86,29 @@ class Tuner:
         self._store.write(self._file, json.dumps({**others, **self._found}, sort_keys=True).encode())
 
 
-class _Runner:
-    """An offer bound to made-up operands."""
+class _Arrays:
+    """Made-up operands, and results."""
 
-    def __init__(self, device: Device, node: Node, offer: Offer) -> None:
+    def __init__(self, device: Device, node: Node, lying: Signature) -> None:
+        self.inputs = [_array(device, one.type, layout) for one, layout in zip(node.inputs, lying.inputs, strict=True)]
+        for value, array in zip(node.inputs, self.inputs, strict=True):
+            device.upload(array, _numbers(value.type.with_shape(*array.shape)))
+        self.outputs = [_array(device, kind, layout) for kind, layout in zip(node.types, lying.outputs, strict=True)]
+
+
+class _Runner:
+    """An offer bound to arrays."""
+
+    def __init__(self, device: Device, node: Node, offer: Offer, arrays: _Arrays) -> None:
         self._device = device
         kernel, lying = offer.kernel, offer.layouts
-        inputs = [_array(device, value.type, layout) for value, layout in zip(node.inputs, lying.inputs, strict=True)]
-        for value, array in zip(node.inputs, inputs, strict=True):
-            device.upload(array, _numbers(value.type.with_shape(*array.shape)))
-        outputs = [_array(device, kind, layout) for kind, layout in zip(node.types, lying.outputs, strict=True)]
         size = kernel.workspace(node, lying)
         workspace = device.allocate(aligned(size)) if size else None
         calls = Calls(device.set_threads, device.threads())
-        bound = kernel.bind(node, Buffers(tuple(inputs), tuple(outputs), lying, workspace))
+        bound = kernel.bind(node, Buffers(tuple(arrays.inputs), tuple(arrays.outputs), lying, workspace))
         calls.add(bound, node, kernel.threads(node))
         self._thunk: Thunk = calls.run
-        self._kept = inputs, outputs, workspace
+        self._kept = arrays, workspace
         self._thunk()
 
     def seconds(self, least: float) -> float:

@@ -86,6 +86,10 @@ class Kernel:
         """Other layouts that it could read and write: which cost less depends on the copies that they need."""
         return ()
 
+    def variants(self, node: Node, lying: Signature) -> Sequence[Kernel]:
+        """Other ways to do the same, of which it cannot tell which is fastest: they are for races alone."""
+        return ()
+
     def seconds(self, node: Node, lying: Signature) -> float:
         """About what a call takes that reads and writes so, to be compared with other ways to run the node."""
         if not inner_traits(node.op).contracts:
@@ -184,6 +188,10 @@ class Kernels(Protocol):
     @property
     def rates(self) -> Rates:
         """What the machine does in a second."""
+
+    @property
+    def races(self) -> bool:
+        """Whether somebody looks how long kernels take."""
 
     def candidates(self, node: Node, *, tf32: bool = False) -> Candidates:
         """Those that take a node; without `tf32` none that rounds so. Raises `NoKernelError` where none does."""

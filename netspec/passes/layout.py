@@ -104,10 +104,18 @@ class _Chooser:
                 wanted = self._stored(node, given, order)
                 found[kernel, order if wanted == order else kernel.narrowed(node, wanted) or order] = None
         offers = [Offer(kernel, lying, kernel.seconds(node, lying)) for kernel, lying in found]
-        measured = self.kernels.measured(node, offers) if len(offers) > 1 else None
+        raced = [*offers, *self._varied(node, offers)] if self.kernels.races else offers
+        measured = self.kernels.measured(node, raced) if len(raced) > 1 else None
         if measured is None:
             return offers
-        return [replace(one, seconds=seconds, raced=True) for one, seconds in zip(offers, measured, strict=True)]
+        return [replace(one, seconds=seconds, raced=True) for one, seconds in zip(raced, measured, strict=True)]
+
+    @staticmethod
+    def _varied(node: Node, offers: Sequence[Offer]) -> Iterator[Offer]:
+        """What the kernels of the offers could do in other ways."""
+        for offer in offers:
+            for kernel in offer.kernel.variants(node, offer.layouts):
+                yield replace(offer, kernel=kernel)
 
     def wanted(self, value: Value, layout: Layout) -> set[Layout]:
         """The layouts that readers want a value copied into that lies so, if all else lies plainly."""

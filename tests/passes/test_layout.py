@@ -37,7 +37,7 @@ class Known:
     def __init__(self, kernels: dict[type[Op], Sequence[Kernel]], times: dict[Kernel, float] | None = None) -> None:
         self.kernels, self.times = kernels, times
 
-    rates = CORE
+    rates, races = CORE, True
 
     def candidates(self, node: Node, *, tf32: bool = False) -> Candidates:
         return Candidates(tuple(self.kernels.get(type(node.op), (Plain(),))), ())

@@ -6,14 +6,16 @@ Of those that add up in another order each time the library has some for gradien
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from functools import cache
 from typing import Any
 
 from netspec.backends.cuda import elementwise
 from netspec.backends.cuda.contraction import ContractionKernel, anchor_of
-from netspec.backends.cudnn.plans import Assumed, Convolution, Kind, Plan, Tensor, planned
+from netspec.backends.cudnn.plans import Assumed, Convolution, Kind, Plan, Tensor, names, planned
 from netspec.backends.moves import in_turn
 from netspec.graph.fused import Anchored
-from netspec.graph.kernel import Thunk, kernel
+from netspec.graph.kernel import Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.op import Op
 from netspec.graph.plan import aligned
@@ -44,9 +46,28 @@ class ConvolutionKernel(ContractionKernel):
     channel = 1
     unrounded = False
     kind: Kind
+    pick: str | None = None
+    """The name of its plan; default: the one that the library thinks fastest."""
+    apart: bool = False
+    """Whether a bias is left to what follows."""
+
+    @property
+    def label(self) -> str:
+        apart = ", the bias apart" if self.apart else ""
+        return super().label + ("" if self.pick is None else f" by {self.pick}{apart}")
+
+    def variants(self, node: Node, lying: Signature) -> Sequence[Kernel]:
+        """By other plans, and where it adds a bias, by plans without that."""
+        found = list[Kernel]()
+        for apart in (False, True)[: 1 + (self.body(node)[0] is not None)]:
+            one = _varied(self, None, apart)
+            what = one._described(node, lying)
+            if not isinstance(planned(what), str):
+                found += [_varied(self, name, apart) for name in names(what)]
+        return found
 
     def adds_bias(self, op: Op, dtype: DType) -> bool:
-        return isinstance(op, Conv) and dtype == DType.FLOAT32
+        return not self.apart and isinstance(op, Conv) and dtype == DType.FLOAT32
 
     def declines(self, op: Op, types: Sequence[TensorType]) -> str | None:
         conv = op if isinstance(op, Conv) else getattr(op, "conv", None)
@@ -62,7 +83,7 @@ class ConvolutionKernel(ContractionKernel):
         """What is to be planned for two operands and the result."""
         conv = op if isinstance(op, Conv) else op.conv  # type: ignore[attr-defined]  # `declines` has looked
         a, b, y = map(tensor, types, layouts)
-        return Convolution(self.kind, conv.window, a, b, y, biased, self.tf32, self.deterministic)
+        return Convolution(self.kind, conv.window, a, b, y, biased, self.tf32, self.deterministic, self.pick)
 
     def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
         y = node.types[0]
@@ -100,9 +121,20 @@ class ConvolutionKernel(ContractionKernel):
         return found
 
     def _known(self, node: Node, layouts: Signature) -> Plan | Assumed | str:
+        return planned(self._described(node, layouts))
+
+    def _described(self, node: Node, layouts: Signature) -> Convolution:
         types = (node.inputs[0].type, node.inputs[1].type, node.types[0])
         lying = (*layouts.inputs[:2], layouts.outputs[0].as_stored(layouts.inputs[0].dtype))
-        return planned(self.described(anchor_of(node.op), types, lying, biased=self.body(node)[0] is not None))
+        return self.described(anchor_of(node.op), types, lying, biased=self.body(node)[0] is not None)
+
+
+@cache
+def _varied(one: ConvolutionKernel, pick: str | None, apart: bool) -> ConvolutionKernel:
+    """A kernel that does the same, in another way."""
+    made = copy(one)
+    made.pick, made.apart = pick, apart
+    return made
 
 
 @kernel(Conv, Anchored, backend="cudnn", rank=10)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from netspec.backends.cuda import launch
@@ -24,6 +25,8 @@ NAMES = {
 """The library's words for element types."""
 MOST_WORKSPACE = 1 << 28
 """Bytes that a plan may want: with more, one convolution would decide how large a batch may be."""
+MOST_RACED = 8
+"""Plans of a convolution that race."""
 
 
 class Kind(Enum):
@@ -68,6 +71,8 @@ class Convolution:
     """Whether operands of float32 may be rounded so."""
     deterministic: bool = True
     """Whether sums must come out the same each time."""
+    pick: str | None = None
+    """The name of the plan; default: the one that the library thinks fastest."""
 
     @property
     def geometry(self) -> dict[str, list[int]]:
@@ -79,10 +84,14 @@ class Convolution:
         return {"pre_padding": [*before], "post_padding": [*after], "stride": [*strides], "dilation": [*dilation]}
 
 
-class Plan:
-    """A convolution that the library has planned. Raises `cudnnGraphNotSupportedError` where it has no code for it."""
+class Described:
+    """A convolution as the library sees it, and the plans that it thinks of, none of which is built.
 
-    def __init__(self, what: Convolution) -> None:
+    Raises `cudnnGraphNotSupportedError` where it has no code for it.
+    """
+
+    def __init__(self, what: Convolution, *, more: bool) -> None:
+        """`more`: of all that the library has ideas of, not only what its first rule says."""
         cudnn = library.frontend()
         wide = getattr(cudnn.data_type, NAMES[what.a.dtype.computed])
         self.graph = graph = cudnn.pygraph(
@@ -109,23 +118,54 @@ class Plan:
         self.output = y
         graph.validate()
         graph.build_operation_graph()
-        graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        modes = cudnn.heur_mode
+        graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK] if more else [modes.A, modes.FALLBACK])
         unwanted = [cudnn.numerical_note.NONDETERMINISTIC] if what.deterministic else []
         if what.a.dtype == DType.FLOAT32 and not what.tf32:
             unwanted += [cudnn.numerical_note.TENSOR_CORE, cudnn.numerical_note.DOWN_CONVERT_INPUTS]
         graph.deselect_numeric_notes(unwanted)
         graph.deselect_workspace_greater_than(MOST_WORKSPACE)
-        graph.check_support()
-        graph.build_plans(cudnn.build_plan_policy.HEURISTICS_CHOICE)
-        self.workspace = int(graph.get_workspace_size())
 
     def _tensor(self, cudnn: Any, one: Tensor) -> Any:
         kind = getattr(cudnn.data_type, NAMES[one.dtype])
         return self.graph.tensor(dim=[*one.shape], stride=[*one.strides], data_type=kind)
 
+    def built(self) -> Iterator[tuple[int, str]]:
+        """The plans that can be built, one by one: their numbers and names."""
+        graph, known = self.graph, set[str]()
+        for index in range(graph.get_execution_plan_count()):
+            name = graph.get_plan_name_at_index(index)
+            if name in known:
+                continue
+            try:
+                graph.build_plan_at_index(index)
+            except (library.frontend().cudnnGraphNotSupportedError, RuntimeError):  # such as those that are not wanted
+                continue
+            known.add(name)
+            yield index, name
+
+
+class Plan(Described):
+    """One that is built: the one of the name that is given, or else the first. Raises as `Described`."""
+
+    def __init__(self, what: Convolution) -> None:
+        super().__init__(what, more=what.pick is not None)
+        cudnn, graph = library.frontend(), self.graph
+        if what.pick is None:
+            graph.check_support()
+            graph.build_plans(cudnn.build_plan_policy.HEURISTICS_CHOICE)
+            self.workspace = int(graph.get_workspace_size())
+            self._execute: Callable[[Mapping[int, int], int, int], None] = graph.execute
+            return
+        index = next((index for index, name in self.built() if name == what.pick), None)
+        if index is None:
+            raise RuntimeError(f"{what.pick} cannot be built")
+        self.workspace = int(graph.get_workspace_size_plan_at_index(index))
+        self._execute = lambda places, space, handle: graph.execute_plan_at_index(places, space, index, handle)
+
     def bind(self, inputs: Sequence[Any], output: Any, workspace: Any | None) -> Thunk:
         """A call on arrays."""
-        address, graph = launch.engine.address, self.graph
+        address, execute = launch.engine.address, self._execute
         tensors = [*self.inputs, self.output]
         places: Mapping[int, int] = {
             tensor.get_uid(): address(array) for tensor, array in zip(tensors, (*inputs, output), strict=True)
@@ -136,7 +176,7 @@ class Plan:
 
         def run(stream: int, _: object = alive) -> None:
             set_stream(handle, stream)
-            graph.execute(places, scratch, handle)
+            execute(places, scratch, handle)
 
         return launch.engine.on_stream(run)
 
@@ -162,3 +202,16 @@ def planned(what: Convolution) -> Plan | Assumed | str:
     if gpu is not None and library.why_not_asked(gpu) is not None:
         return Assumed()
     return _planned(what, library.frontend(), gpu)
+
+
+@cache
+def _names(what: Convolution, cudnn: Any) -> tuple[str, ...]:
+    return tuple(name for _, name in islice(Described(what, more=True).built(), MOST_RACED))
+
+
+def names(what: Convolution) -> tuple[str, ...]:
+    """Of the plans that are worth a race, which have been built: those that the library thinks fastest, by any rule.
+
+    None for a GPU that is not there.
+    """
+    return _names(what, library.frontend()) if target() is None else ()

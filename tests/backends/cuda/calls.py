@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,8 +38,8 @@ class EmulatedDevice(CpuDevice):
     """The kernels of the backend `cuda` on NumPy's arrays, whatever CuPy says."""
 
     name = "emulated"
-    backends = ("reference", "cuda")
-    kernels = ("reference", "cuda")
+    backends: ClassVar[tuple[str, ...]] = ("reference", "cuda")
+    kernels: ClassVar[tuple[str, ...]] = ("reference", "cuda")
     narrow = CudaDevice.narrow
 
 

@@ -28,6 +28,11 @@ numerical_note = Enum("numerical_note", "TENSOR_CORE DOWN_CONVERT_INPUTS NONDETE
 build_plan_policy = Enum("build_plan_policy", "HEURISTICS_CHOICE ALL")
 ELEMENTS = {"FLOAT": np.float32, "DOUBLE": np.float64, "HALF": np.float16, "BFLOAT16": ml_dtypes.bfloat16}
 _uids = count(1)
+UNWANTED = "eng0_k2=1"
+PLANS = (UNWANTED, "eng1", "eng2_k2=5", "eng1", "eng3")
+"""By their names, one of which comes twice, as from the library; the second is the one that it thinks fastest."""
+executed: list[tuple[str, int]] = []
+"""Which plans were executed by their numbers, and of how many steps."""
 
 
 def forget() -> None:
@@ -37,7 +42,7 @@ def forget() -> None:
     library._why_not_asked.cache_clear()
 
 
-class cudnnGraphNotSupportedError(RuntimeError):  # noqa: N801  the library's name
+class cudnnGraphNotSupportedError(Exception):  # noqa: N801  the library's name
     pass
 
 
@@ -161,7 +166,8 @@ class pygraph:  # noqa: N801  the library's name
         assert self.done == ["validate"]
 
     def create_execution_plans(self, modes: list[Any]) -> None:
-        assert modes == [heur_mode.A, heur_mode.FALLBACK]
+        self.modes = modes
+        assert modes in ([heur_mode.A, heur_mode.FALLBACK], [*heur_mode])
 
     def deselect_numeric_notes(self, notes: list[Any]) -> None:
         self.unwanted = {one.name for one in notes}
@@ -177,6 +183,28 @@ class pygraph:  # noqa: N801  the library's name
     def build_plans(self, policy: Any) -> None:
         assert policy is build_plan_policy.HEURISTICS_CHOICE
         self.done.append("built")
+
+    def get_execution_plan_count(self) -> int:
+        return len(PLANS)
+
+    def get_plan_name_at_index(self, index: int) -> str:
+        return PLANS[index]
+
+    def build_plan_at_index(self, index: int) -> None:
+        assert self.modes == [*heur_mode]
+        if PLANS[index] == UNWANTED:
+            raise cudnnGraphNotSupportedError("Deselecting execution plan")
+        self.done.append(PLANS[index])
+
+    def get_workspace_size_plan_at_index(self, index: int) -> int:
+        assert PLANS[index] in self.done
+        return WORKSPACE
+
+    def execute_plan_at_index(self, places: dict[int, int], workspace: int, index: int, handle: int) -> None:
+        assert PLANS[index] in self.done
+        executed.append((PLANS[index], len(self.steps)))
+        self.done.append("built")
+        self.execute(places, workspace, handle)
 
     def get_workspace_size(self) -> int:
         return WORKSPACE

@@ -1,0 +1,71 @@
+"""The plans of a convolution race, with the bias and without; who wins is known the next time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import netspec.backends.cudnn.kernels  # noqa: F401  # it registers them
+from netspec.backends.cuda import launch
+from netspec.backends.tuning import Tuner
+from netspec.compile import Compiler, Purpose
+from netspec.graph.kernel import Thunk
+from netspec.schema.load import load_net
+from tests.backends.cuda.calls import EmulatedDevice
+from tests.backends.cuda.emulator import Emulator, compiler
+from tests.backends.cudnn import fake
+
+LENET = load_net(Path(__file__).parents[3] / "model_zoo" / "lenet_mnist" / "net.yaml")
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run what follows a convolution with")
+
+
+class Racing(EmulatedDevice):
+    """One plan without the bias is the fastest."""
+
+    name = "racing"
+    backends: ClassVar[tuple[str, ...]] = ("reference", "cuda", "cudnn")
+    kernels: ClassVar[tuple[str, ...]] = backends
+    races_run = 0
+
+    def timed(self, call: Thunk, least: float) -> float:
+        """No clock: what the plan is said to take."""
+        self.races_run += 1
+        fake.executed.clear()
+        call()
+        return 0.001 if fake.executed == [("eng2_k2=5", 1)] else 0.002
+
+    def about(self) -> dict[str, str]:
+        return {"cudnn": "a stand-in"}
+
+
+@pytest.fixture(autouse=True)
+def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setitem(sys.modules, "cudnn", fake)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = launch.use(Emulator())
+    yield
+    launch.use(before)
+
+
+def test_the_fastest_plan_wins_and_is_known_from_then_on() -> None:
+    x = {"image": np.linspace(-1, 1, 2 * 28 * 28, dtype=np.float32).reshape(2, 1, 28, 28)}
+    expected = Compiler(LENET, device="reference").program(Purpose.PREDICT, 2)(x)
+    for again in (False, True):
+        device = Racing()
+        device.tuner = Tuner(device, "full")
+        compiled = Compiler(LENET, device=device)
+        program = compiled.program(Purpose.PREDICT, 2)
+        assert again == (device.races_run == 0)
+        won = [one for one in program.plan.choices.values() if one.kernel.backend == "cudnn"]
+        assert [one.label for one in won] == 2 * ["cudnn:Forward by eng2_k2=5, the bias apart"]
+        others = {label for one in won for label, _ in one.declined if label.startswith("cudnn:Forward")}
+        assert len(others) >= 6  # the usual one, three plans with the bias, two more without it
+        found = program(x)
+        for name, right in expected.items():  # sums of 800 products in another order
+            np.testing.assert_allclose(found[name], right, rtol=1e-5, atol=1e-6)
