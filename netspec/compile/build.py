@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from netspec.errors import Problem, SpecError, did_you_mean, listing
+from netspec.graph.ops.cropping import CropAndFlip
 from netspec.graph.ops.elementwise import Cast
 from netspec.graph.ops.linear import Gather
 from netspec.graph.ops.source import Constant
@@ -49,19 +50,19 @@ def build(
     judged: bool = True,
     standing: Mapping[str, str] = MappingProxyType({}),
     workers: int = 1,
-    tables: Mapping[str, Any] = MappingProxyType({}),
+    postponed: Mapping[str, Any] = MappingProxyType({}),
 ) -> Built:
     """The net as graph values. Raises `SpecError` with every shape error there is, not only the first.
 
     What reads a layer that is wrong is passed over: nothing can be said of it. Without `judged` the losses and metrics
     are left out, and with them the inputs that only they use. `standing` says which other state is read in place of a
-    parameter, `tables` what the bytes stand for of inputs that come as bytes.
+    parameter, `postponed` what is to be done with inputs that come as bytes.
     """
     names = resolve_names(spec)
     dtype = dtype.computed
     builder = Builder(training, dtype, standing=standing, workers=workers)
     values: dict[str, Value | None] = {
-        name: _input(builder, name, input_type(one, batch_size, dtype), tables.get(name))
+        name: _input(builder, name, input_type(one, batch_size, dtype), postponed.get(name))
         for name, one in spec.inputs.items()
     }
     taken = {*values, *(layer.name for layer in names.layers)}
@@ -124,13 +125,18 @@ def build(
     return built
 
 
-def _input(builder: Builder, name: str, kind: TensorType, table: Any | None) -> Value:
-    """An input, or what its bytes stand for: (C, 256) numbers, or (1, 256) for all channels."""
-    if table is None:
+def _input(builder: Builder, name: str, kind: TensorType, late: Any | None) -> Value:
+    """An input, or what the bytes stand for of parts of it, as the data room's `Late` says."""
+    if late is None:
         return builder.input(name, kind)
     import numpy as np
 
-    place = builder.input(name, kind.with_dtype(DType.UINT8))
+    samples, table = kind.shape[0], late.table
+    place = builder.input(name, TensorType((samples, *late.shape), DType.UINT8))
+    for number, (height, width, fill) in enumerate(late.parts):
+        where = builder.input(f"{name}/part{number}", TensorType((samples, 4), DType.INT32))
+        with in_scope(place.node.scope):
+            place = CropAndFlip(height, width, fill)(place, where)
     channels = len(table)
     with in_scope(place.node.scope):
         if channels > 1:

@@ -94,7 +94,7 @@ class Compiler:
         self.device = open_device(device) if isinstance(device, str) else device
         self._check_precision()
         self._divide, self.duty, self.cutting = divide, duty, cutting
-        self.tables: dict[str, Any] = {}
+        self.postponed: dict[str, Any] = {}
         """What bytes stand for in the inputs of training steps that come as such: (C, 256) or (1, 256)."""
         self.evaluated: dict[str, str] = {}
         """Parameters, and the states that stand for them wherever the net is not trained: averages, for example."""
@@ -219,9 +219,9 @@ class Compiler:
         assert self.staged is not None
         return StagedNet(self.spec, build(self.spec, samples, training=True, dtype=self.dtype), self.staged)
 
-    def look_up(self, tables: Mapping[str, Any]) -> None:
-        """Have training steps, and what adapts layers, read inputs as bytes, which stand for the numbers of tables."""
-        self.tables = dict(tables)
+    def postpone(self, late: Mapping[str, Any]) -> None:
+        """Have training steps, and what adapts layers, read inputs as bytes, and do what is left with them."""
+        self.postponed = dict(late)
         self._forms.clear()
 
     def reset(self) -> None:

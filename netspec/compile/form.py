@@ -45,10 +45,10 @@ class Form:
         evaluates, steps = purpose in (Purpose.TEST, Purpose.PREDICT), purpose in STEPS
         standing = compiler.evaluated if evaluates else {} if steps else compiler.wholes
         size, dtype, workers = self._batch_size, compiler.dtype, compiler.workers if steps else 1
-        tables = compiler.tables if steps or purpose is Purpose.ADAPT else {}
+        postponed = compiler.postponed if steps or purpose is Purpose.ADAPT else {}
         return build(
             compiler.spec, size, training=training, dtype=dtype, judged=judged, standing=standing, workers=workers,
-            tables=tables,
+            postponed=postponed,
         )  # fmt: skip
 
     @cached_property

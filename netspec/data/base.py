@@ -189,6 +189,20 @@ class Transform(Spec):
         """Whether it only moves numbers of samples of one size within their channels, or leaves some out."""
         return False
 
+    def crops(self, field: FieldType) -> tuple[int, int, int] | None:
+        """Height, width, and the byte around, if all it does is to take a part of each image of bytes.
+
+        `places` says which part; `field` is what images are before, all of one size.
+        """
+        return None
+
+    def places(self, field: FieldType, keys: SampleKeys) -> Array:
+        """Of transforms for which `crops` tells a size: (N, 4) of int32, where each begins, and whether it is turned.
+
+        That is from above, from the left, top to bottom and left to right. `apply` does the same.
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes no parts of images")
+
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Fields as they may be written, for the reference and its tests."""
 

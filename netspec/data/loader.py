@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from netspec.data.base import Dataset, FieldType, Source, Transform
 from netspec.data.batches import Batch, BatchMaker, Cursor
-from netspec.data.feeds import ValueRange, match_feeds
+from netspec.data.feeds import Feed, ValueRange, match_feeds
 from netspec.data.order import Order, Shuffled, Straight, Windowed, order_digest
 from netspec.data.pipeline import Learned, Pipeline
 from netspec.data.prefetch import Prefetcher
 from netspec.data.shares import ALONE, Share, SharedBatchMaker
+from netspec.data.tables import Late
 from netspec.data.workers import Workers, processors
 from netspec.errors import InputError, Problem
 from netspec.schema.data import ShuffleWindow, SplitFields
@@ -35,7 +36,7 @@ class Loader:
     `wanted`: the inputs to fill, by name; default: all fields of the source under their own names. `known`: all
     inputs that the net declares, if more than those wanted. `ranges`: the values that an input may have. `learned`:
     `Loader.learned` of the training split, for every other split. `share`: what of each batch this worker has. `late`:
-    whether inputs may come as bytes, to be looked up in `tables`. Raises InputError with all that does not match.
+    whether inputs may come as bytes, as `postponed` says. Raises InputError with all that does not match.
     """
 
     def __init__(
@@ -65,8 +66,8 @@ class Loader:
             unwhole=dataset.unwhole,
             uneven=dataset.uneven,
         )
-        self.tables: dict[str, Any] = {}
-        """What each byte stands for of inputs that come as bytes: (C, 256) of float32, or (1, 256) for all."""
+        self.postponed: dict[str, Late] = {}
+        """What is to be done with inputs that come as bytes; the places of parts are inputs of their own, numbered."""
         if late:
             self._leave_late()
         self._split = split
@@ -96,14 +97,18 @@ class Loader:
 
     def _leave_late(self) -> None:
         """Give bytes to those inputs that alone read a field of which they are all that is needed."""
-        feeds = []
+        feeds = list[Feed]()
         for feed in self._feeds:
             alone = sum(one.field == feed.field for one in self._feeds) == 1
             asked = alone and feed.range is None and feed.dtype == "float32"
-            table = self._pipeline.postpone(feed.field) if asked else None
-            if table is not None:
-                self.tables[feed.name] = table
-                feed = replace(feed, dtype="uint8", exact=True)
+            late = self._pipeline.postpone(feed.field) if asked else None
+            if late is not None:
+                self.postponed[feed.name] = late
+                feed = replace(feed, dtype="uint8", exact=True, shape=late.shape)
+                feeds += [
+                    Feed(f"{feed.name}/part{number}", field, (4,), "int32", exact=True)
+                    for number, field in enumerate(late.places)
+                ]
             feeds.append(feed)
         self._feeds = tuple(feeds)
 

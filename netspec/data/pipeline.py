@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType, SampleKeys, Transform, blamed_on
-from netspec.data.tables import table_of_bytes
+from netspec.data.tables import MOST_CUT, Late, table_of_bytes
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.data import SplitFields
 
@@ -56,6 +56,16 @@ class _Step:
     """Its place in the list."""
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A step of which only the places are found here."""
+
+    step: _Step
+    before: FieldType
+    places: str
+    """The field for these."""
+
+
 class Pipeline:
     """The samples of `dataset` after the transforms of `split`.
 
@@ -70,6 +80,7 @@ class Pipeline:
         self._steps: list[_Step] = []
         self._mixed: list[_Step] = []
         self._postponed: list[_Step] = []
+        self._parts: list[_Part] = []
         self._raw = dict(dataset.fields)
         self.fields: dict[str, FieldType] = dict(dataset.fields)
         self.samples = min(len(dataset), split.limit or len(dataset))
@@ -175,7 +186,8 @@ class Pipeline:
     @property
     def transforms(self) -> list[tuple[str, Transform]]:
         """The transforms in order, learned values filled in, each with the name of the field that it changes."""
-        steps = sorted((*self._steps, *self._postponed, *self._mixed), key=lambda step: step.stage)
+        parts = [one.step for one in self._parts]
+        steps = sorted((*self._steps, *self._postponed, *parts, *self._mixed), key=lambda step: step.stage)
         return [(step.name, step.transform) for step in steps]
 
     @property
@@ -183,10 +195,10 @@ class Pipeline:
         """Whether samples of a batch are mixed with each other, so that only whole batches can be finished."""
         return bool(self._mixed)
 
-    def postpone(self, name: str) -> Array | None:
+    def postpone(self, name: str) -> Late | None:
         """Leave to whoever takes the batches what makes float32 of single bytes, where only moves come after it.
 
-        What each byte becomes, (C, 256), or (1, 256) where all channels are alike; None where nothing can be left.
+        Parts that were taken of images just before are left, too. None where nothing can be left.
         """
         own = [step for step in self._steps if step.name == name]
         others = [at for at, step in enumerate(own) if not (step.transform.pointwise or step.transform.moves)]
@@ -196,11 +208,33 @@ class Pipeline:
         if self._mixed or not late or before.ragged or before.dtype != "uint8" or self.fields[name].dtype != "float32":
             return None
         table = table_of_bytes(before, [step.transform for step in late])
-        if table is not None:
-            self._postponed += late
-            self._steps = [step for step in self._steps if not any(step is one for one in late)]
-            self.fields[name] = self._inferred(name, [step for step in self._steps if step.name == name])
-        return table
+        if table is None:
+            return None
+        own = [step for step in own if step not in late]
+        parts = self._parts_of(name, own)
+        own = own[: len(own) - len(parts)]
+        self._postponed += late
+        self._parts += parts
+        self._steps = [step for step in self._steps if step.name != name or step in own]
+        self.fields[name] = self._inferred(name, own)
+        for one in parts:
+            self.fields[one.places] = FieldType((4,), "int32")
+        sizes = tuple(found for one in parts if (found := one.step.transform.crops(one.before)) is not None)
+        shape = tuple(size for size in self.fields[name].shape if size is not None)
+        return Late(table, shape, sizes, tuple(one.places for one in parts))
+
+    def _parts_of(self, name: str, own: Sequence[_Step]) -> list[_Part]:
+        """The last steps of a field of which the places are enough; none where they leave little of the images."""
+        found: list[_Part] = []
+        most = MOST_CUT * prod(size or 1 for size in self._inferred(name, own).shape)
+        for number in reversed(range(len(own))):
+            before = self._inferred(name, own[:number])
+            if before.ragged or before.dtype != "uint8" or prod(size or 1 for size in before.shape) > most:
+                break
+            if own[number].transform.crops(before) is None:
+                break
+            found.insert(0, _Part(own[number], before, f"{name}/part{number}"))
+        return found
 
     def _inferred(self, name: str, steps: Sequence[_Step]) -> FieldType:
         """What the first steps of a field make of it."""
@@ -237,6 +271,10 @@ class Pipeline:
             keys = SampleKeys(self._seed, epoch, indices, step.stage)
             with self._blamed(step, indices):
                 made[step.name] = step.transform.apply(made[step.name], keys)
+        for one in self._parts:
+            made[one.places] = one.step.transform.places(
+                one.before, SampleKeys(self._seed, epoch, indices, one.step.stage)
+            )
         return made
 
     @contextmanager

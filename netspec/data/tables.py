@@ -1,8 +1,9 @@
-"""What transforms make of single bytes, as a table: whoever has the table need not know the transforms."""
+"""What transforms make of images of bytes, as plain data: whoever has it need not know the transforms."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,24 @@ if TYPE_CHECKING:
 BYTES = 256
 MOST_CHANNELS = 64
 """Of a field: a table of more would be no small one."""
+
+
+MOST_CUT = 2.0
+"""How many times as many bytes images may have as their parts, to be cropped late: bytes have a way to go, too."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """What is left to do with images of bytes."""
+
+    table: Array
+    """What each byte stands for at last: (C, 256) of float32, or (1, 256) for all channels."""
+    shape: tuple[int, ...]
+    """(C, H, W) of images as they come, or what else a sample is."""
+    parts: tuple[tuple[int, int, int], ...] = ()
+    """Before that: height, width, and the byte around, of parts of parts of images."""
+    places: tuple[str, ...] = field(default=())
+    """The fields that hold the places of these, (N, 4) of int32."""
 
 
 def table_of_bytes(field: FieldType, transforms: Sequence[Transform]) -> Array | None:

@@ -357,7 +357,7 @@ def open_training_loader(spec: TrainSpec, compiler: Compiler, crew: Crew = ALONE
         spec.data.train, seed=spec.train.seed, wanted=wanted, ranges=ranges(compiler), known=spec.net.inputs,
         share=crew.training_share, late=compiler.device.prefers_bytes and compiler.staged is None,
     )  # fmt: skip
-    compiler.look_up(loader.tables)
+    compiler.postpone(loader.postponed)
     return loader
 
 

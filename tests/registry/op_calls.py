@@ -36,6 +36,7 @@ from netspec.graph.ops import (
     shape,
     special,
 )
+from netspec.graph.ops.cropping import CropAndFlip
 from netspec.graph.ops.source import Constant, Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node, Value
@@ -90,6 +91,8 @@ _POSITIVE = (Step(elementwise.Greater(), (0, 1)), Step(elementwise.Where(), (3, 
 
 _ARRAYS = numbers(8, 5), numbers(20, offset=0.1)
 _CUTS = (0, 16, 40, 40), (0, 0, 16, 20)
+
+_BYTES = np.arange(180, dtype=np.uint8).reshape(3, 2, 5, 6)
 
 _TRUE = np.array([[True, True, False, False]])
 
@@ -205,6 +208,8 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
         (numbers(3, 16, 2, 3), *(numbers(16, low=0.5, offset=x) for x in (0.1, 0.2, 0.3)), numbers(3, 16, 2, 3)),
     ),
     (LRN(3, 0.3, 0.6, 2.0), (numbers(2, 3, 4),)),
+    (CropAndFlip(4, 5, 9), (_BYTES, np.array([[-1, 2, 0, 0], [1, 0, 1, 1], [3, -2, 0, 1]], np.int32))),
+    (CropAndFlip(5, 6), (_BYTES, np.array([[0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 1, 1]], np.int32))),
     (functions.Sqrt(), (numbers(3, 2, low=0.5),)),
     (functions.Expm1(), (numbers(3, 2),)),
     (elementwise.Neg(), (numbers(3, 2),)),

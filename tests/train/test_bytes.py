@@ -31,13 +31,17 @@ NET = {
 FLIP = {"type": "RandomFlip"}
 CROP = {"type": "RandomCrop", "height": 6, "width": 5, "padding": 1, "fill_mode": "reflect"}
 """What only moves numbers may come before or after."""
+PADDED = {"type": "RandomCrop", "height": 6, "width": 5, "padding": 2, "fill_value": 7}
+SMALLER, MIDDLE = {"type": "RandomCrop", "height": 6, "width": 7}, {"type": "CenterCrop", "height": 6, "width": 5}
 RESCALING = {"type": "Rescaling", "scale": 1 / 255, "offset": -0.1}
 CHANNELS = {"type": "Normalization", "adapt": True}
 
 
-def training(folder: Path, transforms: list[dict[str, Any]], dtype: str = "uint8") -> dict[str, Any]:
+def training(
+    folder: Path, transforms: list[dict[str, Any]], dtype: str = "uint8", size: tuple[int, int] = (6, 5)
+) -> dict[str, Any]:
     random = np.random.default_rng(0)
-    images = random.integers(0, 256, (70, 3, 6, 5)).astype(dtype)
+    images = random.integers(0, 256, (70, 3, *size)).astype(dtype)
     np.savez(folder / "images.npz", image=images, label=random.integers(0, 3, 70).astype(np.int32))
     split = {"source": "npz", "path": str(folder / "images.npz"), "batch_size": 16, "transforms": transforms}
     return {
@@ -46,11 +50,20 @@ def training(folder: Path, transforms: list[dict[str, Any]], dtype: str = "uint8
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("transforms", [[RESCALING], [CHANNELS, FLIP], [RESCALING, CROP, CHANNELS]])
+@pytest.mark.parametrize(
+    ("transforms", "size"),
+    [
+        ([RESCALING], (6, 5)),
+        ([CHANNELS, FLIP], (6, 5)),
+        ([RESCALING, CROP, CHANNELS], (6, 5)),
+        ([PADDED, FLIP, CHANNELS], (6, 5)),
+        ([{**FLIP, "mode": "vertical"}, SMALLER, RESCALING, MIDDLE, {**FLIP, "mode": "horizontal"}], (7, 8)),
+    ],
+)
 def test_weights_are_the_same_to_the_bit(
-    transforms: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    transforms: list[dict[str, Any]], size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec, found = training(tmp_path, transforms), []
+    spec, found = training(tmp_path, transforms, size=size), []
     for bytes_ in (False, True):
         monkeypatch.setattr(CpuDevice, "prefers_bytes", bytes_)
         run = netspec.train(spec, run_dir=tmp_path / str(bytes_), device="cpu")
@@ -81,7 +94,7 @@ def test_programs_read_bytes_and_the_loader_still_tells_of_all_transforms(
     assert batch["image"].dtype == np.uint8
     assert compiler.program(Purpose.TRAIN, 16).inputs["image"].dtype == "uint8"
     assert compiler.program(Purpose.TEST, 16).inputs["image"].dtype == "float32"
-    assert compiler.tables["image"].shape == (3, 256)
+    assert compiler.postponed["image"].table.shape == (3, 256)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +105,33 @@ def test_what_cannot_be_looked_up_is_made_before(
 ) -> None:
     compiler, batch, _ = compiled(training(tmp_path, transforms, dtype), monkeypatch)
     assert batch["image"].dtype == np.float32
-    assert not compiler.tables
+    assert not compiler.postponed
+
+
+@pytest.mark.parametrize(
+    ("transforms", "size", "parts"),
+    [
+        ([PADDED, FLIP, RESCALING], (6, 5), [(6, 5, 7), (6, 5, 0)]),
+        ([CROP, FLIP, RESCALING], (6, 5), [(6, 5, 0)]),  # pixels mirrored beyond edges are no bytes around
+        ([{**PADDED, "fill_value": 0.5}, RESCALING, FLIP], (6, 5), [(6, 5, 0)]),
+        ([SMALLER, MIDDLE, RESCALING], (6, 8), [(6, 7, 0), (6, 5, 0)]),
+        ([SMALLER, MIDDLE, RESCALING], (9, 12), [(6, 5, 0)]),  # most of the bytes would travel in vain
+    ],
+)
+def test_parts_are_taken_where_bytes_become_numbers(
+    transforms: list[dict[str, Any]],
+    size: tuple[int, int],
+    parts: list[tuple[int, int, int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiler, batch, told = compiled(training(tmp_path, transforms, size=size), monkeypatch)
+    assert told == [one["type"] for one in transforms]
+    assert list(compiler.postponed["image"].parts) == parts
+    program = compiler.program(Purpose.TRAIN, 16)
+    for number in range(len(parts)):
+        assert batch[f"image/part{number}"].shape == program.inputs[f"image/part{number}"].shape == (16, 4)
+    assert batch["image"].shape == program.inputs["image"].shape
 
 
 def test_a_table_of_numbers_that_are_not_finite_is_none() -> None:

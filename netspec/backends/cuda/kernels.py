@@ -5,6 +5,7 @@ from __future__ import annotations
 from netspec.backends.cuda import (
     alignment,
     convolution,
+    cropping,
     cumulative,
     elementwise,
     foreach,
@@ -27,6 +28,7 @@ from netspec.backends.cuda import (
 __all__ = [
     "alignment",
     "convolution",
+    "cropping",
     "cumulative",
     "elementwise",
     "foreach",

@@ -14,7 +14,7 @@ from netspec.errors import Problem
 from netspec.schema.data import TRANSFORMS
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
+    from netspec.data.base import Array, FieldType, SampleKeys
     from netspec.data.imaging.arrays import Picture
 
 _SIZE = {"size": "here they are `height` and `width`"}
@@ -63,6 +63,18 @@ class CenterCrop(_Crop):
     def moves(self) -> bool:
         return True
 
+    def crops(self, field: FieldType) -> tuple[int, int, int] | None:
+        return self.height, self.width, 0
+
+    def places(self, field: FieldType, keys: SampleKeys) -> Array:
+        import numpy as np
+
+        _, rows, columns = field.shape
+        assert rows is not None
+        assert columns is not None
+        place = (rows - self.height) // 2, (columns - self.width) // 2, 0, 0
+        return np.tile(np.array(place, np.int32), (len(keys.indices), 1))
+
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         yield from self.within(shape)
 
@@ -105,6 +117,23 @@ class RandomCrop(_Crop):
     @property
     def draws(self) -> int:
         return 2
+
+    def crops(self, field: FieldType) -> tuple[int, int, int] | None:
+        if not self.padding:
+            return self.height, self.width, 0
+        byte = self.fill_mode == "constant" and self.fill_value in range(256)
+        return (self.height, self.width, int(self.fill_value)) if byte else None
+
+    def places(self, field: FieldType, keys: SampleKeys) -> Array:
+        import numpy as np
+
+        _, rows, columns = field.shape
+        assert rows is not None
+        assert columns is not None
+        many = rows + 2 * self.padding - self.height + 1, columns + 2 * self.padding - self.width + 1
+        made = np.zeros((len(keys.indices), 4), np.int32)
+        made[:, :2] = (keys.uniform(self.draws) * many).astype(np.int32) - self.padding
+        return made
 
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         yield from self.within(shape, self.padding)

@@ -8,7 +8,7 @@ from netspec.data.imaging.base import Draw, ImageTransform
 from netspec.schema.data import TRANSFORMS
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
+    from netspec.data.base import Array, FieldType, SampleKeys
 
 
 @TRANSFORMS.register
@@ -31,6 +31,18 @@ class RandomFlip(ImageTransform):
     @property
     def draws(self) -> int:
         return 2
+
+    def crops(self, field: FieldType) -> tuple[int, int, int] | None:
+        _, rows, columns = field.shape
+        return None if rows is None or columns is None else (rows, columns, 0)
+
+    def places(self, field: FieldType, keys: SampleKeys) -> Array:
+        import numpy as np
+
+        across, down = (keys.uniform(self.draws) < 0.5).T
+        made = np.zeros((len(keys.indices), 4), np.int32)
+        made[:, 2], made[:, 3] = down & (self.mode != "horizontal"), across & (self.mode != "vertical")
+        return made
 
     def change(self, image: Array, draw: Draw) -> Array:
         across, down = (number < 0.5 for number in draw.numbers)
