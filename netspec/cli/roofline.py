@@ -70,7 +70,13 @@ def _negation(device: Device, dtype: DType, nbytes: int) -> Callable[[], None]:
 def _copy(device: Device, dtype: DType, nbytes: int) -> Callable[[], None]:
     kind = TensorType((nbytes // dtype.itemsize,), dtype)
     source, target = (device.view(device.allocate(kind.nbytes), 0, kind) for _ in range(2))
-    return _awaited(device, device.copier(target, source))
+    copy = device.copier(target, source)
+
+    def run() -> None:
+        with device.running():  # on the stream that is waited for, where there are several
+            copy()
+
+    return _awaited(device, run)
 
 
 def _program(device: Device, graph: Graph, dtype: DType | Precision) -> Callable[[], None]:
