@@ -59,8 +59,7 @@ class Along:
     def centers(self, size: int, transformation: Transformation) -> list[float]:
         """The place in an input of this size that each element of the result looks at."""
         first, last = self.part
-        length = self.size if self.scale is None else self.scale * size
-        found = range(self.size)
+        length, found = self.size, range(self.size)
         if transformation == "asymmetric":
             return [i / self.scale if self.scale else i * size / self.size for i in found]
         if transformation in ("align_corners", "tf_crop_and_resize"):
@@ -70,8 +69,9 @@ class Along:
                 return [(start + middle) * (size - 1)] * self.size
             return [i * (end - start) * (size - 1) / (length - 1) + start * (size - 1) for i in found]
         if transformation == "pytorch_half_pixel" and length == 1:
-            return [-0.5] * self.size
-        shift = size / 2 * (1 - self.size / length) if transformation == "half_pixel_symmetric" else 0.0
+            return [0.0] * self.size
+        exact = length if self.scale is None else self.scale * size
+        shift = size / 2 * (1 - length / exact) if transformation == "half_pixel_symmetric" else 0.0
         if self.scale is None:  # the quotient of whole numbers is rounded once
             return [shift + (i + 0.5) * size / self.size - 0.5 for i in found]
         return [shift + (i + 0.5) / self.scale - 0.5 for i in found]

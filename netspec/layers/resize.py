@@ -31,7 +31,8 @@ class Resize(LayerSpec):
     sizes: tuple[PositiveInt, ...] | None = Field(default=None, strict=False)
     """of the result, one for each of `axes`"""
     scales: tuple[Positive, ...] | None = Field(default=None, strict=False)
-    """how many times larger the result is along each of `axes`; places go by it, and not by the sizes rounded down"""
+    """how many times larger the result is along each of `axes`; places go by it, and not by the sizes rounded down,
+    but where first and last elements lie on each other"""
     axes: Axes | None = None
     """the axes, counted with the batch as axis 0; default: all from 2 on"""
     mode: Mode = "nearest"

@@ -27,6 +27,22 @@ def test_a_line_is_a_line_again(where: str, scale: float, expected: list[float])
 
 
 @pytest.mark.parametrize(
+    ("mode", "where", "scale", "expected"),
+    [
+        ("linear", "align_corners", 1.7, [0, 0.571429, 1.428572, 3.142857, 3.428571, 2.285714, 2.428571, 3]),
+        ("cubic", "align_corners", 1.7, [0, 0.265307, 1.467931, 3.470845, 3.75656, 2.202623, 2.209913, 3]),
+        ("linear", "align_corners", 0.5, [0, 3]),
+        ("cubic", "pytorch_half_pixel", 0.35, [0]),
+    ],
+)
+def test_sizes_rounded_down_are_as_with_onnxruntime(mode: str, where: str, scale: float, expected: list[float]) -> None:
+    """Recorded of onnxruntime 1.31.1; of align_corners torch's interpolate says the same."""
+    fields = {"type": "Resize", "mode": mode, "coordinate_transformation_mode": where, "scales": [scale]}
+    x = np.array([0, 1, 4, 2, 3], np.float32).reshape(1, 1, 5)
+    np.testing.assert_allclose(layer(fields, x).y.ravel(), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(
     ("rounding", "halves", "thirds"),
     [
         ("round_prefer_floor", [0, 0, 1, 1, 2, 2], [0, 1, 1, 2]),
