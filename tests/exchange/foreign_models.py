@@ -194,6 +194,11 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         model([node("ConvTranspose", "x w b", strides=[3])], ("N", 2, 4), w=floats(2, 4, 2), b=B),
         "{name: y, type: Conv1DTranspose, filters: 4, kernel_size: 2, strides: 3, output_padding: 0}",
     ),
+    "transposed convolution with gaps, the same": (
+        model([node("ConvTranspose", "x w b", strides=[3], auto_pad="SAME_UPPER")], ("N", 2, 4), w=floats(2, 4, 2),
+              b=B),
+        "{name: y, type: Conv1DTranspose, filters: 4, kernel_size: 2, strides: 3, output_padding: 0}",
+    ),
     "repeated pixels": (
         model([node("Resize", "x  k", coordinate_transformation_mode="asymmetric", nearest_mode="floor")],
               k=np.array([1, 1, 2, 3], "float32")),

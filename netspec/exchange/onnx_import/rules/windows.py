@@ -129,6 +129,7 @@ def _transposed_padding(
     if not len(strides) == len(extra) == len(dilation) == len(spatial) == rank or min(extra) < 0:
         raise Unsupported(f"windows over other than {rank} axes")
     wanted = _ints(node, "output_shape", [])[-rank:]
+    grows = bool(wanted)  # a shape that is asked for is reached; what auto_pad wants is only ever cut down to
     if not wanted and auto.startswith("SAME"):
         wanted = [have * stride for have, stride in zip(spatial, strides, strict=True)]
     if not wanted:
@@ -140,7 +141,7 @@ def _transposed_padding(
     for axis, (have, want) in enumerate(zip(spatial, wanted, strict=True)):
         full = strides[axis] * (have - 1) + extra[axis] + (size[axis] - 1) * dilation[axis] + 1
         rest = max(0, full - want)
-        extra[axis] += max(0, want - full)
+        extra[axis] += max(0, want - full) if grows else 0
         smaller = rest // 2
         sides.append((smaller, rest - smaller) if auto == "SAME_UPPER" else (rest - smaller, smaller))
     return sides, extra
