@@ -25,7 +25,8 @@ def from_state_dict(given: Mapping[str, NDArray[Any]], wanted: Shapes) -> Arrays
     """The arrays of a state dict by netspec's names. What has no counterpart keeps its own name.
 
     `wanted` are the shapes of a net's states by name. A layer `block/conv` is PyTorch's `block.conv`; names may have a
-    prefix in common that the net does not know (`module.`, of DataParallel).
+    prefix in common that the net does not know (`module.`, of DataParallel). Layers of other names, as those that make
+    outputs of an ONNX model, get what is left over where each fits one module alone and nothing remains.
     """
     left = {name: array for name, array in given.items() if name.rpartition(".")[2] != COUNTERS}
     layers = list(_layers(wanted))
@@ -37,6 +38,7 @@ def from_state_dict(given: Mapping[str, NDArray[Any]], wanted: Shapes) -> Arrays
             path = f"{prefix}{_dotted(holder)}." if holder else prefix
             made = family.read(_Source(left, path), shapes) or _of_module(left, prefix, holder, shapes, family, levels)
             found |= {_joined(holder, name): array for name, array in made.items()}
+    found |= _left_over(left, [layer for layer in layers if not _has(found, layer)])
     for name in [name for name in left if name in wanted or _slashed(name, wanted)]:
         found[_slashed(name, wanted) or name] = left.pop(name)
     return found | left
@@ -78,6 +80,40 @@ def _of_module(
     return made
 
 
+def _has(found: Mapping[str, NDArray[Any]], layer: _Layer) -> bool:
+    holder, shapes, _ = layer
+    return any(_joined(holder, name) in found for name in shapes)
+
+
+def _left_over(left: Arrays, layers: Sequence[_Layer]) -> Arrays:
+    """The arrays of the modules that are left, for the layers that are: each of one that no other fits, or nothing."""
+    modules: dict[str, Arrays] = {}
+    for name, array in left.items():
+        parts = name.split(".")
+        for depth in range(1, len(parts)):
+            modules.setdefault(".".join(parts[:depth]), {})[name] = array
+    by_size: dict[int, list[str]] = {}
+    for path, arrays in modules.items():
+        by_size.setdefault(sum(array.size for array in arrays.values()), []).append(path)
+    made: Arrays = {}
+    used: set[str] = set()
+    for holder, shapes, family in layers:
+        fitting = []
+        for path in by_size.get(sum(map(prod, shapes.values())), ()) if family is not None else ():
+            rest = dict(modules[path])
+            read = family.read(_Source(rest, f"{path}."), shapes) if family is not None else {}
+            if not rest and {name: array.shape for name, array in read.items()} == dict(shapes):
+                fitting.append((path, read))
+        if len(fitting) != 1 or not used.isdisjoint(modules[fitting[0][0]]):
+            return {}
+        used |= modules[fitting[0][0]].keys()
+        made |= {_joined(holder, name): array for name, array in fitting[0][1].items()}
+    if used != left.keys():
+        return {}
+    left.clear()
+    return made
+
+
 def _module(holder: str) -> str:
     """The module that PyTorch's exporter called a node after: `layer1/layer1.0/conv1/Conv` is of `layer1.0.conv1`.
 
@@ -113,6 +149,10 @@ class _Family:
     is_of: Callable[[Shapes], bool]
     read: Callable[[_Source, Shapes], Arrays]
     write: Callable[[Mapping[str, NDArray[Any]]], Arrays]
+
+
+_Layer: TypeAlias = "tuple[str, dict[str, tuple[int, ...]], _Family | None]"
+"""The path of a layer, its states by their names within it, and what it is."""
 
 
 # Layers whose states are arrays of PyTorch's under other names.
@@ -307,7 +347,7 @@ _SINGLE = (
 # Names.
 
 
-def _layers(shapes: Shapes) -> Iterator[tuple[str, dict[str, tuple[int, ...]], _Family | None]]:
+def _layers(shapes: Shapes) -> Iterator[_Layer]:
     """The layers that states belong to: the path of each, its states by their names within it, and what it is."""
     left = dict(shapes)
     parents = {holder.rpartition("/")[0] for holder in _by_holder(shapes) if holder}

@@ -47,6 +47,26 @@ def test_layers_go_by_the_names_of_nodes_and_outputs(tmp_path: Path) -> None:
     ]
 
 
+def test_layers_go_by_their_modules_where_the_exporter_says_them(tmp_path: Path) -> None:
+    scopes = {
+        "node_relu": "['', 'encoder', 'encoder.layers.0', 'encoder.layers.0.act', 'relu']",
+        "node_tanh": "['', 'encoder.layers.0', 'tanh']",
+        "node_sigmoid": "['', 'sigmoid']",
+        "node_abs": "nothing [that is a list",
+    }
+    nodes = [
+        node("Relu", "x", "a", name="node_relu"), node("Tanh", "a", "b", name="node_tanh"),
+        node("Sigmoid", "b", "c", name="node_sigmoid"), node("Abs", "c", "d", name="node_abs"), node("Relu", "d"),
+    ]  # fmt: skip
+    for one in nodes[:4]:
+        one.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes[one.name])
+    _, text = imported(model(nodes), tmp_path)
+    assert [line.split(",")[0] for line in layers_of(text)] == [
+        "{name: encoder/layers.0/act/Relu", "{name: encoder.layers.0/Tanh", "{name: node_sigmoid", "{name: node_abs",
+        "{name: y",
+    ]  # fmt: skip
+
+
 def test_an_open_size_can_be_given(tmp_path: Path) -> None:
     net, _ = imported(model([node("Relu", "x")], ("N", 2, "H", "W")), tmp_path, shapes={"x": (2, 3, 4)})
     assert net.spec.inputs["x"].shape == (2, 3, 4)

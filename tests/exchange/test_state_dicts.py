@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from netspec.exchange.state_dicts import from_state_dict
 
@@ -60,3 +61,35 @@ def test_a_module_with_several_arrays_of_its_own_leaves_them_to_a_map() -> None:
     found = from_state_dict(modules() | {"layer1.0.other": np.ones(2, "float32")}, WANTED)
     assert "layer1/layer1.0/Mul/scale" not in found
     assert {"layer1.0.layer_scale", "layer1.0.other"} <= found.keys()
+
+
+ATTENTION = {
+    "layers.0/self_attn/Gemm/query/kernel": (4, 2, 2), "layers.0/self_attn/Gemm/query/bias": (2, 2),
+    "layers.0/self_attn/Gemm/key/kernel": (4, 2, 2), "layers.0/self_attn/Gemm/key/bias": (2, 2),
+    "layers.0/self_attn/Gemm/value/kernel": (4, 2, 2), "layers.0/self_attn/Gemm/value/bias": (2, 2),
+    "layers.0/self_attn/Gemm/attention_output/kernel": (2, 2, 4), "layers.0/self_attn/Gemm/attention_output/bias": (4,),
+    "y/kernel": (4, 3), "y/bias": (3,),
+}  # fmt: skip
+OF_ATTENTION = {
+    "layers.0.self_attn.in_proj_weight": (12, 4), "layers.0.self_attn.in_proj_bias": (12,),
+    "layers.0.self_attn.out_proj.weight": (4, 4), "layers.0.self_attn.out_proj.bias": (4,),
+    "head.weight": (3, 4), "head.bias": (3,),
+}  # fmt: skip
+
+
+def test_attention_of_an_encoder_and_the_layer_that_is_called_as_the_output() -> None:
+    random = np.random.default_rng(5)
+    given = {name: random.normal(size=shape).astype("float32") for name, shape in OF_ATTENTION.items()}
+    found = from_state_dict(given, ATTENTION)
+    assert {name: array.shape for name, array in found.items()} == ATTENTION
+    packed = given["layers.0.self_attn.in_proj_weight"]
+    np.testing.assert_array_equal(found["layers.0/self_attn/Gemm/key/kernel"].reshape(4, 4), packed[4:8].T)
+    np.testing.assert_array_equal(found["y/kernel"], given["head.weight"].T)
+
+
+@pytest.mark.parametrize("more", [{"other.weight": (3, 4), "other.bias": (3,)}, {"scale": (1,)}], ids=["two", "rest"])
+def test_what_could_be_of_several_layers_or_leaves_a_rest_is_nobodys(more: dict[str, tuple[int, ...]]) -> None:
+    given = {name: np.zeros(shape, "float32") for name, shape in (OF_ATTENTION | more).items()}
+    found = from_state_dict(given, ATTENTION)
+    assert {"head.weight", "head.bias", *more} <= found.keys()
+    assert "y/kernel" not in found

@@ -45,7 +45,7 @@ class Layer:
 
         Where the node has no name, as its first tensor, or as its type where an output of the model has that name.
         """
-        name = self.node.name
+        name = self.node.called
         told = name.removesuffix(f"/{self.node.op_type}") if name else ""
         return told or (snake_case(self.type) if self.renamed else self.outputs[0][0])
 

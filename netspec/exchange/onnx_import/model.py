@@ -56,6 +56,8 @@ class Node:
     attributes: dict[str, Any]
     opset: int
     domain: str = ""
+    path: str = ""
+    """The module that it was exported from, and its operator, where the exporter says so: `encoder/layers.0/Add`."""
 
     def operand(self, index: int) -> str:
         """The name of an operand, empty where it is left out."""
@@ -65,6 +67,11 @@ class Node:
     def label(self) -> str:
         """The node's name, or that of its result where it has none."""
         return self.name or (self.outputs[0] if self.outputs else "")
+
+    @property
+    def called(self) -> str:
+        """What a layer made of it is called: by its path, where that is known, else as the node."""
+        return self.path or self.name
 
     @property
     def captured(self) -> tuple[str, ...]:

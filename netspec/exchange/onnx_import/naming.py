@@ -18,13 +18,13 @@ def name_layers(net: Translator) -> list[Layer]:
     """The layers, each with its own name and the names of what it reads.
 
     A layer that makes an output has the output's name; others go by the tensor they make where their node lies below
-    it (`conv1`, made by `conv1/Conv`), else by their node, else by their tensor.
+    it (`conv1`, made by `conv1/Conv`), else by their node, or its module, else by their tensor.
     """
     names = {tensor: clean(feed.name) for tensor, feed in net.inputs.items()}
     unique = Names(names.values())
     outputs = {output.tensor: name for name, output in net.outputs.items()}
     for layer in sorted(net.layers, key=lambda layer: layer.output not in outputs):
-        node = layer.node.name
+        node = layer.node.called
         tensor = net.hidden.get(layer.output, layer.output)
         of_tensor = not node or node.startswith(f"{tensor}/")
         wanted = outputs.get(layer.output) or (tensor if of_tensor else node)

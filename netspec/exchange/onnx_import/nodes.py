@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,9 @@ DOMAINS = ("", "ai.onnx")
 """Names of the domain of ONNX's own operators."""
 MAX_NODES = 100_000
 """A model that becomes more than so many while functions are put in place, or loops unrolled, is taken for malice."""
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""What PyTorch's exporter has told of a node since version 2.5."""
+SCOPE = re.compile(r"'([^']*)'")
 
 
 @dataclass
@@ -81,7 +85,7 @@ class Nodes:
         def renamed(name: str) -> str:
             return formal[name] if formal.get(name) or name in formal else f"{prefix}/{name}" if name else ""
 
-        return [rename(replace(one, name=node.name), renamed) for one in inner]
+        return [rename(replace(one, name=node.name, path=one.path or node.path), renamed) for one in inner]
 
     def node(self, node: onnx.NodeProto, opsets: Mapping[str, int], given: Mapping[str, Any] | None = None) -> Node:
         """One node; attributes that refer to those of the function around it are taken from `given`."""
@@ -103,7 +107,7 @@ class Nodes:
             elif given is not None and text(told.ref_attr_name) in given:
                 attributes[text(told.name)] = given[text(told.ref_attr_name)]
         inputs, outputs = tuple(map(text, node.input)), tuple(map(text, node.output))
-        return Node(op_type, text(node.name), inputs, outputs, attributes, version, domain)
+        return Node(op_type, text(node.name), inputs, outputs, attributes, version, domain, _path(node))
 
     def attribute(self, attribute: onnx.AttributeProto, opsets: Mapping[str, int], given: Any) -> Any:
         """An attribute's value; floats as the shortest decimal that is the same float32, so that 0.1 stays 0.1."""
@@ -238,3 +242,18 @@ def _numpy(kind: TensorType) -> Any:
 
 def _domain(name: str) -> str:
     return "" if name in DOMAINS else name
+
+
+def _path(node: onnx.NodeProto) -> str:
+    """The module that PyTorch's exporter says in a node's metadata, and the operator; empty where it says none.
+
+    The scopes are told as a list, `['', 'encoder', 'encoder.layers.0', 'linear']`: from the model itself to the
+    operation, each by its whole name.
+    """
+    told = next((text(one.value) for one in node.metadata_props if one.key == SCOPES), "")
+    path, before = [], ""
+    for scope in SCOPE.findall(told)[:-1]:
+        if scope:
+            path.append(scope.removeprefix(f"{before}."))
+            before = scope
+    return "/".join([*path, text(node.op_type)]) if path else ""

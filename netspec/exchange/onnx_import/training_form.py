@@ -86,5 +86,5 @@ def _together(model: Model, makers: Mapping[str, Node], node: Node) -> Node | No
         told, given = (model.constants[name].reshape(-1).tolist() for name in sizes.inputs[:2])
         noise = [int(size) if fixed else None for fixed, size in zip(told, given, strict=True)]
         inputs = (x, drop.operand(1))
-        return Node("Dropout", node.name, inputs, node.outputs, {"noise_shape": noise}, node.opset, DOMAIN)
+        return replace(node, op_type="Dropout", inputs=inputs, attributes={"noise_shape": noise}, domain=DOMAIN)
     return None

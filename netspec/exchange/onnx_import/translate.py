@@ -338,7 +338,9 @@ class Steps:
     def of(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         """The result of one more node of this operator, as the newest opset with attributes has it."""
         made = self.net.hide(self.node.outputs[0], reads=0)
-        self.nodes.append(Node(op_type, self.node.name, inputs, (made,), attributes, self.node.opset))
+        self.nodes.append(
+            replace(self.node, op_type=op_type, inputs=inputs, outputs=(made,), attributes=attributes, domain="")
+        )
         return made
 
     def constant(self, value: Any) -> str:

@@ -142,5 +142,7 @@ def _found(
         attributes = pattern.attributes(found)
         if attributes is not None:
             operands = tuple(found.tensors.get(name, "") for name in pattern.operands)
-            made = Node(pattern.op_type, node.name, operands, node.outputs[:1], attributes, node.opset, DOMAIN)
+            made = Node(
+                pattern.op_type, node.name, operands, node.outputs[:1], attributes, node.opset, DOMAIN, node.path
+            )  # fmt: skip
             yield made, found.used

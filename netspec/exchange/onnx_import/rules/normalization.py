@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from netspec.exchange.onnx_import.model import Mixed, Node, Unsupported
@@ -102,7 +103,7 @@ def lp_normalization(net: Translator, node: Node) -> None:
         raise Unsupported(f"a norm of order {node.attributes['p']}")
     made = net.hide(node.outputs[0])
     attributes = {"axes": [node.attributes["axis"]], "keepdims": 1}
-    net.write(Node(length, node.name, node.inputs, (made,), attributes, node.opset))
+    net.write(replace(node, op_type=length, outputs=(made,), attributes=attributes, domain=""))
     net.each(node, "Expression", [node.inputs[0], made], {"expr": "x / y if y != 0 else x"})
 
 
