@@ -174,6 +174,12 @@ NETS: dict[str, list[dict[str, Any]]] = {
         {"name": "mean", "type": "GlobalAveragePooling2D", "keepdims": True},
         {"type": "Multiply", "from": ["conv", "mean"]},
     ],
+    "a difference of sizes": [
+        {"name": "conv", "type": "Conv2D", "filters": 4, "kernel_size": 3},
+        {"name": "mean", "type": "GlobalAveragePooling2D", "keepdims": True},
+        {"name": "apart", "type": "Subtract", "from": ["mean", "conv"]},
+        {"type": "Minimum", "from": ["apart", "conv", "mean"]},
+    ],
     "a softmax over channels": [{"type": "Conv2D", "filters": 4, "kernel_size": 3, "activation": "softmax"}],
     "shared weights": [
         {"name": "a", "type": "Conv2D", "filters": 2, "kernel_size": 3, "padding": "same"},
@@ -195,6 +201,18 @@ NETS: dict[str, list[dict[str, Any]]] = {
         {"type": "DepthwiseConv2D", "kernel_size": 2, "padding": "same"},
         {"type": "SeparableConv2D", "filters": 4, "kernel_size": 2, "padding": "same", "activation": "relu"},
         {"type": "MaxPooling2D", "pool_size": 3, "strides": 2},
+    ],
+    "paddings of kernels with gaps": [
+        {
+            "type": "Conv2D",
+            "filters": 3,
+            "kernel_size": 2,
+            "strides": 2,
+            "dilation_rate": 2,
+            "padding": [[0, 3], [3, 1]],
+            "activation": "softplus",
+        },
+        {"type": "SeparableConv2D", "filters": 4, "kernel_size": 2, "dilation_rate": 3, "padding": [[0, 3], [3, 0]]},
     ],
     "parts": [
         {"name": "parts", "type": "Split", "sections": 2},

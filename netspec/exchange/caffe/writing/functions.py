@@ -53,9 +53,10 @@ def finish(w: Writer, link: Layer, function: Any, axis: int) -> None:
     chain = steps(function, len(w.shape(link.name)), axis)
     in_place = [step for step in chain if not isinstance(step, Joined) and step[0] not in KEEPS_INPUT]
     if len(in_place) < len(chain):
-        last = w.layers[-1].message
-        last["top"] = [f"{link.name}_before"]
-        run(w, link.name, f"{link.name}_{function.type}", f"{link.name}_before", chain)
+        before = f"{link.name}_before"
+        made = next(one.message for one in reversed(w.layers) if link.name in one.message["top"])
+        made["top"] = [before if top == link.name else top for top in made["top"]]
+        run(w, link.name, f"{link.name}_{function.type}", before, chain)
         return
     for number, (kind, params) in enumerate(in_place):
         name = f"{link.name}_{function.type}" + (f"_{number + 1}" if number else "")

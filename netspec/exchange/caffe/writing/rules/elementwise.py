@@ -153,8 +153,9 @@ def merge(w: Writer, link: Layer) -> None:
     """Eltwise: sums with coefficients, products, maxima; minima are the negated maxima of the negated."""
     bottoms, count = w.bottoms(link), len(link.sources)
     if len({w.shape(source) for source in link.sources}) > 1:
-        _spread(w, link)
-        return
+        if _spread(w, link):
+            return
+        bottoms = [_tiled(w, link, number) for number in range(count)]
     coefficients: Sequence[float] | None = None
     match link.fields.type:
         case "Multiply":
@@ -177,20 +178,32 @@ def merge(w: Writer, link: Layer) -> None:
     w.layer(link.name, "Eltwise", bottoms, [link.name], params={"eltwise_param": param})
 
 
-def _spread(w: Writer, link: Layer) -> None:
-    """A factor or a term for each channel (N, C, 1, 1): Caffe's Scale and Bias take it as (N, C)."""
+def _tiled(w: Writer, link: Layer, number: int) -> str:
+    """A blob with as many numbers as the result has, of an input that is repeated along axes of size 1."""
+    blob = w.blob(link.sources[number])
+    for axis, (size, wanted) in enumerate(zip(w.shape(link.sources[number]), w.shape(link.name), strict=True)):
+        if size != wanted:
+            top = f"{link.name}_input_{number}_{axis}"
+            w.layer(top, "Tile", [blob], [top], params={"tile_param": {"axis": axis, "tiles": wanted}})
+            blob = top
+    return blob
+
+
+def _spread(w: Writer, link: Layer) -> bool:
+    """A factor or a term for each channel (N, C, 1, 1): Caffe's Scale and Bias take it as (N, C); whether it is one."""
     kind = {"Multiply": "Scale", "Add": "Bias"}.get(link.fields.type)
     if kind is None or len(link.sources) != 2:
-        raise NoForm("Caffe's Eltwise takes inputs of one shape")
+        return False
     large, small = sorted(link.sources, key=lambda source: w.shape(source) != w.shape(link.name))
     given, whole = w.shape(small), w.shape(large)
     count = max((axis for axis, size in enumerate(given) if size != 1), default=1) + 1
     if whole != w.shape(link.name) or len(given) != len(whole) or given[:count] != whole[:count]:
-        raise NoForm(f"Caffe's {kind} takes a second input that has the first axes of the other, as they are")
+        return False
     shape = Message("BlobShape", dim=[0] * count)
     narrow = f"{link.name}_{kind.lower()}"
     w.layer(narrow, "Reshape", [w.blob(small)], [narrow], params={"reshape_param": {"shape": shape}})
     w.layer(link.name, kind, [w.blob(large), narrow], [link.name], params={f"{kind.lower()}_param": {"axis": 0}})
+    return True
 
 
 def _minimum(w: Writer, link: Layer, bottoms: list[str]) -> None:

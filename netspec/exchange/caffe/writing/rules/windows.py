@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from netspec.exchange.caffe.writing.writer import Array
 
 AXES = ("h", "w")
+Cuts: TypeAlias = Sequence[tuple[int, int]]
+"""Of each axis, how many rows at either side."""
 
 
 @writes("Conv1D", "Conv2D", "Conv3D")
@@ -38,10 +40,12 @@ def separable(w: Writer, link: Layer) -> None:
     fields = link.fields
     channels = w.shape(link.sources[0])[1]
     between = f"{link.name}_depthwise"
-    window, blobs, groups = _window(w, link, "depthwise_kernel", "depthwise_initializer", channels)
-    param = {"num_output": channels * fields.depth_multiplier, "bias_term": False, "group": groups} | sizes_of(window)
-    w.layer(between, "Convolution", w.bottoms(link), [between], blobs[0], of=link,
+    window, blobs, cuts = _window(w, link, "depthwise_kernel", "depthwise_initializer")
+    filters = channels * fields.depth_multiplier
+    param = {"num_output": filters, "bias_term": False, "group": channels} | sizes_of(window)
+    w.layer(between, "Convolution", w.bottoms(link), [_uncut(between, cuts)], blobs[0], of=link,
             params={"convolution_param": param | _filled(w, blobs[:1])})  # fmt: skip
+    _cut(w, between, (1, filters, *w.shape(link.name)[2:]), cuts)
     mixed = [w.array(link, "pointwise_kernel", first=fields.pointwise_initializer), *_bias(w, link)]
     param = {"num_output": fields.filters, "kernel_size": [1], "bias_term": fields.use_bias}
     w.layer(link.name, "Convolution", [between], [link.name], *mixed, of=link,
@@ -73,12 +77,9 @@ def transposed(w: Writer, link: Layer) -> None:
     window = Window(tuple(sizes), tuple(fields.strides), tuple(pads), tuple(fields.dilation_rate))
     blobs = [w.array(link, "kernel", _with_zeros(w, link, zeros), fields.kernel_initializer), *_bias(w, link)]
     param = {"num_output": fields.filters, "bias_term": fields.use_bias, "group": fields.groups} | sizes_of(window)
-    top = f"{link.name}_whole" if any(map(any, cuts)) else link.name
-    w.layer(link.name, "Deconvolution", w.bottoms(link), [top], *blobs, of=link,
+    w.layer(link.name, "Deconvolution", w.bottoms(link), [_uncut(link.name, cuts)], *blobs, of=link,
             params={"convolution_param": param | _filled(w, blobs)})  # fmt: skip
-    if top != link.name:
-        whole = [size + before + after for size, (before, after) in zip(made[2:], cuts, strict=True)]
-        trimmed(w, link.name, f"{link.name}_cut", top, (*made[:2], *whole), cuts)
+    _cut(w, link.name, made, cuts)
     finish(w, link, fields.activation, 1)
 
 
@@ -98,23 +99,38 @@ def _convolve(
     w: Writer, link: Layer, name: str, initializer: str, fields: Any, bottom: str, filters: int,
     groups: int | None = None,
 ) -> None:  # fmt: skip
-    window, blobs, groups = _window(w, link, name, initializer, fields.groups if groups is None else groups)
+    window, blobs, cuts = _window(w, link, name, initializer)
     blobs += _bias(w, link)
+    groups = fields.groups if groups is None else groups
     param = {"num_output": filters, "bias_term": fields.use_bias, "group": groups} | sizes_of(window)
-    w.layer(link.name, "Convolution", [bottom], [link.name], *blobs, of=link,
+    w.layer(link.name, "Convolution", [bottom], [_uncut(link.name, cuts)], *blobs, of=link,
             params={"convolution_param": param | _filled(w, blobs)})  # fmt: skip
+    _cut(w, link.name, w.shape(link.name), cuts)
     finish(w, link, fields.activation, 1)
 
 
-def _window(
-    w: Writer, link: Layer, name: str, initializer: str, groups: int
-) -> tuple[Window, list[Blob], int]:  # fmt: skip
-    """The window with as much padding at both sides, and the kernel, which may need zeros at one side for that."""
+def _uncut(name: str, cuts: Cuts) -> str:
+    """The blob that a layer makes of which rows are cut off, if any are."""
+    return f"{name}_whole" if any(map(any, cuts)) else name
+
+
+def _cut(w: Writer, name: str, shape: Sequence[int], cuts: Cuts) -> None:
+    """A blob of this shape out of the one that `_uncut` names, without the rows that are too many."""
+    if any(map(any, cuts)):
+        whole = [size + before + after for size, (before, after) in zip(shape[2:], cuts, strict=True)]
+        trimmed(w, name, f"{name}_cut", _uncut(name, cuts), (*shape[:2], *whole), cuts)
+
+
+def _window(w: Writer, link: Layer, name: str, initializer: str) -> tuple[Window, list[Blob], Cuts]:
+    """The window with as much padding at both sides, the kernel, and what that makes too much.
+
+    The kernel may have zeros at one side for that.
+    """
     fields = link.fields
     window = Window.of(w.shape(link.sources[0])[2:], fields.kernel_size, fields.strides, fields.padding,
                        fields.dilation_rate)  # fmt: skip
-    even, zeros = _evened(w.shape(link.sources[0])[2:], window)
-    return even, [w.array(link, name, _with_zeros(w, link, zeros), getattr(fields, initializer))], groups
+    even, zeros, cuts = _evened(w.shape(link.sources[0])[2:], window)
+    return even, [w.array(link, name, _with_zeros(w, link, zeros), getattr(fields, initializer))], cuts
 
 
 def _with_zeros(w: Writer, link: Layer, zeros: Sequence[tuple[int, int]]) -> Callable[[Array], Array] | None:
@@ -129,13 +145,13 @@ def _with_zeros(w: Writer, link: Layer, zeros: Sequence[tuple[int, int]]) -> Cal
     return widened
 
 
-def _evened(spatial: Sequence[int], window: Window) -> tuple[Window, list[tuple[int, int]]]:
-    """A window that pads both sides alike and gives the same, and zeros that its kernel needs for that.
+def _evened(spatial: Sequence[int], window: Window) -> tuple[Window, Cuts, Cuts]:
+    """A window that pads both sides alike, zeros that its kernel needs to give the same, and what is cut off for it.
 
     With the padding before at both sides, if what is behind is not read; else with zeros in the kernel against the
-    padding that is too much.
+    padding that is too much; of kernels with gaps with results that are cut off, whole strides of them before.
     """
-    wanted, zeros, sizes, pads = window.out(tuple(spatial)), [], [], []
+    wanted, zeros, sizes, pads, cuts = window.out(tuple(spatial)), [], [], [], []
     for axis, (before, after) in enumerate(window.pads):
         size, stride, dilation = window.size[axis], window.strides[axis], window.dilation[axis]
         reach = (size - 1) * dilation + 1
@@ -143,14 +159,22 @@ def _evened(spatial: Sequence[int], window: Window) -> tuple[Window, list[tuple[
             zeros.append((0, 0))
             sizes.append(size)
             pads.append((before, before))
+            cuts.append((0, 0))
             continue
-        if dilation != 1:
-            raise NoForm("Caffe pads both sides alike")
         more = abs(after - before)
-        zeros.append((more, 0) if after > before else (0, more))
-        sizes.append(size + more)
-        pads.append((max(before, after),) * 2)
-    return Window(tuple(sizes), window.strides, tuple(pads), window.dilation), zeros
+        if dilation == 1:
+            zeros.append((more, 0) if after > before else (0, more))
+            sizes.append(size + more)
+            pads.append((max(before, after),) * 2)
+            cuts.append((0, 0))
+            continue
+        first = -(-max(0, after - before) // stride)
+        pad = before + first * stride
+        zeros.append((0, 0))
+        sizes.append(size)
+        pads.append((pad, pad))
+        cuts.append((first, (spatial[axis] + 2 * pad - reach) // stride + 1 - wanted[axis] - first))
+    return Window(tuple(sizes), window.strides, tuple(pads), window.dilation), zeros, cuts
 
 
 def sizes_of(window: Window) -> dict[str, Any]:
