@@ -78,6 +78,7 @@ NETS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = {
             {"type": "MaxPooling2D", "pool_size": 3, "strides": 2, "padding": 1},
             {"type": "AveragePooling2D", "strides": 1, "padding": 1, "count_include_pad": True},
             {"type": "MaxPooling2D", "pool_size": 2, "strides": 2, "ceil_mode": True},
+            {"type": "AveragePooling2D", "pool_size": 2, "padding": "same", "count_include_pad": True},
         ],
         {},
     ),
@@ -136,6 +137,14 @@ NETS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = {
             {"type": "TimeDistributed", "layer": {"type": "GlobalMaxPooling1D"}}, {"type": "GRU", "units": 2},
         ],
         {},
+    ),
+    "states of each step": (
+        {"x": {"shape": [2, 4, 3]}},
+        [
+            {"type": "TimeDistributed", "name": "t",
+             "layer": {"type": "LSTM", "units": 2, "return_sequences": True, "return_state": True}},
+        ],
+        {"outputs": ["t.output", "t.state_h", "t.state_c"]},
     ),
     "what is no layer there": (
         IMAGE,

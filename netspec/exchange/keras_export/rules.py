@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
-from netspec.exchange.keras_export.laying import channels_last, flattened, in_order, row_order
+from netspec.exchange.keras_export.laying import channels_last, clean, flattened, in_order, row_order
 from netspec.exchange.keras_export.model import OPS_NN, OPS_NUMPY, Tensor
-from netspec.exchange.keras_export.values import Unwritable, function_fields, inside
+from netspec.exchange.keras_export.values import Unwritable, configured, function_fields, inside
 from netspec.exchange.keras_export.writer import Rule, Writer
 from netspec.exchange.keras_names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT
 from netspec.layers.activations import ActivationSpec, OverAxis
+from netspec.layers.base import LayerSpec
 from netspec.schema.kinds import LayerFields
 from netspec.schema.links import LayerLink
 
@@ -221,10 +222,39 @@ def around(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[Tenso
     if not isinstance(getattr(inner, "padding", ""), str) and channel is not None:
         raise Unwritable("Keras has no explicit padding there")
     x = net.plain(inputs[0]) if channel is None else net.last(inputs[0], channel)
+    if len(link.outputs) > 1:
+        return step_by_step(net, link, inner, x)
     rank = net.types[link.outputs[0]].rank
     order = in_order(rank) if channel is None or rank <= channel + 1 else channels_last(rank, channel)
     config = net.config(link, "layer", layer=inside(inner, "inner", **data_format(inner)))
     return net.layer(link, [x], orders=[order], config=config, arrays=net.weights(link, x))
+
+
+def step_by_step(net: Writer, link: LayerLink, inner: LayerSpec, x: Tensor) -> Sequence[Tensor]:
+    """The layer inside, called with each step, and its outputs stacked: Keras's TimeDistributed has one output."""
+    if data_format(inner):
+        raise Unwritable("a layer around another has one output there")
+    steps, *shape = x.shape
+    parts = [
+        net.helper(f"{link.name}_step_{step}", "GetItem", [x, [slice(None), step]], tuple(shape),
+                   in_order(len(x.order) - 1), module=OPS_NUMPY)
+        for step in range(steps)
+    ]  # fmt: skip
+    config = configured(inner, clean(link.name), {})
+    arrays = {path.removeprefix("layer/"): array for path, array in net.weights(link, x).items()}
+    made = net.layer(link, parts[:1], kind=type_of(inner), config=config, arrays=arrays)
+    called, first = net.model.layers[made[0].layer], made[0].call
+    called.calls.extend(([part], {}) for part in parts[1:])
+    found = []
+    for one in made:
+        states = [
+            replace(one, call=first + step, shape=one.shape[1:], order=in_order(len(one.shape)))
+            for step in range(steps)
+        ]
+        found.append(
+            net.helper(f"{link.name}_stacked", "Stack", [states], one.shape, one.order, module=OPS_NUMPY, axis=1)
+        )
+    return found
 
 
 @rule("Flatten", neutral=True)

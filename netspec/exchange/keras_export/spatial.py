@@ -169,7 +169,7 @@ def _factors(fields: Any, x: Tensor, sides: Sides, out: Sequence[int]) -> NDArra
     """What means over whole windows are multiplied by, since some of their places do not count; None if all do."""
     import numpy as np
 
-    own = fields.padding if not isinstance(fields.padding, str) else ((0, 0),) * len(out)
+    own = {"same": sides, "valid": ((0, 0),) * len(out)}.get(fields.padding, fields.padding)
     strides, found = fields.strides or fields.pool_size, np.ones((), np.float32)
     for axis, ((before, _), count) in enumerate(zip(sides, out, strict=True)):
         counted = own[axis] if fields.count_include_pad else (0, 0)
