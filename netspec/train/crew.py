@@ -328,11 +328,15 @@ class Crew:
 
 def _merge(compiler: Compiler, name: str, others: Sequence[Any], workers: int) -> None:
     """Give a state of the first worker what each of another number of workers is to have of that of all before."""
-    first = compiler.states[name]
-    if first.dtype.kind == "f":
-        count = workers if compiler.info[name].role == "residual" else 1 + len(others)
-        total = sum(others, first.astype(np.float64)) / count
-        compiler.states.assign(name, total.astype(first.dtype))
+    parts = workers if compiler.info[name].role == "residual" else 1 + len(others)
+    compiler.states.assign(name, mean(compiler.states[name], others, parts))
+
+
+def mean(first: Any, others: Sequence[Any], parts: int) -> Any:
+    """One of so many parts of the sum of what workers have; of what is no float, the first one's."""
+    if first.dtype.kind != "f":
+        return first
+    return (sum(others, first.astype(np.float64)) / parts).astype(first.dtype)
 
 
 class _States:

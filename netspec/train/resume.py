@@ -19,8 +19,10 @@ from netspec.schema.comparing import MISSING, differences, plain
 from netspec.schema.load import load_train
 from netspec.schema.reader import parse_yaml
 from netspec.schema.train import TrainSpec
+from netspec.train.crew import Crew
 from netspec.train.environment import threads
 from netspec.train.loop import Progress
+from netspec.train.other_workers import OF_SEVERAL, as_of_these
 from netspec.train.rundir import SPEC, RunDir
 from netspec.train.wholes import Wholes
 
@@ -48,9 +50,6 @@ MAY_CHANGE = (
 )
 """Values that do not alter what a step computes (the length may move a schedule, which is what is asked for then)."""
 
-OF_SEVERAL = ("residual", "center", "gathered")
-"""Roles of states that only several workers have."""
-
 OF_THE_TEST = ("data.test", "net.metrics")
 """Values that an evaluation depends on."""
 
@@ -69,7 +68,7 @@ class Begun:
     """Whether the last evaluation was of something else than is asked for now."""
 
 
-def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader, known: Wholes) -> Begun:
+def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader, crew: Crew) -> Begun:
     """States, cursor and progress from the newest sound checkpoint; from the start where there is none yet.
 
     Raises `InputError` where the spec, the data or the arrays are not those of the run.
@@ -88,8 +87,10 @@ def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader,
             raise _all_damaged(folder, found.notes)
         begun.warnings.append("there is no checkpoint yet: starting from the beginning")
         return begun
-    begun.warnings += _assign(checkpoint, f"{found.path}", compiler, known)
-    begun.own, begun.wholes = checkpoint.own, _wholes(checkpoint, known)
+    checkpoint, told = as_of_these(checkpoint, compiler, crew)
+    begun.warnings += told
+    _assign(checkpoint, f"{found.path}", compiler, crew.wholes(compiler))
+    begun.own, begun.wholes = checkpoint.own, _wholes(checkpoint, crew.wholes(compiler))
     loader.restore(checkpoint.progress["loader"])
     then, now = checkpoint.progress.get("threads"), threads()
     if then is not None and then != now:
@@ -103,20 +104,20 @@ def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader,
     return begun
 
 
-def take_over(path: Path, spec: TrainSpec, compiler: Compiler, loader: Loader, known: Wholes) -> Begun:
+def take_over(path: Path, spec: TrainSpec, compiler: Compiler, loader: Loader, crew: Crew) -> Begun:
     """States and step of a checkpoint file for a new run: of another run, or of another program by `netspec import`.
 
     The place in the data is that of the checkpoint, or, where it knows none, the one after as many steps. Raises
     `InputError` where the arrays are not those of the net and the solver, or the data is not that of the checkpoint.
     """
-    checkpoint = read_checkpoint(path)
-    warnings = _assign(checkpoint, f"{path}", compiler, known)
+    checkpoint, warnings = as_of_these(read_checkpoint(path), compiler, crew)
+    _assign(checkpoint, f"{path}", compiler, crew.wholes(compiler))
     progress = Progress.from_json(checkpoint.progress)
     if "loader" in checkpoint.progress:
         loader.restore(checkpoint.progress["loader"])
     else:
         loader.go_to(progress.step * spec.train.accumulate)
-    return Begun(progress, warnings, checkpoint.own, _wholes(checkpoint, known))
+    return Begun(progress, warnings, checkpoint.own, _wholes(checkpoint, crew.wholes(compiler)))
 
 
 def _wholes(checkpoint: CheckpointFile, known: Wholes) -> dict[str, Any]:
@@ -124,10 +125,10 @@ def _wholes(checkpoint: CheckpointFile, known: Wholes) -> dict[str, Any]:
     return {one.name: checkpoint.states[one.name] for one in known.kept}
 
 
-def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler, known: Wholes) -> list[str]:
-    """Give the states of which all workers have the whole the values of a checkpoint; warnings.
+def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler, known: Wholes) -> None:
+    """Give the states of which all workers have the whole the values of a checkpoint.
 
-    What only several workers have may be missing, or too much: their number may change. Raises `InputError` where it
+    What only several workers have may be missing: their number may change. Raises `InputError` where it
     has other states than there are.
     """
     wanted = {
@@ -135,9 +136,8 @@ def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler, known: Wh
         for state in known.common
         if compiler.info[state].role not in ("gradient", *OF_SEVERAL) or state in checkpoint.states
     } | {one.name: one.kind for one in known.kept}
-    past = [one for one in checkpoint.states if one not in wanted and checkpoint.roles[one] in OF_SEVERAL]
     unfit = [one for one, kind in wanted.items() if getattr(checkpoint.states.get(one), "shape", None) != kind.shape]
-    unfit += [one for one in checkpoint.states if one not in wanted and one not in past]
+    unfit += [one for one in checkpoint.states if one not in wanted]
     if unfit:
         told = listing(unfit, 10)
         raise InputError(f"{name} is of another net or solver", expected=f"{len(wanted)} arrays", got=f"others: {told}")
@@ -147,8 +147,6 @@ def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler, known: Wh
     for state, info in compiler.info.items():
         if state not in wanted and info.follows is not None:
             compiler.states.assign(state, compiler.states[info.follows])
-    told = listing(past, 3)
-    return [f"one worker has no use for what several had kept: {told}"] if past else []
 
 
 def _spec_of_run(folder: RunDir, checkpoint: CheckpointFile | None) -> TrainSpec | None:

@@ -195,13 +195,13 @@ def _begin(
 
     Where the training begins, what `init_from` took, and the layers that found something in the data.
     """
-    wholes = crew.wholes(compiler)
+    crew.wholes(compiler)  # which all come to together
     if not crew.is_first:
         return Begun(Progress()), None, []
     if not isinstance(resume, bool):
-        begun = take_over(Path(resume), spec, compiler, loader, wholes)
+        begun = take_over(Path(resume), spec, compiler, loader, crew)
     else:
-        begun = restore(folder, spec, compiler, loader, wholes) if resume else Begun(Progress())
+        begun = restore(folder, spec, compiler, loader, crew) if resume else Begun(Progress())
     fresh = begun.progress.step == 0
     taken = init_from(spec, compiler) if fresh else None
     loaded = load_weights(compiler, weights, partial=True).loaded if weights is not None else []
