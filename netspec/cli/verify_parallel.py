@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from netspec.cli.output import print_json, table
 from netspec.errors import InputError, RunError
 
 if TYPE_CHECKING:
+    from netspec.parallel.strategies.all_reduce import AllReduce
     from netspec.schema.train import TrainSpec
 
 app = command_app()
@@ -37,9 +39,9 @@ def verify_parallel(
 ) -> int:
     """Compare weights of one worker and of several, bit by bit.
 
-    The first steps are trained on 1, 2, … workers with `parallel: {strategy: all_reduce, deterministic: true}`: all
-    weights, and what solver and layers remember, must be the same to the last bit. Nothing is left behind. Exit status
-    1 where they are not.
+    The first steps are trained on 1, 2, … workers with `parallel: {strategy: all_reduce, deterministic: true}`,
+    whatever strategy the file has: all weights, and what solver and layers remember, must be the same to the last bit.
+    Nothing is left behind. Exit status 1 where they are not.
     """
     from netspec.cli.workers import what_starts_workers
     from netspec.schema.load import load_train
@@ -48,17 +50,22 @@ def verify_parallel(
     if workers < 2:
         raise InputError("--workers must be 2 or more: one has nobody to be compared with", got=str(workers))
     check_batch(steps, "--steps")
-    changes = [*(overrides or []), *_changes(load_train(spec, overrides or []), steps)]
-    check_workers(load_train(spec, changes), workers)
+    given = load_train(spec, overrides or [])
+    check_workers(given.model_copy(update={"parallel": verified(given, workers)}), workers)
+    changes = [*(overrides or []), *_changes(given, workers, steps)]
     what_starts_workers()
     with tempfile.TemporaryDirectory(prefix="netspec-") as folder:
         found = [_trained(spec, changes, count, Path(folder) / str(count)) for count in range(1, workers + 1)]
     states = [one.pop("states") for one in found]
     arrays = {"arrays": len(states[0])}
     rows = [{**one, **arrays, **_compared(states[0], other)} for one, other in zip(found, states, strict=True)]
+    parallel, note = verified(given, workers).model_dump(mode="json"), _note(given, workers)
     if as_json:
-        print_json({"steps": steps, "runs": rows})
+        print_json({"steps": steps, "parallel": parallel, "note": note, "runs": rows})
     else:
+        print(f"verified: parallel: {{strategy: all_reduce, deterministic: true, shards: {parallel['shards']}}}")
+        if note is not None:
+            print(f"note: {note}")
         shown = [[str(row["workers"]), f"{row['seconds']:.1f} s", _told(row)] for row in rows]
         table(["workers", "took", "weights and states"], shown)
     return FAILED if any(row["differ"] for row in rows) else DONE
@@ -72,12 +79,37 @@ def _told(row: dict[str, Any]) -> str:
     return f"{len(differ)} of {row['arrays']} arrays differ, by {row['most']:.2g} at most: {', '.join(differ[:3])}"
 
 
-def _changes(spec: TrainSpec, steps: int) -> list[str]:
-    """Overrides for a short training whose bits do not depend on the number of workers."""
+def verified(spec: TrainSpec, workers: int) -> AllReduce:
+    """What is verified: steps whose bits do not depend on the number of workers, else as the spec says where it can."""
     from netspec.parallel.strategies.all_reduce import AllReduce
+    from netspec.parallel.strategies.base import Strategy
 
-    parts = (spec.parallel if isinstance(spec.parallel, AllReduce) else AllReduce()).shards
-    block = f"{{strategy: all_reduce, deterministic: true, shards: {min(parts, spec.data.train.batch_size)}}}"
+    given = spec.parallel if isinstance(spec.parallel, Strategy) else AllReduce()
+    own = given if isinstance(given, AllReduce) else AllReduce(heartbeat=given.heartbeat, stall=given.stall)
+    parts = own.shards if "shards" in own.model_fields_set else max(own.shards, workers)
+    parts = min(parts, spec.data.train.batch_size)
+    # Sums in the order of a tree are neither rounded to 16 bits nor made by host.
+    exact = {"deterministic": True, "shards": parts, "reduce_in": "float32", "hierarchical": "auto"}
+    return own.model_copy(update=exact)
+
+
+def _note(spec: TrainSpec, workers: int) -> str | None:
+    """What the spec says of its workers that is not what was verified."""
+    from netspec.parallel.strategies.all_reduce import AllReduce
+    from netspec.parallel.strategies.base import Strategy
+
+    if not isinstance(spec.parallel, Strategy):
+        return None
+    if not isinstance(spec.parallel, AllReduce):
+        return f"the file trains with {spec.parallel.strategy}, which finds other weights and was not verified"
+    given, used = spec.parallel.model_dump(mode="json"), verified(spec, workers).model_dump(mode="json")
+    other = [f"{name}: {json.dumps(given[name])}" for name in given if given[name] != used[name]]
+    return f"the file has {', '.join(other)} instead, which was not verified" if other else None
+
+
+def _changes(spec: TrainSpec, workers: int, steps: int) -> list[str]:
+    """Overrides for a short training whose bits do not depend on the number of workers."""
+    block = json.dumps(verified(spec, workers).model_dump(mode="json"))
     loop = ["~train.max_epochs"] if spec.train.max_epochs is not None else []
     evaluated = ["~data.test"] if spec.data.test is not None else []
     return [*loop, *evaluated, f"train.max_steps={steps}", "train.test_every=0", f"parallel={block}"]

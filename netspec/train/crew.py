@@ -185,9 +185,14 @@ class Crew:
 
     def expect(self, compiler: Compiler, rows: int, batches: int, steps: range) -> None:
         """Find out what a step of so many batches sends, from what it is compiled to: the mean of those `steps`."""
-        if self.alone or self.shards is not None:  # the first worker may have other parts than the others
+        if self.alone:
             return
         cluster = hosts_of(self.everyone.size, self.everyone.host_size)
+        if self.shards is not None:
+            from netspec.train.shards import message_of_parts
+
+            self._expected = message_of_parts(compiler, self.shards, cluster, batches).sent("worker") / self.size
+            return
         (role, workers), total = next(iter(self.strategy.roles(cluster.ranks).items())), 0.0  # the first worker's
         starts = self.strategy.stages
         for begin, end in zip(starts, [*starts[1:], None], strict=True):
@@ -205,8 +210,7 @@ class Crew:
         if self.alone:
             return {}
         measured = {"measured": round(self._sent / self._steps)} if self._steps else {}
-        expected = {"expected": round(self._expected)} if self.shards is None else {}
-        return {"bytes_per_step": {**expected, **measured}}
+        return {"bytes_per_step": {"expected": round(self._expected), **measured}}
 
     def late_facts(self) -> dict[str, int]:
         """How many gradients came too late so far, where servers do not wait for all."""

@@ -22,6 +22,8 @@ Listener: TypeAlias = Callable[[Event], None]
 
 MOST_EXAMPLES = 3
 """So many of the damaged samples that were left out are named; the others are counted."""
+WAITS = ("heartbeat", "stall")
+"""Settings of strategies that do not alter how workers train."""
 MOST_PARTS = 4
 """Of a batch: so many workers' parts are listed, of more how often each size occurs."""
 SPLITS = {"train": "training", "test": "test"}
@@ -92,7 +94,7 @@ def as_text(event: Event) -> str:
             return (
                 f"{event['name']}: {counted(event['parameters'], 'parameter')}, "
                 f"{counted(event['samples'], 'sample')}, batch {event['batch_size']}{split}, "
-                f"{counted(event['steps'], 'step')} on {event['device']}{precision}{resumed}"
+                f"{counted(event['steps'], 'step')} on {event['device']}{precision}{_strategy_of(event)}{resumed}"
             )
         case "log" | "progress":
             rate = event["samples_per_second"]
@@ -120,6 +122,19 @@ def as_text(event: Event) -> str:
             skipped = f", {counted(event['skipped'], 'damaged sample')} left out" if event.get("skipped") else ""
             return f"done: {counted(event['steps'], 'step')} in {event['seconds']:.1f} s{test}{skipped}"
     return json_text(event)
+
+
+def _strategy_of(event: Event) -> str:
+    """How several workers train: `, by top_k: density 0.01, smallest 1000`; without how long they wait."""
+    told = dict(event.get("parallel") or {})
+    if not told:
+        return ""
+    told |= {"hierarchical": event["by_host"]} if "hierarchical" in told else {}
+    if not told.get("deterministic", True):
+        told.pop("shards", None)
+    name = told.pop("strategy")
+    shown = [f"{key} {json_text(one)}".replace('"', "") for key, one in told.items() if key not in WAITS]
+    return f", by {name}: {', '.join(shown)}" if shown else f", by {name}"
 
 
 def _sum_of(parts: Sequence[int]) -> str:

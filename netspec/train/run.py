@@ -242,10 +242,11 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
                 got=str(spec.data.train.batch_size),
             )
         )  # fmt: skip
-    if isinstance(strategy, AllReduce) and strategy.deterministic and strategy.shards < workers:
+    elif isinstance(strategy, AllReduce) and strategy.deterministic and strategy.shards < workers:
         problems.append(
             Problem(
-                "there are more workers than parts of a batch", strategy.where("shards"), "parallel.shards",
+                "there are more workers than parts of a batch, `shards`",
+                strategy.where("shards") or strategy.where("deterministic"), "parallel.shards",
                 expected=f"{workers} or more", got=str(strategy.shards),
             )
         )  # fmt: skip

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from netspec.cli import main
-from netspec.cli.verify_parallel import _changes, _compared
+from netspec.cli.verify_parallel import _changes, _compared, _note, verified
 from netspec.parallel.mpiexec import find_mpiexec
 from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.schema.load import load_train
+from netspec.train.run import check_workers
 from tests.parallel.test_training import folder, training
 
 __all__ = ["folder"]  # the fixture
@@ -42,9 +43,27 @@ def test_a_small_batch_has_fewer_parts(folder: Path) -> None:
     spec = training(folder)
     spec["data"]["train"]["batch_size"] = 3
     given = load_train(spec)
-    found = load_train(spec, _changes(given, 2)).parallel
+    found = load_train(spec, _changes(given, 2, 2)).parallel
     assert isinstance(found, AllReduce)
     assert (found.deterministic, found.shards) == (True, 3)
+
+
+def test_what_is_verified_keeps_what_does_not_change_bits_and_says_what_it_leaves_out(folder: Path) -> None:
+    given = {"strategy": "all_reduce", "bucket": 100, "heartbeat": 50, "reduce_in": "bfloat16", "hierarchical": True}
+    spec = load_train(training(folder, parallel=given))
+    short = load_train(training(folder, parallel=given), _changes(spec, 2, 2))
+    check_workers(short, 2)
+    found = short.parallel
+    assert isinstance(found, AllReduce)
+    assert (found.bucket, found.heartbeat, found.reduce_in, found.hierarchical) == (100, 50, "float32", "auto")
+    told = (
+        'the file has reduce_in: "bfloat16", hierarchical: true, deterministic: false instead, which was not verified'
+    )
+    assert _note(spec, 2) == told
+    other = load_train(training(folder, parallel={"strategy": "top_k", "stall": 30}))
+    assert verified(other, 2).stall == 30
+    assert str(_note(other, 2)).startswith("the file trains with top_k, which")
+    assert _note(load_train(training(folder)), 2) is None
 
 
 def test_one_bit_is_a_difference() -> None:
@@ -58,6 +77,7 @@ def test_one_bit_is_a_difference() -> None:
     ("words", "told"),
     [
         (["--workers", "1"], "--workers must be 2 or more"),
+        (["--workers", "33"], "a batch has fewer samples than there are workers"),
         (["data.train.batch_size=1"], "a batch has fewer samples than there are workers"),
         (
             ["--workers", "3", "parallel={strategy: all_reduce, deterministic: true, shards: 2}"],
@@ -69,4 +89,8 @@ def test_what_cannot_be_compared_is_told(words: list[str], told: str, folder: Pa
     spec = tmp_path / "train.yaml"
     spec.write_text(json.dumps(training(folder)))
     assert main(["verify-parallel", str(spec), *words]) == 2
-    assert told in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert told in err
+    assert err.count("error:") == 1
+    assert "verify-parallel" not in err
+    assert "stall" not in err, "settings that nobody wrote"

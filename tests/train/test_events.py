@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 
-from netspec.train.events import LogFiles
+from netspec.parallel.strategies.all_reduce import AllReduce
+from netspec.parallel.strategies.top_k import TopK
+from netspec.train.events import LogFiles, as_text
 
 
 def test_the_log_takes_names_of_files_that_are_not_text(tmp_path):
@@ -15,3 +17,18 @@ def test_the_log_takes_names_of_files_that_are_not_text(tmp_path):
     (line,) = (tmp_path / "log.jsonl").read_text("utf-8").splitlines()
     assert json.loads(line)["examples"] == [name]
     assert r"a-\udcff.png" in (tmp_path / "log.txt").read_text("utf-8")
+
+
+def test_the_first_line_of_several_workers_names_the_strategy_and_its_settings():
+    facts = {
+        "event": "start", "name": "n", "parameters": 2, "samples": 8, "batch_size": 4, "steps": 3, "step": 0,
+        "device": "cpu", "precision": "float32",
+    }  # fmt: skip
+    assert as_text(facts) == "n: 2 parameters, 8 samples, batch 4, 3 steps on cpu"
+    several = {**facts, "split": [2, 2], "by_host": False}
+    for given, told in (
+        (TopK(density=0.5), "by top_k: bucket 4194304, first_bucket 262144, density 0.5, "),
+        (AllReduce(), "by all_reduce: bucket 4194304, first_bucket 262144, reduce_in float32, hierarchical false, "),
+    ):
+        assert told in as_text({**several, "parallel": given.model_dump()})
+        assert "heartbeat" not in as_text({**several, "parallel": given.model_dump()})
