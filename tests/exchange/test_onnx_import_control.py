@@ -75,6 +75,12 @@ def test_loops_are_unrolled(tmp_path: Path) -> None:
     agrees(made, tmp_path)  # a new axis in front, of turns
 
 
+def test_a_loop_of_no_turn_gives_back_what_it_begins_with(tmp_path: Path) -> None:
+    loop = turns(node("Sin", "s", "t"), outputs="t t")
+    text = agrees(model([loop], ("N", 3), m=np.array(0)), tmp_path)
+    assert "sin" not in text
+
+
 def test_loops_end_where_a_constant_says_so(tmp_path: Path) -> None:
     inside = graph([node("Less", "i two", "on"), node("Sin", "s", "t")], [*COUNTERS, state()], "on t", two=np.array(2))
     inside.output[0].type.tensor_type.elem_type = TensorProto.BOOL

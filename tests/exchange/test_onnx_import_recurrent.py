@@ -148,6 +148,19 @@ def test_a_sequence_for_each_sample_of_a_whole_model(tmp_path: Path) -> None:
     np.testing.assert_allclose(net.predict({"x": x[None]})["y"][0], expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_first_states_of_several_sequences_of_a_whole_model(kind: str, tmp_path: Path) -> None:
+    shapes = {"x": [4, 2, 2], "h": [1, 2, 3], **({"c": [1, 2, 3]} if kind == "LSTM" else {})}
+    parts = ["x", "w", "r", "b", "", *list(shapes)[1:]]
+    lstm = onnx.helper.make_node(kind, parts, ["y"], hidden_size=3)
+    made = joined([lstm], shapes, **weights(kind))
+    net, _ = imported(made, tmp_path)
+    given = {name: random.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+    (expected,) = open_session(made.SerializeToString()).run(None, given)
+    found = net.predict({name: array[None] for name, array in given.items()})["y"]
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5)
+
+
 def test_a_function_of_the_last_state_is_no_field_of_the_layer(tmp_path: Path) -> None:
     nodes = [node("GRU", "x w r b", ", h", hidden_size=3), node("Tanh", "h", "t"), node("Squeeze", "t zero")]
     made = joined(nodes, {"x": [4, "N", 2]}, zero=ints(0), **weights("GRU"))

@@ -47,6 +47,8 @@ def loop(net: Translator, node: Node) -> None:
         for tensors, one in zip(made, outputs[len(states) + 1 :], strict=True):
             tensors.append(one)
         turn += 1
+    if not turn and not any(net.is_read(name) for name in node.outputs[len(states) :]):
+        made = []
     if made and not turn:
         raise Unsupported("it makes no turn, so that a result has no element")
     stacked = [_stack(node, place, tensors, 0) for place, tensors in enumerate(made)]

@@ -118,15 +118,19 @@ class _Recurrent:
             found.append(made)
         return found
 
+    def begins(self) -> tuple[list[str], list[bool]]:
+        """The tensors of the first states, and which of them are 0."""
+        names = [self.node.operand(5 + place) for place in range(STATES[self.node.op_type])]
+        return names, [
+            not name or (name in self.net.constants and not self.net.constants[name].any()) for name in names
+        ]
+
     def first_states(self) -> list[str]:
         """The first states: those of the first direction, then of the second. None where all of them are 0."""
-        import numpy as np
-
-        names = [self.node.operand(5 + place) for place in range(STATES[self.node.op_type])]
-        zero = [not name or (name in self.net.constants and not self.net.constants[name].any()) for name in names]
+        names, zero = self.begins()
         if all(zero):
             return []
-        if np.any(zero) and len(names) > 1:
+        if any(zero) and len(names) > 1:
             like = names[zero.index(False)]
             shape = self.net.shape(like)
             names = [self._zeros(shape) if none else name for name, none in zip(names, zero, strict=True)]
@@ -165,8 +169,11 @@ def recurrent(net: Translator, node: Node) -> None:
     What no layer does becomes the steps that it is made of.
     """
     one = _Recurrent(net, node)
+    several = net.whole and net.shape(node.inputs[0])[one.batch_axis] > 1
     try:
         fields = one.fields()
+        if several and not all(one.begins()[1]):
+            raise Unsupported("several sequences with first states, where the whole model is one sample")
     except Unsupported:
         unrolled(net, node)
         return
@@ -177,9 +184,6 @@ def recurrent(net: Translator, node: Node) -> None:
         fields["return_sequences"] = True
     if (sequence and any(results)) or any(results[1:]):
         fields["return_state"] = True
-    several = net.whole and net.shape(node.inputs[0])[one.batch_axis] > 1
-    if several and states:
-        raise Unsupported("several sequences with first states, where the whole model is one sample")
     if one.both:
         name = snake_case(kind)
         arrays = {f"{way}_{name}/{key}": array for way, found in zip(("forward", "backward"), weights, strict=True)
