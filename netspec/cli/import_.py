@@ -93,6 +93,10 @@ def import_file(
     source, target = Path(file), Path(output)
     if phase not in ("", "train", "test"):
         raise InputError(f"there is no phase `{phase}`", expected="--phase train, or --phase test")
+    if phase and source.suffix in (".onnx", ".keras"):
+        raise InputError(
+            "a phase is of a net of Caffe's, whose layers name theirs", expected="no --phase", got=f"--phase {phase}"
+        )
     given_weights = Path(weights) if weights else None
     options = ImportOptions(given, given_weights, phase, level, tuple(stages or ()), values_of(values))
     with new_folder(target) as staged:

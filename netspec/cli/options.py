@@ -91,7 +91,7 @@ BatchOrOpen: TypeAlias = Annotated[
 Opset: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--opset", metavar="N", help="ONNX operator set. Default: the newest that onnxruntime runs here.",
+        "--opset", metavar="N", help="ONNX only: the operator set. Default: the newest that onnxruntime runs here.",
         show_default=False,
     ),
 ]  # fmt: skip

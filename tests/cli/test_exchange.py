@@ -138,6 +138,13 @@ def test_what_is_imported_computes_the_same(netspec, exported, file):
     assert netspec("check", "new/net/net.yaml").status == 0
 
 
+@pytest.mark.parametrize("file", ["model.onnx", "model.keras"])
+def test_a_phase_is_of_caffe_alone(netspec, file):
+    found = netspec("import", file, "--output", "new", "--phase", "train")
+    assert found.status == 2
+    assert "a phase is of a net of Caffe's" in found.err
+
+
 def test_what_no_layer_is_for_is_told(netspec, exported):
     model = onnx.load("model.onnx")
     model.graph.node[0].op_type = "NoSuchOperator"

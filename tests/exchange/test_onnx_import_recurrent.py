@@ -150,12 +150,12 @@ def test_a_sequence_for_each_sample_of_a_whole_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_first_states_of_several_sequences_of_a_whole_model(kind: str, tmp_path: Path) -> None:
-    shapes = {"x": [4, 2, 2], "h": [1, 2, 3], **({"c": [1, 2, 3]} if kind == "LSTM" else {})}
-    parts = ["x", "w", "r", "b", "", *list(shapes)[1:]]
+    sizes = {"x": (4, 2, 2), "h": (1, 2, 3), **({"c": (1, 2, 3)} if kind == "LSTM" else {})}
+    parts = ["x", "w", "r", "b", "", *list(sizes)[1:]]
     lstm = onnx.helper.make_node(kind, parts, ["y"], hidden_size=3)
-    made = joined([lstm], shapes, **weights(kind))
+    made = joined([lstm], {name: [*size] for name, size in sizes.items()}, **weights(kind))
     net, _ = imported(made, tmp_path)
-    given = {name: random.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+    given = {name: random.normal(size=size).astype("float32") for name, size in sizes.items()}
     (expected,) = open_session(made.SerializeToString()).run(None, given)
     found = net.predict({name: array[None] for name, array in given.items()})["y"]
     np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5)

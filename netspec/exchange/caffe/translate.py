@@ -158,7 +158,7 @@ class Translator:
             got = "nothing" if shape is None else f"{list(shape)}"
             problem = Problem(
                 f"the shape of the input `{ref.blob}` is not in the file", known.layer.location(), got=got,
-                hint=f"give the sizes of a sample: `--shape {ref.blob}=3,224,224`",
+                hint=f"give the sizes of a sample: `--shape {ref.blob}=CHANNELS,HEIGHT,WIDTH`, say",
             )  # fmt: skip
             if problem not in self.problems:
                 self.problems.append(problem)
