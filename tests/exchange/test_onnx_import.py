@@ -93,3 +93,14 @@ def test_the_documentation_lists_what_is_read() -> None:
     text = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
     listed = text.partition("Operators that are read:\n\n")[2].partition("\n\nand ")[0].replace("\n", " ")
     assert listed.split(", ") == sorted(op_type for domain, op_type in rules() if not domain)
+
+
+def test_an_output_that_is_an_input_and_a_name_of_two_lines_are_told_of(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a\nb"]), helper.make_node("Neg", ["a\nb"], ["y"])]
+    made = model(nodes, ("N", 3))
+    for name in ("x", "a\nb"):
+        made.graph.output.add().CopyFrom(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]))
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    notes = import_onnx(tmp_path / "m.onnx").notes
+    assert "the output `x` is called `x_1` here, since an input has its name" in notes
+    assert not [one for one in notes if "\n" in one]

@@ -56,4 +56,9 @@ def notes(net: Translator, arrays: Mapping[str, NDArray[Any]], outputs: Collecti
     for old, new in [(name, clean(name)) for name in (*inputs, *net.model.outputs)]:
         if old != new and (new in outputs or old in inputs):
             found.append(f"`{old}` became `{new}`")
-    return tuple(dict.fromkeys(found))
+    found += [
+        f"the output `{name}` is called `{new}` here, since an input has its name"
+        for name, new in output_names(net).items()
+        if name in inputs
+    ]
+    return tuple(dict.fromkeys(one.replace("\n", "\\n") for one in found))  # a name may have more than one line
