@@ -189,9 +189,11 @@ class Crew:
             return
         cluster = hosts_of(self.everyone.size, self.everyone.host_size)
         if self.shards is not None:
-            from netspec.train.shards import message_of_parts
+            from netspec.train.shards import branches_of, message_of_parts
 
-            self._expected = message_of_parts(compiler, self.shards, cluster, batches).sent("worker") / self.size
+            total = message_of_parts(compiler, self.shards, cluster, batches).sent()
+            counts = [branches_of(rank, self.shards, self.size) for rank in range(self.size)]
+            self._expected = total * counts[0] / sum(counts)  # others may have more sums to tell
             return
         (role, workers), total = next(iter(self.strategy.roles(cluster.ranks).items())), 0.0  # the first worker's
         starts = self.strategy.stages

@@ -144,15 +144,18 @@ def _numbers(shards: int, share: Share) -> range:
     return range(*(shards * number // share.count for number in (share.number, share.number + 1)))
 
 
+def branches_of(rank: int, shards: int, ranks: int) -> int:
+    """How many sums the tree lets a worker make of its parts."""
+    own: list[Branch] = []
+    for number in _numbers(shards, Share(rank, ranks, shards)):
+        own = grown(own, Branch(0, number, None))
+    return len(own)
+
+
 def message_of_parts(compiler: Compiler, shards: int, cluster: Cluster, batches: int) -> Message:
     """What workers tell each other in a step of so many batches: each the sums that the tree lets it make."""
     names = [*compiler.names("gradient"), *moving(compiler)]
-    branches = 0
-    for rank in range(cluster.ranks):
-        own: list[Branch] = []
-        for number in _numbers(shards, Share(rank, cluster.ranks, shards)):
-            own = grown(own, Branch(0, number, None))
-        branches += len(own)
+    branches = sum(branches_of(rank, shards, cluster.ranks) for rank in range(cluster.ranks))
     numbers = 2 * np.dtype(np.float64).itemsize  # the loss, and how many samples
     nbytes = branches / cluster.ranks * (numbers + sum(compiler.info[name].value.type.nbytes for name in names))
     return Message("parts", tuple(names), nbytes, gathered(nbytes, cluster), 1.0, batches)
