@@ -45,7 +45,7 @@ FENCED: dict[str, str | tuple[str, ...] | None] = {
     "onnxruntime": "exchange",
     "h5py": ("exchange", "data/readers"),
     "lmdb": "data/readers",
-    "cupy": "backends/cuda",
+    "cupy": ("backends/cuda", "parallel"),
     "cupyx": "backends/cuda",
     "cudnn": "backends/cudnn",
     "mpi4py": "parallel",

@@ -42,7 +42,7 @@ def missing_backends(names: Sequence[str]) -> dict[str, str]:
 def allowed(name: str) -> bool:
     """Whether the environment's NETSPEC_KERNELS, where it is set, leaves a backend in."""
     wanted = os.environ.get("NETSPEC_KERNELS", "")
-    return not wanted or name in {"reference", "workers", *(one.strip() for one in wanted.split(","))}
+    return not wanted or name in {"reference", "workers", "nccl", *(one.strip() for one in wanted.split(","))}
 
 
 def rounds_more(name: str) -> bool:
@@ -90,6 +90,8 @@ class Device:
     """What the machine does in a second, by which kernels rate themselves."""
     narrow: tuple[DType, ...] = ()
     """Types of fewer bits than float32 that values may lie in."""
+    sums_itself: bool = False
+    """Whether what the programs of several workers sum up goes from device to device, past the communicator."""
     prefers_bytes: bool = False
     """Whether images had better come as bytes, of which programs make numbers there."""
     slots: int = 0

@@ -221,11 +221,6 @@ def open_device(
             hint=did_you_mean(name, ["auto", *DEVICES, *GPUS]),
         )
     _check_mask()
-    if world().size > 1 and kind == CudaDevice.name:
-        raise InputError(
-            "several workers do not compute on GPUs yet: nothing carries sums from one to the other",
-            expected="`--device cpu`, or one worker", got=f"{world().size} workers with `--device {name}`",
-        )  # fmt: skip
     device = CudaDevice(int(number)) if numbered else PlannedGpu(name) if name in GPUS else DEVICES[name]()
     device.direct, device.deterministic = rounding == "direct", deterministic
     device.load_kernels()

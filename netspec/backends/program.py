@@ -155,6 +155,7 @@ class Program:
             with self._around():
                 for thunk in thunks:
                     thunk()
+                self.device.wait()
 
         return run
 

@@ -322,8 +322,11 @@ class Loop:
         return loss is not None and isfinite(loss) and (best is None or loss < best)
 
     def _save_after_failure(self) -> None:
-        """Write a checkpoint of the last step that was done, if it is not written yet. All come here, once."""
-        if self._gave_up:
+        """Write a checkpoint of the last step that was done, if it is not written yet. All come here, once.
+
+        Where devices sum up by themselves, those of the others wait for one another for ever, with states half written.
+        """
+        if self._gave_up or (self.crew.sums and self.compiler.device.sums_itself):
             return
         self._settle()
         self._gave_up = True

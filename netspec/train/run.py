@@ -294,6 +294,13 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
     opened = open_device(device_of(device), how.autotune, how.rounding, deterministic=how.deterministic)
     precision = Precision(loop.precision)
     strategy = crew.strategy
+    if opened.sums_itself and not crew.alone and strategy.host_only is not None:
+        raise InputError(
+            Problem(
+                f"the workers of {strategy.strategy} do not compute on GPUs", strategy.where("strategy"),
+                "parallel.strategy", expected="another strategy, or `--device cpu`", notes=(strategy.host_only,),
+            )
+        )  # fmt: skip
     summing = strategy if isinstance(strategy, Synchronous) else AllReduce()  # which the others make no use of
     factors = cutting = None
     samples = spec.data.train.batch_size

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
+from netspec.backends import nccl as nccl_backend
 from netspec.backends.cublaslt.library import SETTING
 from netspec.backends.cuda import launch
 from netspec.backends.device import open_device
 from netspec.errors import InputError, RunError
 from netspec.graph.types import DType
 from netspec.parallel.base import Communicator
+from netspec.parallel.strategies.base import Strategy
 from netspec.parallel.world import acting_as
+from netspec.schema.load import load_train
+from netspec.train.crew import Crew
+from netspec.train.run import trainer
 from tests.backends.cublaslt.library import stand_in
+from tests.backends.cuda import nccl
 from tests.backends.cuda.emulator import compiler
 from tests.backends.cuda.fake import Gpu, Machine, StreamEngine, Trouble
 from tests.backends.cudnn import fake
 from tests.backends.cudnn.fake import forget
 from tests.backends.test_engine import NETS, losses
+
+NET = """
+netspec: 1
+inputs: {x: {shape: [3]}, label: {shape: [], dtype: int32}}
+layers: [{name: fc1, type: Dense, units: 4}, {name: fc2, type: Dense, units: 2}]
+losses: [{type: SparseCategoricalCrossentropy, from: [fc2, label], from_logits: true}]
+"""
 
 
 @pytest.mark.parametrize(
@@ -69,13 +84,74 @@ def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         device.allocate(9 * 10**9)
 
 
-def test_several_workers_are_not_left_to_train_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+class Worker(Communicator):
+    """One of two on a host, and what the other one tells."""
+
+    def __init__(self, rank: int, gpus: int) -> None:
+        super().__init__()
+        self.rank = self.host_rank = rank
+        self.size = self.host_size = 2
+        self._other = f"0000:{(1 - rank) % gpus:02x}:00.0"
+
+    def gather(self, told: Any) -> list[Any]:
+        """The other one is on the same host."""
+        found = [told, [told[0], self._other]]
+        return found if self.is_first else found[::-1]
+
+    def describe(self) -> dict[str, Any]:
+        return {"mpi": "MPI of the tests"}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_of_several_workers_has_a_gpu_of_its_own(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    nccl.install(monkeypatch, Machine(2))
+    with acting_as(Worker(rank, 2)):
+        device = open_device("cuda")
+        assert device._gpu.id == rank  # type: ignore[attr-defined]
+        assert nccl_backend.about() == "NCCL 2.27.7: 2 workers, brought together by MPI of the tests"
+        with pytest.raises(InputError, match=r"(?s)a GPU of its own.*`--device cuda`.*cuda:1` for 2 workers"):
+            open_device("cuda:1")
+    assert nccl_backend.about() == "NCCL 2.27.7, of several workers"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_fewer_gpus_than_workers(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    nccl.install(monkeypatch, Machine(1))
+    words = r"(?s)fewer GPUs than workers.*a GPU for each worker.*1 GPU for 2 workers of the host .*`--workers 1`"
+    with acting_as(Worker(rank, 1)), pytest.raises(InputError, match=words):
+        open_device("cuda")
+
+
+def test_several_workers_need_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reference kernels would take a sum over workers for what one worker has."""
-    monkeypatch.setitem(sys.modules, "cupy", Machine(2).cupy())
-    group = Communicator()
-    group.size = 2
-    with acting_as(group), pytest.raises(InputError, match="several workers do not compute on GPUs yet"):
-        open_device("cuda:1")
+    nccl.install(monkeypatch, Machine(2)).available = False
+    assert nccl_backend.about().startswith("no NCCL: one worker alone; for several pip install")
+    with acting_as(Worker(0, 2)), pytest.raises(InputError, match=r"(?s)need NCCL.*pip install 'nvidia-nccl"):
+        open_device("cuda")
+
+
+@pytest.mark.parametrize("strategy", ["pipeline", "hogwild", "one_bit", "top_k", "parameter_server", "model"])
+def test_strategies_that_no_gpu_carries_say_why(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nccl.install(monkeypatch, Machine(2))
+    (tmp_path / "net.yaml").write_text(NET)
+    (tmp_path / "train.yaml").write_text(f"""\
+netspec: 1
+net: net.yaml
+data: {{train: {{source: npz, path: data.npz, batch_size: 8}}}}
+solver: {{type: SGD, learning_rate: 0.1}}
+train: {{max_steps: 1}}
+parallel: {{strategy: {strategy}}}
+""")
+    spec = load_train(tmp_path / "train.yaml")
+    assert isinstance(spec.parallel, Strategy)
+    group = Worker(0, 2)
+    crew = Crew(Communicator(), spec.parallel)
+    crew.alone = False
+    with acting_as(group), pytest.raises(InputError) as caught:
+        trainer(spec, "cuda", crew)
+    (problem,) = caught.value.problems
+    assert (problem.location.line, problem.path) == (6, "parallel.strategy")  # type: ignore[union-attr]
+    assert problem.notes == (spec.parallel.host_only,)
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
@@ -88,7 +164,7 @@ def test_its_plumbing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SETTING, stand_in())
     monkeypatch.setitem(sys.modules, "cudnn", fake)
     forget()
-    assert open_device("cuda:0").kernels == ("reference", "cuda", "cublaslt", "cudnn")
+    assert open_device("cuda:0").kernels == ("reference", "nccl", "cuda", "cublaslt", "cudnn")
     # Sums in another order: some digits of float32 in three steps.
     expected = losses(path, batch, 3, rate, device="reference")
     np.testing.assert_allclose(losses(path, batch, 3, rate, device="cuda"), expected, rtol=1e-5)

@@ -124,11 +124,13 @@ def jobs() -> Iterator[Jobs]:
     started.close()
 
 
-def trainings(jobs: Any, workers: int, listed: list[dict[str, Any]], folder: Path) -> dict[str, str]:
+def trainings(
+    jobs: Any, workers: int, listed: list[dict[str, Any]], folder: Path, program: str = "trainings.py"
+) -> dict[str, str]:
     """The errors of those that failed, by name."""
     told = folder / "list.json"
     told.write_text(json.dumps(listed))
-    job = jobs(workers, "trainings.py", str(told), by="mpiexec")
+    job = jobs(workers, program, str(told), by="mpiexec")
     assert job.end() == 0, job.err
     lines = [json.loads(line) for line in job.out.splitlines()]
     return {Path(line["run"]).name: line["error"] for line in lines}

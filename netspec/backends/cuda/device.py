@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from netspec.backends.base import ArrayDevice
 from netspec.backends.cuda.flow import Flow
 from netspec.backends.cuda.gpus import named
+from netspec.backends.cuda.own_gpu import own_gpu
 from netspec.backends.cuda.recording import Recording
 from netspec.backends.cuda.steps import SLOTS, GraphSteps
 from netspec.backends.failures import OutOfMemory
@@ -33,13 +34,17 @@ class CudaDevice(ArrayDevice):
     """A GPU. Ops that have no kernel of the backend `cuda` run their reference code on CuPy arrays."""
 
     name = "cuda"
-    backends: ClassVar[tuple[str, ...]] = ("reference", "cuda", "cublaslt", "cudnn")
+    backends: ClassVar[tuple[str, ...]] = ("reference", "nccl", "cuda", "cublaslt", "cudnn")
     narrow: tuple[DType, ...] = (DType.BFLOAT16, DType.FLOAT16)
     prefers_bytes = True
     slots = SLOTS
+    sums_itself = True
 
-    def __init__(self, number: int = 0) -> None:
-        """Raise `InputError` where there is no CuPy, no driver, no GPU with this number, or one that is too old."""
+    def __init__(self, number: int | None = None) -> None:
+        """The GPU with this number, or else the first one; of several workers of a host each has one of its own.
+
+        Raises `InputError` where there is no CuPy, no driver, no such GPU, or one that is too old, or too few for all.
+        """
         try:
             import cupy
 
@@ -54,6 +59,7 @@ class CudaDevice(ArrayDevice):
             raise InputError("the device `cuda` needs an NVIDIA GPU and its driver", got=str(error)) from None
         if not count:
             raise InputError("the device `cuda` needs an NVIDIA GPU", got="none is there")
+        number = own_gpu(cupy, count, number)
         if number >= count:
             last = "cuda:0, the only GPU" if count == 1 else f"cuda:0 to cuda:{count - 1}"
             raise InputError(f"there is no GPU {number}", expected=last, got=f"cuda:{number}")

@@ -11,6 +11,8 @@ from netspec.backends.cuda.launch import Launch, pointer, stopped_by
 from netspec.backends.failures import NonFiniteLoss
 from netspec.graph.kernel import Thunk
 from netspec.graph.value import Node
+from netspec.parallel import world
+from netspec.parallel.waiting import wait_until
 
 Origin: TypeAlias = Callable[[], tuple[Node | None, str | None]]
 """Finds where the first value of a run that is not finite came from."""
@@ -109,7 +111,7 @@ class Pending:
 
     def __call__(self) -> float:
         if self._value is None:
-            self._done.synchronize()
+            self._wait()
             value = float(self._report[0])
             if not isfinite(value):
                 self._flow.forget()
@@ -117,3 +119,9 @@ class Pending:
                 raise NonFiniteLoss(node, state, self._flow.runs - self._number)
             self._value = value
         return self._value
+
+    def _wait(self) -> None:
+        """Of several workers, so that the watchdog sees it: the step may wait for another one's GPU."""
+        if world().size > 1:
+            wait_until(lambda: bool(self._done.done))
+        self._done.synchronize()

@@ -8,11 +8,13 @@ copying it to where kernels read, and ends with telling the guard.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from netspec.backends.cuda import launch
+from netspec.backends.cuda.beside import beside
 from netspec.backends.cuda.flow import Flow, Pending
 from netspec.backends.cuda.launch import Launch, pointer, sizes
 from netspec.backends.cuda.recording import Recording
@@ -20,6 +22,7 @@ from netspec.backends.steps import Bound, Outcome, Steps
 from netspec.graph.kernel import Thunk
 from netspec.graph.ops.source import Input
 from netspec.graph.plan import ALIGNMENT, aligned
+from netspec.parallel import world
 
 if TYPE_CHECKING:
     from netspec.backends.cuda.device import CudaDevice
@@ -40,6 +43,15 @@ BLOCKS(unit, count) {
 """
 
 
+@dataclass(frozen=True)
+class Graph:
+    """Calls that were recorded."""
+
+    launch: Thunk
+    sends: float
+    """Bytes that this worker sends each time, as its calls have counted them."""
+
+
 class Slot:
     """One of two places for inputs on their way, with the graphs that begin there."""
 
@@ -57,7 +69,7 @@ class Slot:
         self.report = None if bound.guard is None else flow.pinned(ALIGNMENT).view(str(bound.guard.dtype))
         self.arrived, self.judged, self.done = flow.event(), flow.event(), flow.event()
         self.take = taking(self.memory, places, bound.inputs)
-        self.graphs: dict[str, Thunk] = {}
+        self.graphs: dict[tuple[str, bool], Graph] = {}
         self.used = True
         """Whether a run has read what was written last."""
 
@@ -150,14 +162,19 @@ class GraphSteps(Steps):
 
     def _play(self, part: str, calls: Sequence[Callable[[], None]]) -> None:
         """Call them: the first time, and where they can't be a graph. Else record them once, and start what was."""
-        graphs = self._now.graphs
+        graphs, workers = self._now.graphs, world()
+        calls = [*calls, beside().rejoin]
         if self.recording.unrecorded or not self._warm:
             for one in calls:
                 one()
             return
-        if part not in graphs:
-            graphs[part] = self.flow.recorded(calls)
-        graphs[part]()
+        key = part, workers.silent
+        if key not in graphs:
+            before = workers.sent
+            graphs[key] = Graph(self.flow.recorded(calls), workers.sent - before)
+            workers.sent = before
+        graphs[key].launch()
+        workers.sent += graphs[key].sends
 
 
 def taking(memory: Any, places: Mapping[str, int], inputs: Mapping[str, Any]) -> Thunk:

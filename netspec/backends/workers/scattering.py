@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 from netspec.backends.workers.filling import filling
 from netspec.backends.workers.spans import Bundle, address, span
@@ -19,7 +19,15 @@ from netspec.graph.value import Node
 from netspec.parallel import Pending, world
 
 
-def borders(op: Cut, arrays: Sequence[Any], bundle: Bundle) -> list[int]:
+class Piece(Protocol):
+    """Arrays as one piece of memory."""
+
+    starts: list[int]
+    """Where each begins, in numbers."""
+    size: int
+
+
+def borders(op: Cut, arrays: Sequence[Any], bundle: Piece) -> list[int]:
     """Where the share of each worker begins in a bundle of arrays, in numbers; and one more, where the last ends."""
 
     def border(worker: int) -> int:
@@ -27,9 +35,9 @@ def borders(op: Cut, arrays: Sequence[Any], bundle: Bundle) -> list[int]:
         for cuts, array, start in zip(op.cuts, arrays, bundle.starts, strict=False):
             if cuts[worker] < array.size:
                 return start + cuts[worker]
-        return int(bundle.whole.size)
+        return bundle.size
 
-    return [0, *map(border, range(1, len(op.cuts[0]) - 1)), int(bundle.whole.size)]
+    return [0, *map(border, range(1, len(op.cuts[0]) - 1)), bundle.size]
 
 
 class _Received:

@@ -30,9 +30,9 @@ class Bundle:
         itemsize = arrays[0].itemsize
         for one in arrays:
             self.starts.append(self.starts[-1] + aligned(one.nbytes) // itemsize)
-        size = self.starts[-2] + arrays[-1].size
+        self.size = self.starts[-2] + arrays[-1].size
         beside = not _side_by_side(arrays)
-        self.whole = np.zeros(size, arrays[0].dtype) if beside else span(arrays[0], size)
+        self.whole = np.zeros(self.size, arrays[0].dtype) if beside else span(arrays[0], self.size)
         """All of it: flat."""
         places = [self.whole[start : start + one.size] for start, one in zip(self.starts, arrays, strict=False)]
         self._copies = [(place.reshape(one.shape), one) for place, one in zip(places, arrays, strict=True) if beside]

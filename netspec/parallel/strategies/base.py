@@ -80,6 +80,9 @@ class Strategy(Spec):
     one_host: ClassVar[bool] = False
     """Whether all workers must be on one host."""
 
+    host_only: ClassVar[str | None] = None
+    """Why its workers can't compute on GPUs, where they can't: what they send each other that no GPU does."""
+
     adds_up: ClassVar[bool] = False
     """Whether the updates of all workers add up, so that each makes its own at a p-th of the learning rate."""
 

@@ -32,6 +32,7 @@ class Hogwild(Strategy):
 
     shared: ClassVar[tuple[str, ...]] = ("parameter",)
     one_host: ClassVar[bool] = True
+    host_only: ClassVar = "its workers write to one memory, which GPUs do not share"
     adds_up: ClassVar[bool] = True
     repeatable: ClassVar[bool] = False
     foreign_fields: ClassVar = {

@@ -35,6 +35,11 @@ class Mark:
     def __init__(self, stream: Stream) -> None:
         self.stream, self.done = stream, False
 
+    def wait(self) -> None:
+        """Have done what comes before."""
+        if not self.done:
+            self.stream.run_until(self)
+
 
 class Event:
     """Stands for CuPy's."""
@@ -42,9 +47,12 @@ class Event:
     def __init__(self, machine: Machine) -> None:
         self.machine, self.mark = machine, None
 
-    mark: Mark | None
+    mark: Mark | Recorded | None
 
     def record(self, stream: Stream) -> None:
+        if stream.recorded is not None:
+            self.mark = stream.recorded.mark(stream)
+            return
         mark = self.mark = Mark(stream)
 
         def done() -> None:
@@ -54,20 +62,80 @@ class Event:
 
     def synchronize(self) -> None:
         self.machine.no_recording("waiting for an event")
+        assert not isinstance(self.mark, Recorded), "it is of a graph, and nobody else can wait for it"
         if self.mark is not None:
             self.mark.stream.run_until(self.mark)
+
+    @property
+    def done(self) -> bool:
+        """Asking often enough is waiting."""
+        self.synchronize()
+        return True
+
+
+class Recorded:
+    """An event that was recorded for a graph."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+
+
+class Recording:
+    """What streams are given for a graph: the one that is recorded, and those that wait for an event of it."""
+
+    def __init__(self, origin: Stream) -> None:
+        self.origin = origin
+        self.items: list[tuple[Stream, Callable[[], None] | tuple[str, Recorded]]] = []
+        self.streams = {origin}
+        self.apart: set[Stream] = set()
+        """Streams that were given something since they were last waited for."""
+        self._last: dict[Recorded, Stream] = {}
+
+    def add(self, stream: Stream, work: Callable[[], None]) -> None:
+        self.items.append((stream, work))
+        if stream is not self.origin:
+            self.apart.add(stream)
+            self._last = {event: one for event, one in self._last.items() if one is not stream}
+
+    def mark(self, stream: Stream) -> Recorded:
+        made = Recorded(self)
+        self.items.append((stream, ("record", made)))
+        self._last[made] = stream
+        return made
+
+    def wait(self, stream: Stream, event: Recorded) -> None:
+        assert event.recording is self, "an event of another graph"
+        self.items.append((stream, ("wait", event)))
+        self.streams.add(stream)
+        stream.recorded = self
+        if stream is self.origin and event in self._last:
+            self.apart.discard(self._last[event])
 
 
 class Graph:
     """Stands for CuPy's."""
 
-    def __init__(self, machine: Machine, work: list[Callable[[], None]]) -> None:
-        self.machine, self.work = machine, work
+    def __init__(self, machine: Machine, recording: Recording) -> None:
+        self.machine, self.recording = machine, recording
 
     def launch(self, stream: Stream) -> None:
+        """Branches begin when the graph does."""
         self.machine.launched += 1
-        for one in self.work:
-            stream.submit(one)
+        others = self.recording.streams - {self.recording.origin}
+        began = Event(self.machine)
+        began.record(stream)
+        for one in others:
+            one.wait_event(began)
+        marks: dict[Recorded, Event] = {}
+        for where, work in self.recording.items:
+            on = stream if where is self.recording.origin else where
+            if not isinstance(work, tuple):
+                on.submit(work)
+            elif work[0] == "record":
+                marks[work[1]] = Event(self.machine)
+                marks[work[1]].record(on)
+            else:
+                on.wait_event(marks[work[1]])
 
 
 class Stream:
@@ -78,12 +146,17 @@ class Stream:
         self.waiting: deque[Callable[[], None] | Mark] = deque()
         self.eager = False
 
-    recorded: list[Callable[[], None]] | None
+    recorded: Recording | None
+
+    @property
+    def ptr(self) -> int:
+        """Its number among those of the machine, from 1."""
+        return self.machine.streams.index(self) + 1
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do it when its turn comes, or record it."""
         if self.recorded is not None:
-            self.recorded.append(work)
+            self.recorded.add(self, work)
         else:
             self.waiting.append(work)
             self.machine.advance()
@@ -103,29 +176,39 @@ class Stream:
     def run_until(self, mark: Mark | None) -> None:
         """Do what comes before, and whatever that waits for."""
         while self.waiting and not (mark is not None and mark.done):
-            work = self.waiting.popleft()
+            work = self.waiting[0]
             if not isinstance(work, Mark):
+                self.waiting.popleft()
                 work()
-            elif not work.done:
-                work.stream.run_until(work)
+            else:
+                work.wait()
+                if self.waiting and self.waiting[0] is work:  # else it went on by itself meanwhile
+                    self.waiting.popleft()
 
     def wait_event(self, event: Event) -> None:
+        if isinstance(event.mark, Recorded):
+            event.mark.recording.wait(self, event.mark)
+            return
         assert self.recorded is None, "an event of another stream becomes part of the graph"
         if event.mark is not None:
             self.waiting.append(event.mark)
+            self.machine.advance()
 
     def synchronize(self) -> None:
         self.machine.no_recording("waiting for a stream")
         self.run_until(None)
 
     def begin_capture(self) -> None:
-        self.recorded = []
+        self.recorded = Recording(self)
 
     def end_capture(self) -> Graph:
         assert self.recorded is not None
-        work, self.recorded = self.recorded, None
+        recording = self.recorded
+        for one in recording.streams:
+            one.recorded = None
+        assert not recording.apart, "a branch of the graph that nothing waits for"
         self.machine.recorded += 1
-        return Graph(self.machine, work)
+        return Graph(self.machine, recording)
 
     def __enter__(self) -> Stream:
         self.machine.entered.append(self)
@@ -191,7 +274,13 @@ class Machine:
         """Of a kernel: to the current stream."""
         assert self.entered, "on the default stream"
         self.started += 1
-        self.entered[-1].submit(work)
+        self.give(self.entered[-1], work)
+
+    def give(self, stream: Stream, work: Callable[[], None]) -> None:
+        """Give a stream something to do: while a graph is recorded, one of those that it is made of."""
+        if stream.recorded is None:
+            self.no_recording("giving another stream something to do")
+        stream.submit(work)
 
     def _stream(self, *, non_blocking: bool) -> Stream:
         assert non_blocking
@@ -222,7 +311,8 @@ class Machine:
             raise self.count
         return self.count
 
-    def _wait(self) -> None:
+    def synchronize(self) -> None:
+        """Wait for all streams."""
         self.no_recording("waiting for the GPU")
         for one in self.streams:
             one.run_until(None)
@@ -234,11 +324,12 @@ class Machine:
         runtime = SimpleNamespace(
             getDeviceProperties=lambda number: {"name": b"a made-up GPU", "major": 9, "minor": 0},
             getDeviceCount=self._devices, CUDARuntimeError=Trouble, memGetInfo=lambda: (2 * 10**9, 8 * 10**9),
-            deviceSynchronize=self._wait, runtimeGetVersion=lambda: 13000,
+            deviceSynchronize=self.synchronize, runtimeGetVersion=lambda: 13000,
+            deviceGetPCIBusId="0000:{:02x}:00.0".format,
         )  # fmt: skip
         cuda = SimpleNamespace(
             runtime=runtime, Device=Gpu, Stream=self._stream, alloc_pinned_memory=self._pinned,
-            Event=lambda *, disable_timing: Event(self),
+            Event=lambda *, disable_timing: Event(self), get_current_stream=lambda: self.entered[-1],
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         )  # fmt: skip
         pool = SimpleNamespace(free_bytes=lambda: 0)

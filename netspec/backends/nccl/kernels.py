@@ -1,0 +1,117 @@
+"""Kernels of what workers' GPUs send each other. Each kernel computes what that of the backend `workers` does."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from netspec.backends.cuda.beside import beside
+from netspec.backends.cuda.elementwise import fill
+from netspec.backends.nccl import scattering  # noqa: F401  # it registers its kernels
+from netspec.backends.nccl.memory import Bundle, address, all_of, filling
+from netspec.backends.nccl.packing import FORMS, PackedSum
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
+from netspec.graph.ops.gathering import JoinGatherRows, StartGatherRows
+from netspec.graph.value import Node
+from netspec.parallel import world
+from netspec.parallel.encodings import between_hosts
+from netspec.parallel.nccl import gpus
+
+
+@kernel(AllReduce, backend="nccl", rank=10)
+class Sum(Kernel):
+    """In the step's stream, by a communicator of its own: what is waited for has an order of its own."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        (out,), workers = buffers.outputs, world()
+        assert out is not None
+        place = filling(buffers.inputs[:1], [out])
+        if workers.size == 1:
+            return place
+        how = address(out), out.size, str(out.dtype)
+        send = beside().here(partial(gpus(workers, apart=True).all_reduce, *how))
+
+        def run() -> None:
+            place()
+            if not workers.silent:
+                send()
+
+        return run
+
+
+@kernel(StartAllReduce, backend="nccl", rank=10)
+class Start(Kernel):
+    """Send a bucket on its way, as one piece of memory, in the stream beside."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, workers = node.op, world()
+        assert isinstance(op, StartAllReduce)
+        outputs = buffers.outputs[: op.count]
+        place = filling(buffers.inputs[: op.count], outputs)
+        read = [one for one in outputs if one is not None]
+        if workers.size == 1 or not read:
+            return place
+        # Which workers are on one host is NCCL's to find out: sums by host are made as all others.
+        form = between_hosts(op.encoding)
+        form, group = op.encoding if form is None else form, gpus(workers)
+        if form:
+            assert form in FORMS, f"no GPU sends what is encoded as {form}: its strategy was to be refused"
+            packed = PackedSum(workers, group, form, read)
+            call = beside().call(address(read[0]), packed, packed.empty)
+            pack = packed.fill
+        else:
+            bundle = Bundle(read)
+            how = partial(group.all_reduce, bundle.place, bundle.size, bundle.dtype)
+            call = beside().call(address(read[0]), how, bundle.empty)
+            pack = bundle.fill
+        send = all_of([pack, call.start])
+
+        def run() -> None:
+            place()
+            if not workers.silent:
+                send()
+
+        return run
+
+
+@kernel(StartGatherRows, backend="nccl", rank=10)
+class StartGather(Kernel):
+    """Send rows on their way, with zeros below them."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, mine, workers = node.op, buffers.inputs[0], world()
+        assert isinstance(op, StartGatherRows)
+        whole = buffers.outputs[0]
+        if whole is None:  # nobody wants the rows
+            return all_of(())
+        parts = whole.reshape(op.workers, op.most, -1)
+        own = parts[workers.rank]
+        put = [filling([mine], [own[: len(mine)]])]
+        put += [fill(0.0, own[len(mine) :])] * (len(mine) < op.most)
+        clear = fill(0.0, whole)
+        if workers.size == 1:
+            return all_of([clear, *put])
+        carry = partial(gpus(workers).all_gather, address(own), address(whole), own.nbytes)
+        call = beside().call(address(whole), carry, all_of(()))
+
+        def run() -> None:
+            if workers.silent:
+                clear()
+            for one in put:
+                one()
+            if not workers.silent:
+                call.start()
+
+        return run
+
+
+@kernel(JoinAllReduce, JoinGatherRows, backend="nccl", rank=10)
+class Join(Kernel):
+    """Have the step's stream wait for what was sent on its way."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        place = filling(buffers.inputs, buffers.outputs)
+        if world().size == 1:
+            return place
+        join = partial(beside().join, address(buffers.inputs[0]))
+        return all_of([join, place])

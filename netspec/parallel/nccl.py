@@ -1,0 +1,156 @@
+"""What the GPUs of several workers send each other: NCCL, called through CuPy.
+
+MPI carries what the processors tell each other, and brings the GPUs together. A call only puts what it does into a
+stream: nothing waits for it here, and it can be part of a CUDA graph. Arrays are told by where they begin.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any
+
+from netspec.errors import InputError, RunError
+from netspec.parallel import volumes
+from netspec.parallel.base import Communicator
+
+TYPES = {
+    "float16": ("NCCL_FLOAT16", 2), "bfloat16": ("NCCL_BFLOAT16", 2), "float32": ("NCCL_FLOAT32", 4),
+    "float64": ("NCCL_FLOAT64", 8), "uint8": ("NCCL_UINT8", 1),
+}  # fmt: skip
+"""NCCL's name of each element type, and the bytes of an element."""
+INSTALL = "pip install 'nvidia-nccl-cu13>=2.27.7,<3', or 'nvidia-nccl-cu12' with CUDA 12"
+
+
+def library() -> Any | None:
+    """CuPy's module for NCCL; None where there is no CuPy, or it finds no library."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it says by a warning that there is no library
+            from cupy.cuda import nccl
+    except ImportError:
+        return None
+    return nccl if nccl.available else None
+
+
+def version() -> str | None:
+    """The library's version, such as 2.27.7; None where it is missing."""
+    nccl = library()
+    if nccl is None:
+        return None
+    number = int(nccl.get_version())  # since 2.9 major · 10000 + minor · 100 + patch
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def check() -> None:
+    """Raise `InputError` where several workers have no NCCL to sum up with."""
+    if library() is None:
+        raise InputError("several workers on GPUs need NCCL", got="CuPy finds no library", hint=INSTALL)
+
+
+class Nccl:
+    """The GPUs of all workers, which make the same calls in the same order."""
+
+    def __init__(self, workers: Communicator) -> None:
+        """All come here, with their GPUs current. Raises `InputError` without NCCL, `RunError` where it can't begin."""
+        check()
+        nccl: Any = library()
+        self._nccl, self._workers = nccl, workers
+        # Connections are made now: by the first sum of each group a worker would wait in it for another that waits in
+        # the first sum of the other group.
+        os.environ.setdefault("NCCL_RUNTIME_CONNECT", "0")
+        told = workers.shared([int(one) for one in nccl.get_unique_id()] if workers.is_first else None)
+        # It waits for the others where the watchdog sees nothing: all are there, since all have been told.
+        with self._told("NCCL can't bring the workers' GPUs together"):
+            self._comm = nccl.NcclCommunicator(workers.size, tuple(told), workers.rank)
+
+    def all_reduce(self, place: int, count: int, dtype: str, stream: int) -> None:
+        """Replace numbers by the sums of all workers'."""
+        kind, nbytes = self._kind(dtype)
+        self._workers.sent += volumes.reduced(count * nbytes, self._workers.size)
+        with self._told():
+            self._comm.allReduce(place, place, count, kind, self._nccl.NCCL_SUM, stream)
+
+    def all_gather(self, mine: int, all_: int, nbytes: int, stream: int) -> None:
+        """Bytes of each worker, in the order of ranks; `mine` may be where they belong."""
+        self._workers.sent += volumes.gathered(nbytes, self._workers.size)
+        with self._told():
+            self._comm.allGather(mine, all_, nbytes, self._nccl.NCCL_UINT8, stream)
+
+    def all_to_all(self, mine: int, theirs: int, nbytes: int, stream: int) -> None:
+        """Send the i-th so many bytes to worker i, and receive what it has for this one in their place."""
+        self._workers.sent += volumes.exchanged(nbytes * self._workers.size, self._workers.size)
+        kind = self._nccl.NCCL_UINT8
+        with self._grouped():
+            for rank in range(self._workers.size):
+                self._comm.send(mine + rank * nbytes, nbytes, kind, rank, stream)
+                self._comm.recv(theirs + rank * nbytes, nbytes, kind, rank, stream)
+
+    def reduce_scatter(self, whole: int, part: int, counts: Sequence[int], dtype: str, stream: int) -> None:
+        """Sum up, and give each worker its part, of so many numbers."""
+        kind, nbytes = self._kind(dtype)
+        self._workers.sent += volumes.exchanged(sum(counts) * nbytes, self._workers.size)
+        total = self._nccl.NCCL_SUM
+        if len(set(counts)) == 1:
+            with self._told():
+                self._comm.reduceScatter(whole, part, counts[0], kind, total, stream)
+            return
+        with self._grouped():  # NCCL's own has parts of one size
+            for rank, (start, count) in enumerate(_parts(counts)):
+                if count:
+                    self._comm.reduce(whole + start * nbytes, part, count, kind, total, rank, stream)
+
+    def gather_parts(self, whole: int, counts: Sequence[int], dtype: str, stream: int) -> None:
+        """Have the parts of all, of so many numbers each; this worker's is in its place."""
+        kind, nbytes = self._kind(dtype)
+        self._workers.sent += volumes.exchanged(sum(counts) * nbytes, self._workers.size)
+        if len(set(counts)) == 1:
+            own = whole + self._workers.rank * counts[0] * nbytes
+            with self._told():
+                self._comm.allGather(own, whole, counts[0], kind, stream)
+            return
+        with self._grouped():
+            for rank, (start, count) in enumerate(_parts(counts)):
+                place = whole + start * nbytes
+                if count:
+                    self._comm.broadcast(place, place, count, kind, rank, stream)
+
+    def _kind(self, dtype: str) -> tuple[int, int]:
+        name, nbytes = TYPES[dtype]
+        return getattr(self._nccl, name), nbytes
+
+    @contextmanager
+    def _grouped(self) -> Iterator[None]:
+        """Calls that are one to NCCL: none of them waits for another."""
+        with self._told():
+            self._nccl.groupStart()
+            try:
+                yield
+            finally:
+                self._nccl.groupEnd()
+
+    @contextmanager
+    def _told(self, what: str = "NCCL can't carry what workers sum up") -> Iterator[None]:
+        try:
+            yield
+        except self._nccl.NcclError as error:
+            raise RunError(what, got=str(error), hint="NCCL_DEBUG=INFO in the environment has it say more") from error
+
+
+def _parts(counts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where each part begins, and how many numbers it has."""
+    return zip(accumulate(counts, initial=0), counts, strict=False)
+
+
+_groups: dict[tuple[Communicator, bool], Nccl] = {}
+
+
+def gpus(workers: Communicator, *, apart: bool = False) -> Nccl:
+    """The GPUs of these workers; those that are `apart` are in an order of their own. All come here the first time."""
+    key = workers, apart
+    if key not in _groups:
+        _groups[key] = Nccl(workers)
+    return _groups[key]

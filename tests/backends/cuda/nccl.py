@@ -1,0 +1,150 @@
+"""`cupy.cuda.nccl`, as far as netspec uses it: what streams are given is carried by MPI, from the memory of processors.
+
+Calls are done when their turn in a stream comes; those of a group at once. A worker without others finds what it sent.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from ctypes import c_uint8
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backends.cuda.fake import Machine, Mark, Stream
+
+TYPES = {"UINT8": (1, "uint8"), "FLOAT16": (6, "float16"), "FLOAT32": (7, "float32"), "FLOAT64": (8, "float64"),
+         "BFLOAT16": (9, "bfloat16")}  # fmt: skip
+"""NCCL's numbers of element types, as CuPy 14.2 has them."""
+BY_NUMBER = dict(TYPES.values())
+
+
+class NcclError(RuntimeError):
+    """Stands for CuPy's."""
+
+
+class Underway(Mark):
+    """What MPI carries: the stream waits for it, and no other one."""
+
+    def __init__(self, machine: Machine, stream: Stream, requests: Sequence[Any]) -> None:
+        self.machine, self.stream, self.requests = machine, stream, requests
+
+    @property
+    def done(self) -> bool:  # type: ignore[override]
+        return bool(sum(one.Test() for one in self.requests) == len(self.requests))  # each is asked: all go on
+
+    def wait(self) -> None:
+        while not self.done:
+            self.machine.advance()
+
+
+def array(place: int, count: int, kind: int) -> Any:
+    """Numbers in memory."""
+    dtype = np.dtype(BY_NUMBER[kind])
+    memory: Any = (c_uint8 * (count * dtype.itemsize)).from_address(place)
+    return np.frombuffer(memory, dtype)
+
+
+def library(machine: Machine, members: Any = None) -> Any:
+    """The module. `members` is MPI's communicator of those who speak; None: `calls` has what is asked for, no more."""
+    calls: list[tuple[Any, ...]] = []
+    group: list[tuple[int, Callable[[], Sequence[Any]]]] | None = None
+
+    def submit(stream: int, begin: Callable[[], Sequence[Any]]) -> None:
+        if group is not None:
+            group.append((stream, begin))
+        else:
+            _together([(stream, begin)])
+
+    def _together(given: Sequence[tuple[int, Callable[[], Sequence[Any]]]]) -> None:
+        (number,) = {stream for stream, _ in given}
+
+        def run() -> None:
+            requests = [one for _, begin in given for one in begin()]
+            stream.waiting.appendleft(Underway(machine, stream, requests))
+
+        stream = machine.streams[number - 1]
+        machine.give(stream, run)
+
+    def start() -> None:
+        nonlocal group
+        assert group is None
+        group = []
+
+    def end() -> None:
+        nonlocal group
+        assert group is not None
+        found, group = group, None
+        _together(found)
+
+    class NcclCommunicator:
+        """A communicator of its own for each."""
+
+        def __init__(self, count: int, uid: tuple[int, ...], rank: int) -> None:
+            assert (len(uid), type(uid)) == (128, tuple)
+            self._comm = None if members is None else members.Dup()
+            assert self._comm is None or (self._comm.size, self._comm.rank) == (count, rank)
+
+        def _do(self, stream: int, name: str, *what: Any, begin: Callable[[Any], Sequence[Any]]) -> None:
+            comm = self._comm
+            calls.append((name, stream, *what))
+            submit(stream, (lambda: ()) if comm is None else lambda: begin(comm))
+
+        def allReduce(self, mine: int, sums: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802
+            assert op == 0
+            self._do(stream, "allReduce", count, BY_NUMBER[kind], begin=lambda comm: [
+                comm.Iallreduce(array(mine, count, kind).copy(), array(sums, count, kind))
+            ])  # fmt: skip
+
+        def allGather(self, mine: int, all_: int, count: int, kind: int, stream: int) -> None:  # noqa: N802
+            self._do(stream, "allGather", count, BY_NUMBER[kind], begin=lambda comm: [
+                comm.Iallgather(array(mine, count, kind).copy(), array(all_, count * comm.size, kind))
+            ])  # fmt: skip
+
+        def reduceScatter(self, mine: int, part: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802
+            assert op == 0
+            self._do(stream, "reduceScatter", count, BY_NUMBER[kind], begin=lambda comm: [
+                comm.Ireduce_scatter_block(array(mine, count * comm.size, kind).copy(), array(part, count, kind))
+            ])  # fmt: skip
+
+        def reduce(self, mine: int, sums: int, count: int, kind: int, op: int, root: int, stream: int) -> None:
+            assert op == 0
+            self._do(stream, "reduce", count, BY_NUMBER[kind], begin=lambda comm: [
+                comm.Ireduce(array(mine, count, kind).copy(), array(sums, count, kind) if comm.rank == root else None,
+                             root=root)
+            ])  # fmt: skip
+
+        def broadcast(self, mine: int, theirs: int, count: int, kind: int, root: int, stream: int) -> None:
+            assert mine == theirs
+            self._do(stream, "broadcast", count, BY_NUMBER[kind], begin=lambda comm: [
+                comm.Ibcast(array(mine, count, kind), root)
+            ])  # fmt: skip
+
+        def send(self, mine: int, count: int, kind: int, to: int, stream: int) -> None:
+            self._do(stream, "send", count, BY_NUMBER[kind], begin=lambda comm: [
+                comm.Isend(array(mine, count, kind), to)
+            ])  # fmt: skip
+
+        def recv(self, theirs: int, count: int, kind: int, source: int, stream: int) -> None:
+            self._do(stream, "recv", count, BY_NUMBER[kind], begin=lambda comm: [
+                comm.Irecv(array(theirs, count, kind), source)
+            ])  # fmt: skip
+
+    names = {f"NCCL_{name}": number for name, (number, _) in TYPES.items()}
+    return SimpleNamespace(
+        available=True, get_version=lambda: 22707, get_unique_id=lambda: tuple(range(128)), NcclError=NcclError,
+        NcclCommunicator=NcclCommunicator, groupStart=start, groupEnd=end, NCCL_SUM=0, calls=calls, **names,
+    )  # fmt: skip
+
+
+def install(patch: pytest.MonkeyPatch, machine: Machine, members: Any = None) -> Any:
+    """Have CuPy be that of a machine, and its module for NCCL the one here, which is returned."""
+    cupy, made = machine.cupy(), library(machine, members)
+    cuda = ModuleType("cupy.cuda")
+    cuda.nccl = made  # type: ignore[attr-defined]
+    for name, one in {"cupy": cupy, "cupy.cuda": cuda, "cupy.cuda.nccl": made}.items():
+        patch.setitem(sys.modules, name, one)
+    return made

@@ -1,0 +1,65 @@
+"""What workers on GPUs sum up, in the graph of a step: of one of two, whose NCCL only notes what it is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from netspec.backends.cuda import launch
+from netspec.compile import WEIGHT, Compiler, Purpose
+from netspec.parallel.base import Communicator
+from netspec.parallel.world import acting_as
+from netspec.passes.data_parallel import DataParallel
+from netspec.schema.load import load_net
+from netspec.solvers.sgd import SGD
+from tests.backends.cuda import library, nccl
+from tests.backends.cuda.emulator import compiler as cxx
+from tests.backends.cuda.fake import Machine, StreamEngine
+from tests.backends.cuda.test_graph import NET, feeds
+from tests.backends.test_cuda import Worker
+
+pytestmark = pytest.mark.skipif(cxx() is None, reason="no C++ compiler to run CUDA C++ with")
+
+
+class Gpu(library.LibraryDevice):
+    backends = ("reference", "nccl", "library", "cuda")
+
+    def load_kernels(self) -> None:
+        super().load_kernels()
+        import netspec.backends.nccl.kernels  # noqa: F401
+
+
+def test_buckets_are_a_branch_of_the_graph(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They are sent when they are recorded, in one order, and counted each time that the graph runs."""
+    (tmp_path / "net.yaml").write_text(NET.replace("axis: 1}", "axis: 1, synchronized: true}"))
+    machine = library.machine = Machine(2)
+    carrier = nccl.install(monkeypatch, machine)
+    monkeypatch.setattr(launch, "engine", StreamEngine(machine))
+    group: Communicator = Worker(0, 2)
+    with acting_as(group):
+        device = Gpu()
+        device.load_kernels()
+        solver = SGD.model_validate({"type": "SGD", "momentum": 0.9, "learning_rate": 0.1})
+        compiler = Compiler(
+            load_net(tmp_path / "net.yaml"), solver=solver, device=device, seed=5, workers=2,
+            buckets=DataParallel(100, 400),
+        )  # fmt: skip
+        program = compiler.program(Purpose.TRAIN, 3)
+        sent, asked = [], []
+        for step in range(6):
+            before = group.sent, len(carrier.calls)
+            program.write({**feeds(program, step), WEIGHT: 0.5})
+            program.run()
+            sent.append(group.sent - before[0])
+            asked.append(carrier.calls[before[1] :])
+        program.outcome()
+    assert machine.recorded == 2, "a graph for each slot"
+    assert asked[0] == asked[1] == asked[2], "the first is called, the next two are recorded"
+    assert asked[3:] == [[], [], []]
+    assert len(set(sent)) == 1
+    streams = {stream for _, stream, *_ in asked[0]}
+    assert len(streams) == 2, "buckets have a stream beside, what is waited for has that of the step"
+    main = machine.streams.index(device.flow.stream) + 1
+    assert main in streams
+    assert sum(stream != main for _, stream, *_ in asked[0]) > 1, "several buckets"

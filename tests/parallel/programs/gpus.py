@@ -1,0 +1,44 @@
+"""Trainings as `trainings.py` runs them, each worker with a GPU of the tests' own: a machine on the processor."""
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+
+from netspec.backends import device
+from netspec.backends.cuda import launch
+from netspec.parallel import mpi, waiting
+from tests.backends.cuda import library, nccl
+from tests.backends.cuda.fake import Machine, StreamEngine
+
+
+class Gpu(library.LibraryDevice):
+    """What a library takes goes into streams too."""
+
+    backends = ("reference", "nccl", "library", "cuda")
+
+    def load_kernels(self) -> None:
+        super().load_kernels()
+        import netspec.backends.nccl.kernels  # noqa: F401
+
+
+with pytest.MonkeyPatch.context() as patch:
+    machine = library.machine = Machine(MPI.COMM_WORLD.size, eager=range(9))
+    patch.setattr(launch, "engine", StreamEngine(machine))
+    patch.setitem(device.DEVICES, "cuda", Gpu)
+    nccl.install(patch, machine, MPI.COMM_WORLD)
+    # A GPU does what it is given while its process waits for another one.
+    waits = waiting.wait_until
+
+    def wait_until(done: Callable[[], bool], *, idle: bool = False) -> None:
+        def look() -> bool:
+            machine.advance()
+            return done()
+
+        waits(look, idle=idle)
+
+    patch.setattr(mpi, "wait_until", wait_until)
+    runpy.run_path(str(Path(__file__).parent / "trainings.py"), run_name="__main__")
+    machine.synchronize()  # what the others wait for still
