@@ -246,8 +246,8 @@ def _print(found: Scaling) -> None:
         print(f"            within hosts {cluster.within.told()}")
     counts = [count(number) for number in found.counts]
     cells: list[tuple[str, Callable[[Prediction], str]]] = [
-        ("step, ms", lambda one: f"{1000 * one.times.step:,.1f}"),
-        ("not hidden, ms", lambda one: f"{1000 * one.times.exposed:,.1f}"),
+        ("step, ms", lambda one: _ms(one.times.step)),
+        ("not hidden, ms", lambda one: _ms(one.times.exposed)),
         ("speedup", lambda one: f"{one.speedup:,.1f}"),
         ("efficiency, %", lambda one: f"{100 * one.efficiency:.1f}"),
         ("sent by each worker in a step", lambda one: size(round(one.traffic.by_role["worker"]))),
@@ -262,3 +262,8 @@ def _print(found: Scaling) -> None:
     for line in found.left_out():
         print(f"\n{line}", end="")
     print()
+
+
+def _ms(seconds: float) -> str:
+    """Milliseconds, with digits enough to tell times below one apart."""
+    return f"{1000 * seconds:,.1f}" if seconds >= 0.01 else f"{1000 * seconds:.3g}"

@@ -125,6 +125,13 @@ def test_sizes_that_are_measured():
     assert sizes(2048, [1, 4096], per_worker=True) == [256]
 
 
+def test_times_below_a_millisecond_are_told_apart(netspec, work):
+    found = netspec("scale", "train.yaml", "--step-time", "0.05ms", "--network", "shared-memory", "--workers", "2,4")
+    assert found.status == 0, found.err
+    row = next(line for line in found.out.splitlines() if line.startswith("all_reduce "))
+    assert len(set(row.split())) == 3, row
+
+
 def test_text_and_a_picture(netspec, work):
     found = netspec("scale", "train.yaml", *GIVEN, "--workers", "2..8", "--out", "scale.svg")
     assert found.status == 0

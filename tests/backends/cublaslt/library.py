@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import subprocess
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 from tests.backends.cuda.emulator import compiler
 
@@ -15,7 +16,9 @@ SOURCE = Path(__file__).parent / "stand_in.cpp"
 @cache
 def stand_in(version: int = 131000) -> str:
     """The path of a library that says that it is of this version."""
-    made = Path(mkdtemp(prefix="netspec-cublaslt-")) / "libcublasLt.so"
+    folder = TemporaryDirectory(prefix="netspec-cublaslt-")
+    atexit.register(folder.cleanup)
+    made = Path(folder.name) / "libcublasLt.so"
     command = [str(compiler()), f"-DVERSION={version}", "-std=c++17", "-O1", "-shared", "-fPIC", str(SOURCE), "-o"]
     done = subprocess.run([*command, str(made)], capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr[:4000]

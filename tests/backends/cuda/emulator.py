@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
@@ -46,6 +47,7 @@ class Emulator:
         self._made: dict[str, Any] = {}
         self._parameters: dict[str, list[str]] = {}
         self._folder = Path(mkdtemp(prefix="netspec-cuda-"))
+        finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     def starter(self, name: str, text: str) -> launch.Starter:
         """Compiled when it is called."""
