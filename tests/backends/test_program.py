@@ -342,7 +342,7 @@ def test_kernels_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
         open_device("cpu")
     assert caught.value.render() == (
         "error: NETSPEC_KERNELS: there are no kernels called 'onedn'\n"
-        "  expected: of cublaslt, cuda, cudnn, numba, onednn, reference, winograd, workers\n"
+        "  expected: of cublaslt, cuda, cudnn, nccl, numba, onednn, reference, winograd, workers\n"
         "  hint: did you mean `onednn`?"
     )
 

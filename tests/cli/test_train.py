@@ -183,6 +183,7 @@ EVENTS: list[Event] = [
         "batch_size": 3,
         "steps": 6,
         "device": "cpu",
+        "precision": "float32",
         "step": 0,
     },
     {
