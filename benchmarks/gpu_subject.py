@@ -62,7 +62,7 @@ class OfNetspec:
         import cupy
 
         training, device = self.training, self.training.compiler.device
-        stream = device.flow.stream  # type: ignore[attr-defined]
+        stream = device.flow.stream  # type: ignore[attr-defined]  # a GPU's device has one
 
         def mark() -> Any:
             return stream.record(cupy.cuda.Event())

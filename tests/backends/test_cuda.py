@@ -107,7 +107,7 @@ def test_each_of_several_workers_has_a_gpu_of_its_own(rank: int, monkeypatch: py
     nccl.install(monkeypatch, Machine(2))
     with acting_as(Worker(rank, 2)):
         device = open_device("cuda")
-        assert device._gpu.id == rank  # type: ignore[attr-defined]
+        assert device._gpu.id == rank  # type: ignore[attr-defined]  # of a GPU's device
         assert nccl_backend.about() == "NCCL 2.27.7: 2 workers, brought together by MPI of the tests"
         with pytest.raises(InputError, match=r"(?s)a GPU of its own.*`--device cuda`.*cuda:1` for 2 workers"):
             open_device("cuda:1")
@@ -150,7 +150,7 @@ parallel: {{strategy: {strategy}}}
     with acting_as(group), pytest.raises(InputError) as caught:
         trainer(spec, "cuda", crew)
     (problem,) = caught.value.problems
-    assert (problem.location.line, problem.path) == (6, "parallel.strategy")  # type: ignore[union-attr]
+    assert (problem.location.line, problem.path) == (6, "parallel.strategy")  # type: ignore[union-attr]  # it has a location
     assert problem.notes == (spec.parallel.host_only,)
 
 

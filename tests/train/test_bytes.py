@@ -83,7 +83,7 @@ def compiled(spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Com
     compiler = trainer(loaded, "cpu")
     with open_training_loader(loaded, compiler) as loader:
         batch = next(iter(loader))
-        return compiler, dict(batch.inputs), [str(one.type) for _, one in loader.transforms]  # type: ignore[attr-defined]
+        return compiler, dict(batch.inputs), [str(one.type) for _, one in loader.transforms]  # type: ignore[attr-defined]  # of a loader
 
 
 def test_programs_read_bytes_and_the_loader_still_tells_of_all_transforms(

@@ -64,7 +64,7 @@ class LibraryDevice(CudaDevice):
 
     def load_kernels(self) -> None:
         """Those of `cuda`: the others are here."""
-        import netspec.backends.cuda.kernels  # noqa: F401
+        import netspec.backends.cuda.kernels  # noqa: F401  # it registers them
 
 
 class UpdatingDevice(LibraryDevice):

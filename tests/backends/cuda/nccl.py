@@ -33,7 +33,7 @@ class Underway(Mark):
         self.machine, self.stream, self.requests = machine, stream, requests
 
     @property
-    def done(self) -> bool:  # type: ignore[override]
+    def done(self) -> bool:  # type: ignore[override]  # events of the base have an attribute
         return bool(sum(one.Test() for one in self.requests) == len(self.requests))  # each is asked: all go on
 
     def wait(self) -> None:
@@ -93,18 +93,18 @@ def library(machine: Machine, members: Any = None) -> Any:
             calls.append((name, stream, *what))
             submit(stream, (lambda: ()) if comm is None else lambda: begin(comm))
 
-        def allReduce(self, mine: int, sums: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802
+        def allReduce(self, mine: int, sums: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802  # CuPy's name
             assert op == 0
             self._do(stream, "allReduce", count, BY_NUMBER[kind], begin=lambda comm: [
                 comm.Iallreduce(array(mine, count, kind).copy(), array(sums, count, kind))
             ])  # fmt: skip
 
-        def allGather(self, mine: int, all_: int, count: int, kind: int, stream: int) -> None:  # noqa: N802
+        def allGather(self, mine: int, all_: int, count: int, kind: int, stream: int) -> None:  # noqa: N802  # CuPy's name
             self._do(stream, "allGather", count, BY_NUMBER[kind], begin=lambda comm: [
                 comm.Iallgather(array(mine, count, kind).copy(), array(all_, count * comm.size, kind))
             ])  # fmt: skip
 
-        def reduceScatter(self, mine: int, part: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802
+        def reduceScatter(self, mine: int, part: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802  # CuPy's name
             assert op == 0
             self._do(stream, "reduceScatter", count, BY_NUMBER[kind], begin=lambda comm: [
                 comm.Ireduce_scatter_block(array(mine, count * comm.size, kind).copy(), array(part, count, kind))
@@ -144,7 +144,7 @@ def install(patch: pytest.MonkeyPatch, machine: Machine, members: Any = None) ->
     """Have CuPy be that of a machine, and its module for NCCL the one here, which is returned."""
     cupy, made = machine.cupy(), library(machine, members)
     cuda = ModuleType("cupy.cuda")
-    cuda.nccl = made  # type: ignore[attr-defined]
+    cuda.nccl = made  # type: ignore[attr-defined]  # modules take any
     for name, one in {"cupy": cupy, "cupy.cuda": cuda, "cupy.cuda.nccl": made}.items():
         patch.setitem(sys.modules, name, one)
     return made

@@ -106,7 +106,7 @@ def one_by_one(opened: Open, count: int) -> tuple[list[float], dict[str, Any]]:
     for step in range(count):
         program.write(feeds(program, step))
         program.timed()
-        losses.append(float(program._arrays[program.plan.graph.guard]))  # type: ignore[index]
+        losses.append(float(program._arrays[program.plan.graph.guard]))  # type: ignore[index]  # there is a guard
     return losses, dict(compiler.states)
 
 
@@ -159,7 +159,7 @@ def test_the_processor_waits_for_no_step_but_the_one_before_the_last(opened: Ope
     before = program.outcome
     written(program, feeds(program, 4))
     program.run()
-    main = compiler.device.flow.stream  # type: ignore[attr-defined]
+    main = compiler.device.flow.stream  # type: ignore[attr-defined]  # a GPU's device has one
     assert len(main.waiting) > 10, "the last step has only been started"
     assert np.isfinite(before())
     assert len(main.waiting) > 10, "the step before was known already"
@@ -186,7 +186,7 @@ def test_a_loss_that_is_not_finite_leaves_states_as_they_were(opened: Open, kind
         two_steps()
     assert caught.value.late == (kind is LibraryDevice)
     assert caught.value.node is not None
-    assert caught.value.node.op.label == "x"  # type: ignore[attr-defined]
+    assert caught.value.node.op.label == "x"  # type: ignore[attr-defined]  # an input's
     same(dict(compiler.states), before)
     for step in (bad, bad + 1):
         written(program, feeds(program, step))

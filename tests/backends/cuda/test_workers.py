@@ -27,7 +27,7 @@ class Gpu(library.LibraryDevice):
 
     def load_kernels(self) -> None:
         super().load_kernels()
-        import netspec.backends.nccl.kernels  # noqa: F401
+        import netspec.backends.nccl.kernels  # noqa: F401  # it registers them
 
 
 def test_buckets_are_a_branch_of_the_graph(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

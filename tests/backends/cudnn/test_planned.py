@@ -93,7 +93,7 @@ def test_sums_in_any_order_are_for_those_who_allow_them(monkeypatch: pytest.Monk
 
     class Kept(fake.pygraph):
         def __init__(self, **given: object) -> None:
-            super().__init__(**given)  # type: ignore[arg-type]
+            super().__init__(**given)  # type: ignore[arg-type]  # as given
             made.append(self)
 
     monkeypatch.setitem(sys.modules, "cudnn", fake)
