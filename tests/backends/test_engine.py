@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +11,11 @@ import pytest
 from netspec.backends.base import rounds_more
 from netspec.backends.device import CPU_BACKENDS, open_device
 from netspec.backends.openmp import using_threads
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
-from netspec.graph.ops.random import RNG_INPUT
+from netspec.compile import Compiler, Purpose
 from netspec.graph.types import DType
 from netspec.schema.load import load_net
 from netspec.solvers.sgd import SGD
+from tests.made_up import losses_of
 
 ROOT = Path(__file__).parents[2]
 NETS = {
@@ -33,21 +32,7 @@ def losses(path: Path, batch: int, steps: int, rate: float, device: str, dtype: 
     """The losses of a training on made-up samples, drawn anew for each step."""
     solver = SGD.model_validate({"type": "SGD", "momentum": 0.9, "learning_rate": 0.01})
     compiler = Compiler(load_net(path), solver=solver, device=device, seed=5, dtype=dtype)
-    program = compiler.program(Purpose.TRAIN, batch)
-    random = np.random.default_rng(1)
-    found = []
-    for step in range(steps):
-        feeds: dict[str, Any] = {
-            LEARNING_RATE: np.array(rate), STEP: np.array(step + 1.0), RNG_INPUT: np.array([5, step, 0])
-        }  # fmt: skip
-        for name, value in program.inputs.items():
-            if value.dtype.is_float and name not in feeds:
-                feeds[name] = random.random(value.shape, np.float32)
-            elif name not in feeds:
-                feeds[name] = random.integers(0, 10, value.shape)
-        program(feeds)
-        found.append(program.guard)
-    return found
+    return losses_of(compiler.program(Purpose.TRAIN, batch), steps, rate, classes=10)
 
 
 def bitwise_the_same(path: Path, batch: int, rate: float, dtype: DType) -> None:

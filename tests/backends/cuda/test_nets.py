@@ -12,12 +12,12 @@ import pytest
 from benchmarks.catalogue import NETS
 from netspec.backends.cuda import launch
 from netspec.backends.device import NullDevice, open_device
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
-from netspec.graph.ops.random import RNG_INPUT
+from netspec.compile import Compiler, Purpose
 from netspec.schema.load import load_net
 from netspec.solvers.sgd import SGD
 from tests.backends.cuda.calls import EmulatedDevice
 from tests.backends.cuda.emulator import Emulator, compiler
+from tests.made_up import losses_of
 
 ROOT = Path(__file__).parents[3]
 FILES = {*ROOT.glob("model_zoo/*/net.yaml"), ROOT / "tests/nets/unet.yaml", *(net.file for net in NETS.values())}
@@ -83,19 +83,7 @@ def emulated() -> Iterator[None]:
 
 def losses(made: Compiler) -> list[float]:
     """Of a training on made-up samples."""
-    program, random, found = made.program(Purpose.TRAIN, BATCH), np.random.default_rng(1), []
-    for step in range(STEPS):
-        feeds: dict[str, Any] = {
-            LEARNING_RATE: np.array(2.0**-9), STEP: np.array(step + 1.0), RNG_INPUT: np.array([5, step, 0])
-        }  # fmt: skip
-        for name, value in program.inputs.items():
-            if value.dtype.is_float and name not in feeds:
-                feeds[name] = random.random(value.shape, np.float32)
-            elif name not in feeds:
-                feeds[name] = random.integers(0, 4, value.shape)
-        program(feeds)
-        found.append(program.guard)
-    return found
+    return losses_of(made.program(Purpose.TRAIN, BATCH), STEPS, 2.0**-9, classes=4)
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
