@@ -16,7 +16,7 @@ from netspec.errors import InputError, Problem, counted, near_path
 from netspec.parallel.strategies.base import Strategy
 from netspec.schema.load import load_train
 from netspec.schema.train import TrainSpec
-from netspec.train.run import check_workers
+from netspec.train.fitting import check_workers
 
 
 @dataclass(frozen=True)

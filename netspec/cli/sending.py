@@ -17,9 +17,10 @@ from netspec.parallel.strategies.base import Strategy
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
 from netspec.train.crew import Crew
-from netspec.train.run import check_workers, trainer
+from netspec.train.fitting import check_workers
 from netspec.train.sending import messages
 from netspec.train.shards import message_of_parts
+from netspec.train.trainer import trainer
 
 
 class Imagined(Communicator):

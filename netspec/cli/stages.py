@@ -12,7 +12,7 @@ from netspec.parallel.strategies.pipeline import Pipeline
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
 from netspec.train.crew import Crew
-from netspec.train.run import trainer
+from netspec.train.trainer import trainer
 
 
 @dataclass(frozen=True)

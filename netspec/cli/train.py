@@ -80,7 +80,7 @@ def train(
         words = [word for name, value in given.items() if value is not None for word in (name, value)]
         words += ["--json"] * as_json + ["--resume"] * resume
         from netspec.schema.load import load_train
-        from netspec.train.run import check_workers
+        from netspec.train.fitting import check_workers
 
         check_workers(load_train(spec, changes), workers)
         return start(workers, ["train", *words, "--", spec, *(overrides or [])])

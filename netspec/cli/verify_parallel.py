@@ -45,7 +45,7 @@ def verify_parallel(
     """
     from netspec.cli.workers import what_starts_workers
     from netspec.schema.load import load_train
-    from netspec.train.run import check_workers
+    from netspec.train.fitting import check_workers
 
     if workers < 2:
         raise InputError("--workers must be 2 or more: one has nobody to be compared with", got=str(workers))

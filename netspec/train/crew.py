@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from netspec.compile import Compiler
     from netspec.data.loader import Loader
     from netspec.errors import Location
-    from netspec.train.loop import Progress
+    from netspec.train.progress import Progress
 
 
 MEET_WITHIN = 60.0

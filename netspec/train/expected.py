@@ -13,8 +13,8 @@ from netspec.errors import Problem
 from netspec.schema.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.train.adapting import adapt
-from netspec.train.run import open_training_loader, trainer
 from netspec.train.stepper import Part, Stepper
+from netspec.train.trainer import open_training_loader, trainer
 from netspec.train.transfer import init_from
 
 

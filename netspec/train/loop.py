@@ -6,13 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from math import isfinite
 from typing import Any
 
 from netspec.backends.program import NonFiniteLoss
-from netspec.backends.steps import Outcome
 from netspec.compile import LEARNING_RATE, SCALE, SKIPPED, Compiler, rate_inputs
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
@@ -30,55 +29,13 @@ from netspec.train.events import MOST_EXAMPLES, Event, Listener, tell, tell_skip
 from netspec.train.interrupt import Signals
 from netspec.train.model import save_weights
 from netspec.train.preparation import Preparation
+from netspec.train.progress import Begun, Progress
 from netspec.train.rundir import RunDir
 from netspec.train.shards import stepper
 from netspec.train.stepper import Part
 
 PROGRESS_EVERY = 0.1
 """Seconds between two `progress` events."""
-
-
-@dataclass
-class Progress:
-    """What of the loop's own outlives a checkpoint."""
-
-    step: int = 0
-    """Steps done."""
-    best_loss: float | None = None
-    """The lowest test loss so far."""
-    best_step: int = 0
-    last_test: dict[str, Any] | None = None
-    """The last evaluation, as plain data."""
-    tested_step: int = -1
-    """The step after which it was."""
-    loss_sum: float = 0.0
-    """Sum of the losses since the last log line, and how many they are."""
-    loss_count: int = 0
-    part: Part = field(default_factory=Part)
-    """What is done of a step that reads several batches."""
-    seen: dict[str, Any] = field(default_factory=dict)
-    """What the schedules remember of evaluations, by the inputs that they feed."""
-    skipped: int = 0
-    """Damaged samples left out in this epoch so far, and in those before."""
-    skipped_before: int = 0
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Progress:
-        """The inverse of `dataclasses.asdict`; what older checkpoints do not say is as at the start."""
-        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        return cls(**{**known, "part": Part(**known.get("part", {}))})
-
-
-@dataclass(frozen=True)
-class Begun:
-    """A step of which it is not known yet whether its loss is finite."""
-
-    outcome: Outcome
-    losses: int
-    before: Progress
-    """What there was before it."""
-    place: tuple[int, int, int]
-    """Of the batch after it."""
 
 
 class Loop:

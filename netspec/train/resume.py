@@ -21,8 +21,8 @@ from netspec.schema.reader import parse_yaml
 from netspec.schema.train import TrainSpec
 from netspec.train.crew import Crew
 from netspec.train.environment import threads
-from netspec.train.loop import Progress
 from netspec.train.other_workers import OF_SEVERAL, as_of_these
+from netspec.train.progress import Progress
 from netspec.train.rundir import SPEC, RunDir
 from netspec.train.wholes import Wholes
 

@@ -3,51 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from netspec.backends.device import open_device
-from netspec.compile import Compiler, Cutting, Divide, Duty, Purpose
-from netspec.compile.stages import Staged, cut_by_cost
-from netspec.data.loader import Loader, open_loader
-from netspec.errors import InputError, Problem
-from netspec.graph.ops.communication import Sending
-from netspec.graph.types import Precision
+from netspec.compile import Compiler
+from netspec.data.loader import Loader
+from netspec.errors import InputError
 from netspec.parallel import join
 from netspec.parallel.activity import training, writes_to
-from netspec.parallel.encodings import by_host
-from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.parallel.strategies.base import Strategy
-from netspec.parallel.strategies.model import Model
-from netspec.parallel.strategies.pipeline import Pipeline
-from netspec.parallel.strategies.sharded_optimizer import ShardedOptimizer
-from netspec.parallel.strategies.sufficient_factors import SufficientFactors
-from netspec.parallel.strategies.synchronous import Synchronous
 from netspec.parallel.world import be_patient
-from netspec.passes.data_parallel import DataParallel
 from netspec.schema.load import Overrides, Source, load_train
 from netspec.schema.provenance import resolved_yaml
 from netspec.schema.train import TrainSpec
-from netspec.solvers.base import SolverSpec
-from netspec.solvers.lbfgs import LBFGS
 from netspec.train.adapting import adapt
-from netspec.train.arguments import device_of
 from netspec.train.crew import Crew
 from netspec.train.environment import threads, versions
-from netspec.train.evaluation import ALONE, Evaluation, open_test_loader, wanted_inputs
+from netspec.train.evaluation import Evaluation, open_test_loader
 from netspec.train.events import Event, Listener, LogFiles, tell, tell_skipped
-from netspec.train.inputs import ranges
+from netspec.train.fitting import check_workers
 from netspec.train.interrupt import Signals
-from netspec.train.loop import Loop, Progress
+from netspec.train.loop import Loop
 from netspec.train.model import count_of, load_weights
+from netspec.train.progress import Progress
 from netspec.train.resume import Begun, restore, take_over
 from netspec.train.rundir import RunDir, open_run_dir, run_of
 from netspec.train.samples import with_samples
+from netspec.train.trainer import open_training_loader, trainer
 from netspec.train.transfer import Transfer, init_from
 
 
@@ -66,10 +52,6 @@ class Run:
     log: Path
     skipped: int = 0
     """How many damaged samples of the training data were left out: at opening and in all epochs, resumed or not."""
-
-
-ALL_AT_ONCE = 1 << 62
-"""Bytes of a bucket that holds all gradients."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -221,152 +203,6 @@ def _folder(stack: ExitStack, spec: TrainSpec, crew: Crew, given: Path | None, *
     found = RunDir(Path(crew.everyone.shared(str(opened.folder) if opened is not None else None)))
     writes_to(found.folder)
     return found
-
-
-def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> None:
-    """Raise `InputError` where a training can't be spread over so many workers, servers among them.
-
-    They are on one host or not.
-    """
-    problems: list[Problem] = []
-    strategy = spec.parallel
-    if isinstance(strategy, Strategy):
-        problems += strategy.misfits(spec, workers)
-        workers -= 0 if problems else strategy.servers_among(workers)
-    splits = not isinstance(strategy, Strategy) or strategy.splits_batches
-    if splits and spec.data.train.batch_size < workers:
-        problems.append(
-            Problem(
-                "a batch has fewer samples than there are workers", spec.data.train.where("batch_size"),
-                "data.train.batch_size", expected=f"{workers} or more: it is split over all workers",
-                got=str(spec.data.train.batch_size),
-            )
-        )  # fmt: skip
-    elif isinstance(strategy, AllReduce) and strategy.deterministic and strategy.shards < workers:
-        problems.append(
-            Problem(
-                "there are more workers than parts of a batch, `shards`",
-                strategy.where("shards") or strategy.where("deterministic"), "parallel.shards",
-                expected=f"{workers} or more", got=str(strategy.shards),
-            )
-        )  # fmt: skip
-    if isinstance(strategy, Strategy) and strategy.one_host and not one_host:
-        problems.append(
-            Problem(
-                f"the workers of {strategy.strategy} share memory, and these are on several hosts", strategy.where(),
-                "parallel", expected="all workers on one host, or another strategy",
-            )
-        )  # fmt: skip
-    together = strategy is None or (isinstance(strategy, Strategy) and strategy.sums_gradients and splits)
-    in_parts = isinstance(strategy, AllReduce) and strategy.deterministic
-    if workers > 1 and (in_parts or not together):
-        reason, instead = (
-            ("steps that are `deterministic` compute a batch part by part", "`deterministic: false`")
-            if in_parts
-            else (
-                "the workers do not compute a batch at the same time",
-                "a strategy that sums the gradients of every step",
-            )
-        )
-        problems += [
-            Problem(
-                f"layer `{layer.name}` is synchronized, and {reason}", layer.where("synchronized"),
-                f"layers.{layer.name}.synchronized", expected=f"`synchronized: false`, or {instead}",
-            )
-            for layer in spec.net.layers
-            if getattr(layer, "synchronized", False)
-        ]  # fmt: skip
-    if workers > 1 and isinstance(spec.solver, LBFGS):
-        problems.append(
-            Problem(
-                "LBFGS trains on one worker", spec.solver.where(), "solver", expected="another solver, or one worker",
-                got=f"{workers} workers",
-            )
-        )  # fmt: skip
-    if problems:
-        raise InputError(problems)
-
-
-def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
-    """The compiler of a training's net and solver."""
-    assert isinstance(spec.solver, SolverSpec)
-    loop, how = spec.train, spec.compile
-    opened = open_device(device_of(device), how.autotune, how.rounding, deterministic=how.deterministic)
-    precision = Precision(loop.precision)
-    strategy = crew.strategy
-    if opened.sums_itself and not crew.alone and strategy.host_only is not None:
-        raise InputError(
-            Problem(
-                f"the workers of {strategy.strategy} do not compute on GPUs", strategy.where("strategy"),
-                "parallel.strategy", expected="another strategy, or `--device cpu`", notes=(strategy.host_only,),
-            )
-        )  # fmt: skip
-    summing = strategy if isinstance(strategy, Synchronous) else AllReduce()  # which the others make no use of
-    factors = cutting = None
-    samples = spec.data.train.batch_size
-    if crew.size > 1 and isinstance(strategy, SufficientFactors):
-        most = -(-samples // crew.size)
-        factors = partial(strategy.chooses, samples=most * loop.accumulate, workers=crew.size), most
-    if crew.size > 1 and isinstance(strategy, Model):
-        choose = partial(strategy.cuts, samples=samples, workers=crew.size)
-        cutting = Cutting(crew.workers.rank, crew.size, samples, choose)
-    spread = crew.sums and crew.shards is None and strategy.splits_batches
-    compiler = Compiler(
-        spec.net, solver=spec.solver, dtype=precision, device=opened, seed=loop.seed, loop=loop,
-        workers=crew.size if spread else 1,
-        sending=partial(_by_host, summing.sending) if crew.by_host else summing.sending,
-        earlier=[partial(summing.sending, stage=stage) for stage in range(len(summing.stages) - 1)],
-        buckets=DataParallel(summing.first_bucket, summing.bucket), in_parts=crew.shards is not None,
-        centers=crew.size > 1 and strategy.has_center, factors=factors, cutting=cutting,
-        shared=strategy.shared if crew.size > 1 else (),
-        staged=staged(spec, strategy, crew.workers.rank, crew.size) if isinstance(strategy, Pipeline) else None,
-        **_divided(crew),
-    )  # fmt: skip
-    if factors is not None and isinstance(strategy, SufficientFactors):
-        strategy.check_layers(compiler.factored_layers)
-    return compiler
-
-
-def _by_host(sending: Callable[[tuple[int, ...]], Sending], shape: tuple[int, ...]) -> Sending:
-    """How a gradient is sent that is summed up host by host."""
-    how = sending(shape)
-    return replace(how, encoding=by_host(how.encoding))
-
-
-def _divided(crew: Crew) -> dict[str, Any]:
-    """Who has which pieces of the parameters: workers who each move some, or servers, each with one stretch."""
-    ranks = crew.everyone.size
-    if crew.size == ranks:
-        strategy = crew.strategy
-        if ranks == 1 or not isinstance(strategy, ShardedOptimizer):
-            return {}
-        return {"divide": Divide(crew.workers.rank, [1.0] * ranks, strategy.first_bucket, strategy.bucket)}
-    shares = [float(rank >= crew.size) for rank in range(ranks)]
-    duty = Duty.UPDATE if crew.serves else Duty.GRADIENTS
-    return {"divide": Divide(crew.everyone.rank, shares, ALL_AT_ONCE, ALL_AT_ONCE), "duty": duty}
-
-
-def staged(spec: TrainSpec, strategy: Pipeline, stage: int, stages: int) -> Staged:
-    """How a step is spread over so many stages, each of which is computed by one worker."""
-    begins: tuple[str, ...] = ()
-    if stages > 1 and strategy.cuts == "auto":
-        samples = -(-spec.data.train.batch_size // strategy.micro_batches)
-        begins = cut_by_cost(spec.net, stages, samples, Precision(spec.train.precision))
-    elif stages > 1:
-        begins = tuple(strategy.cuts)
-    return Staged(stages, stage, strategy.micro_batches, strategy.schedule == "1f1b", begins)
-
-
-def open_training_loader(spec: TrainSpec, compiler: Compiler, crew: Crew = ALONE) -> Loader:
-    """The loader of the training data, with what the net's programs read; these look up what comes as bytes."""
-    of_batch = compiler.of_batch if compiler.staged is None else Purpose.FORWARD  # a stage may read nothing by itself
-    wanted = wanted_inputs(compiler, [of_batch, *([Purpose.ADAPT] if compiler.adapts else [])])
-    loader = open_loader(
-        spec.data.train, seed=spec.train.seed, wanted=wanted, ranges=ranges(compiler), known=spec.net.inputs,
-        share=crew.training_share, late=compiler.device.prefers_bytes and compiler.staged is None,
-    )  # fmt: skip
-    compiler.postpone(loader.postponed)
-    return loader
 
 
 def _facts(spec: TrainSpec, compiler: Compiler, loader: Loader, folder: RunDir, loop: Loop) -> Event:

@@ -21,7 +21,7 @@ from netspec.parallel.strategies.base import Strategy
 from netspec.parallel.world import acting_as
 from netspec.schema.load import load_train
 from netspec.train.crew import Crew
-from netspec.train.run import trainer
+from netspec.train.trainer import trainer
 from tests.backends.cublaslt.library import stand_in
 from tests.backends.cuda import nccl
 from tests.backends.cuda.emulator import compiler

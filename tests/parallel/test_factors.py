@@ -16,7 +16,7 @@ from netspec.parallel.strategies.base import Strategy
 from netspec.parallel.strategies.sufficient_factors import SufficientFactors
 from netspec.schema.load import load_train
 from netspec.train.crew import Crew
-from netspec.train.run import trainer
+from netspec.train.trainer import trainer
 
 LAYERS: list[dict[str, Any]] = [
     {"name": "project", "type": "Dense", "units": 6, "kernel_regularizer": {"type": "L2", "l2": 0.01}},

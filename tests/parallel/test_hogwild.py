@@ -23,7 +23,8 @@ from netspec.parallel.strategies.base import Strategy
 from netspec.parallel.world import acting_as
 from netspec.schema.load import load_train
 from netspec.train.crew import Crew
-from netspec.train.run import check_workers, trainer
+from netspec.train.fitting import check_workers
+from netspec.train.trainer import trainer
 from tests.parallel.conftest import trainings
 from tests.parallel.test_training import log
 from tests.parallel.test_training_jobs import until, workers_of

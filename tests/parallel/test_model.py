@@ -20,7 +20,7 @@ from netspec.parallel.costs.workload import Compute, Dense, Work
 from netspec.parallel.strategies.base import Strategy
 from netspec.schema.load import load_train
 from netspec.train.crew import Crew
-from netspec.train.run import trainer
+from netspec.train.trainer import trainer
 
 LAYERS: list[dict[str, Any]] = [
     {"name": "conv", "type": "Conv2D", "filters": 4, "kernel_size": 3, "activation": "relu"},

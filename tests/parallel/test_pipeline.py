@@ -12,7 +12,7 @@ import pytest
 from netspec.cli import main
 from netspec.errors import InputError, SpecError
 from netspec.schema.load import load_train
-from netspec.train.run import check_workers
+from netspec.train.fitting import check_workers
 from tests.train.conftest import points, spec
 
 __all__ = ["points", "spec"]

@@ -19,7 +19,7 @@ from netspec.parallel.costs.workload import Compute, Work
 from netspec.parallel.servers.rules import Bounded, Drop, EachAtOnce, FirstOfAll, Push, Rule, Update
 from netspec.parallel.world import acting_as
 from netspec.schema.load import load_train
-from netspec.train.run import check_workers
+from netspec.train.fitting import check_workers
 from tests.train.conftest import points, spec
 
 __all__ = ["points", "spec"]

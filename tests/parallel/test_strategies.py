@@ -22,9 +22,9 @@ from netspec.parallel.strategies.base import Strategy
 from netspec.schema.kinds import STRATEGIES
 from netspec.schema.load import load_train
 from netspec.train.crew import Crew
-from netspec.train.loop import Progress
-from netspec.train.run import open_training_loader, trainer
+from netspec.train.progress import Progress
 from netspec.train.stepper import Part, Stepper
+from netspec.train.trainer import open_training_loader, trainer
 from tests.train.conftest import points, spec
 
 __all__ = ["points", "spec"]

@@ -16,7 +16,7 @@ from netspec.cli.verify_parallel import _changes, _compared, _note, verified
 from netspec.parallel.mpiexec import find_mpiexec
 from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.schema.load import load_train
-from netspec.train.run import check_workers
+from netspec.train.fitting import check_workers
 from tests.parallel.test_training import folder, training
 
 __all__ = ["folder"]  # the fixture

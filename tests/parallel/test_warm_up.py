@@ -16,7 +16,7 @@ from netspec.parallel.strategies.one_bit import OneBit
 from netspec.parallel.strategies.top_k import TopK
 from netspec.schema.load import load_train
 from netspec.train.crew import Crew
-from netspec.train.run import trainer
+from netspec.train.trainer import trainer
 
 NET = {
     "netspec": 1,

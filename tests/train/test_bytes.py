@@ -16,7 +16,7 @@ from netspec.data.tables import table_of_bytes
 from netspec.data.transforms.rescaling import Rescaling
 from netspec.exchange.hdf5 import read_weights
 from netspec.schema.load import load_train
-from netspec.train.run import open_training_loader, trainer
+from netspec.train.trainer import open_training_loader, trainer
 
 NET = {
     "netspec": 1,

@@ -11,9 +11,9 @@ from netspec.cli.sending import Imagined
 from netspec.parallel.strategies.base import Strategy
 from netspec.schema.load import load_train
 from netspec.train.crew import Crew
-from netspec.train.run import trainer
 from netspec.train.shards import branches_of
 from netspec.train.stepper import moving
+from netspec.train.trainer import trainer
 
 
 @pytest.mark.parametrize(("workers", "branches"), [(2, [1, 1]), (3, [1, 2, 2])])

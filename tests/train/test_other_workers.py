@@ -17,10 +17,10 @@ from netspec.parallel import Communicator
 from netspec.parallel.strategies.base import Strategy
 from netspec.schema.load import load_train
 from netspec.train.crew import Crew
-from netspec.train.loop import Progress
 from netspec.train.other_workers import as_of_these
+from netspec.train.progress import Progress
 from netspec.train.resume import take_over
-from netspec.train.run import open_training_loader, trainer
+from netspec.train.trainer import open_training_loader, trainer
 from tests.parallel.group import together
 
 Make = Callable[..., dict[str, Any]]
