@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.flow import Flow
 from netspec.backends.cuda.steps import taking
-from netspec.graph.kernel import Thunk
 from tests.backends.cuda import nvrtc
 from tests.backends.cuda.calls import KERNELS, prepared
+from tests.backends.cuda.emulator import OnHost
 from tests.backends.cuda.fake import Machine
 
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -26,7 +24,7 @@ AT_ONCE = 200
 """Kernels of one source: each has the same beginning."""
 
 
-class Collector:
+class Collector(OnHost):
     """Keeps sources, and runs nothing."""
 
     def __init__(self) -> None:
@@ -36,22 +34,6 @@ class Collector:
         """None that does anything."""
         self.texts[name] = text.removeprefix(launch.prelude())
         return lambda blocks, threads, arguments: None
-
-    def address(self, array: Any) -> int:
-        """In the memory of the processor."""
-        return int(array.ctypes.data)
-
-    def table(self, host: Any) -> Any:
-        """As it is."""
-        return host
-
-    def on_stream(self, call: Callable[[int], None]) -> Thunk:
-        """Done when it is called."""
-        return lambda: call(0)
-
-    def device(self) -> int:
-        """The only one."""
-        return 0
 
 
 def main() -> int:

@@ -39,21 +39,8 @@ def compiler() -> str | None:
     return shutil.which("g++") or shutil.which("clang++")
 
 
-class Emulator:
-    """Compiles what was bound since the last time when one of these is called: one call of the compiler for many."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, str] = {}
-        self._made: dict[str, Any] = {}
-        self._parameters: dict[str, list[str]] = {}
-        self._folder = Path(mkdtemp(prefix="netspec-cuda-"))
-        finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-
-    def starter(self, name: str, text: str) -> launch.Starter:
-        """Compiled when it is called."""
-        if name not in self._made:
-            self._waiting[name] = text.removeprefix(launch.prelude())
-        return lambda blocks, threads, arguments: self._run(name, blocks, threads, arguments)
+class OnHost:
+    """The processor in the place of a GPU, with one stream, on which everything is done at once."""
 
     def address(self, array: Any) -> int:
         """In the memory of the processor."""
@@ -70,6 +57,23 @@ class Emulator:
     def device(self) -> int:
         """The only one."""
         return 0
+
+
+class Emulator(OnHost):
+    """Compiles what was bound since the last time when one of these is called: one call of the compiler for many."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, str] = {}
+        self._made: dict[str, Any] = {}
+        self._parameters: dict[str, list[str]] = {}
+        self._folder = Path(mkdtemp(prefix="netspec-cuda-"))
+        finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    def starter(self, name: str, text: str) -> launch.Starter:
+        """Compiled when it is called."""
+        if name not in self._made:
+            self._waiting[name] = text.removeprefix(launch.prelude())
+        return lambda blocks, threads, arguments: self._run(name, blocks, threads, arguments)
 
     def _run(self, name: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
         if name not in self._made:
