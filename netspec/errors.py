@@ -7,7 +7,10 @@ that meets it. Nothing here imports anything of netspec.
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 import stat
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -204,6 +207,21 @@ def listing(names: Sequence[str], most: int = 30, hint: str | None = None) -> st
 def counted(number: int, thing: str) -> str:
     """A number of things: `1 sample`, `1,234 samples`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def command(*words: object) -> str:
+    """A command of netspec to copy, called as this one was: words with spaces and such are quoted."""
+    return shlex.join([*program(), *map(str, words)])
+
+
+def program() -> list[str]:
+    """How the command line was called: `netspec` where that is on the path, or where a program of Python runs."""
+    called = sys.argv[0]
+    if Path(called).name == "__main__.py":
+        return ["python", "-m", "netspec"]
+    if Path(called).stem != "netspec" or shutil.which("netspec") == str(Path(called).absolute()):
+        return ["netspec"]
+    return [called]
 
 
 _KINDS = {

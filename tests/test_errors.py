@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from netspec.errors import MAX_QUOTED_LINE, InputError, Location, Problem, RunError, kind_of_file, listing, nearest
+from netspec.errors import (
+    MAX_QUOTED_LINE,
+    InputError,
+    Location,
+    Problem,
+    RunError,
+    command,
+    kind_of_file,
+    listing,
+    nearest,
+    program,
+)
+from netspec.parallel.words import how_to_go_on
 
 WHERE = Location("net.yaml", 3, 5, "  - {units: 0}")
 
@@ -59,3 +73,22 @@ def test_swapped_letters_mean_the_name_that_has_them():
     assert nearest("Adma", ["Adamax", "Adagrad", "Adam"]) == "Adam"
     assert nearest("adamx", ["Adam", "Adamax"]) == "Adamax"
     assert nearest("momentum", ["beta_1", "epsilon"]) is None
+
+
+def test_commands_to_copy_are_called_as_this_one_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "netspec"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(script)])
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert program() == [str(script)]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert program() == ["netspec"]
+    monkeypatch.setattr("sys.argv", ["/x/train.py"])
+    assert program() == ["netspec"]
+    monkeypatch.setattr("sys.argv", ["/x/netspec/__main__.py"])
+    assert program() == ["python", "-m", "netspec"]
+    assert command("train", Path("a b.yaml")) == "python -m netspec train 'a b.yaml'"
+    assert how_to_go_on("runs/a", ["--workers", "2"]) == (
+        "to go on: python -m netspec train runs/a/spec.yaml --resume --workers 2"
+    )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.output import command_line, count, program
+from netspec.cli.output import count
 from netspec.cli.shapes import Shapes, Values, shapes_of, values_of
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError, Problem, command
 
 if TYPE_CHECKING:
     from netspec.exchange.imported import Imported, ImportOptions
@@ -113,13 +113,13 @@ def import_file(
     weighed = ["--weights", target / "weights.h5"] if (target / "weights.h5").exists() else []
     if not weighed:
         print("no weights were given: the net is there alone")
-    print(f"\nnext:\n  {command_line(*program(), 'plan', target / 'net.yaml')}")
+    print(f"\nnext:\n  {command('plan', target / 'net.yaml')}")
     if weighed:
         export = [target / "net.yaml", *weighed, "--output", target / "model.onnx"]
-        print(f"  {command_line(*program(), 'export', *export)}")
+        print(f"  {command('export', *export)}")
     if found.train:
         going_on = ["--resume", target / "checkpoint.h5"] if found.slots else []
-        trains = command_line(*program(), "train", target / "train.yaml", *going_on)
+        trains = command("train", target / "train.yaml", *going_on)
         if _has_data(target / "train.yaml"):
             print(f"  {trains}")
         else:

@@ -79,8 +79,13 @@ Autotune: TypeAlias = Annotated[
 ]
 
 WorkersPerHost: TypeAlias = Annotated[
-    int,
-    typer.Option("--workers-per-host", metavar="N", help="How many workers share a host, and its connection."),
+    int | None,
+    typer.Option(
+        "--workers-per-host",
+        metavar="N",
+        help="How many workers share a host, and its connection. Default: 1, but all where they share memory.",
+        show_default=False,
+    ),
 ]
 """1 where it is not said, in every command: what is sent then leaves a host."""
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from netspec.schema.plainjson import json_text
@@ -47,21 +44,6 @@ def scaled(number: float, unit: str) -> str:
 def size(nbytes: int) -> str:
     """Bytes to read: `1.72 MB`."""
     return scaled(nbytes, "B")
-
-
-def command_line(*words: str | object) -> str:
-    """A command to copy: words with spaces and such are quoted."""
-    return shlex.join(str(word) for word in words)
-
-
-def program() -> list[str]:
-    """How this command line was called, for commands to copy: `netspec` where that is on the path."""
-    called = sys.argv[0]
-    if Path(called).name == "__main__.py":
-        return ["python", "-m", "netspec"]
-    if Path(called).stem != "netspec" or shutil.which("netspec") == str(Path(called).absolute()):
-        return ["netspec"]
-    return [called]
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()) -> None:

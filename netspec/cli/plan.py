@@ -45,7 +45,7 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    workers_per_host: WorkersPerHost = 1,
+    workers_per_host: WorkersPerHost = None,
     device: Annotated[
         str | None,
         typer.Option(

@@ -49,7 +49,7 @@ def scale(
         str, typer.Option(metavar="NAME", help="Between hosts: a name such as ib-hdr, or alpha=2us,beta=0.1ns.")
     ] = "ib-hdr",
     within: Annotated[str, typer.Option(metavar="NAME", help="Within a host, in the same way.")] = "shared-memory",
-    workers_per_host: WorkersPerHost = 1,
+    workers_per_host: WorkersPerHost = None,
     batch_size: Annotated[
         str | None,
         typer.Option(
@@ -129,7 +129,7 @@ def scale(
 
     chosen = _chosen(strategy, list(STRATEGIES))
     reduced = algorithm_called(algorithm)
-    cluster = Cluster(1, parse_network(network), parse_network(within, "--within"), workers_per_host)
+    cluster = Cluster(1, parse_network(network), parse_network(within, "--within"), workers_per_host or 1)
     deviation, share = _percent(jitter, "--jitter", least=0.0), _percent(density, "--density", least=1e-9)
     seconds = parse_seconds(step_time, "--step-time") if step_time is not None else None
     if seconds == 0:

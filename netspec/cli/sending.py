@@ -106,7 +106,7 @@ class Sending:
         titles = [f"a {role} sends" for role in self.roles]
         rows = [
             [
-                one.name, _listed(one.holds), *([count(one.times)] if self._repeats else []), size(round(one.nbytes)),
+                one.name, _listed(one.holds), *([_often(one.times)] if self._repeats else []), size(round(one.nbytes)),
                 *(size(round(nbytes)) for nbytes in self.each(one).values()), size(round(one.left())), _begin(one),
             ]
             for one in self.messages
@@ -121,11 +121,16 @@ class Sending:
 
     @property
     def _repeats(self) -> bool:
-        return any(one.times > 1 for one in self.messages)
+        return any(one.times != 1 for one in self.messages)
 
 
 def _listed(names: Sequence[str]) -> str:
     return listing(names, 3) if names else ""
+
+
+def _often(times: float) -> str:
+    """How often in a step: `3`, `1/8`."""
+    return count(round(times)) if times >= 1 else f"1/{count(round(1 / times))}"
 
 
 def _begin(one: Message) -> str:
@@ -136,15 +141,17 @@ def _begin(one: Message) -> str:
     return "before backward" if share == 0 else "after backward" if share == 100 else f"{share} % of backward done"
 
 
-def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int, batch_size: int) -> Sending:
+def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int | None, batch_size: int) -> Sending:
     """What the training's strategy sends, all-reduce where none is named, of the step as it is compiled.
 
-    Raises `InputError` where the training can't be spread over so many workers.
+    With so many workers a host; None: as many as the strategy wants, one where it can do with that. Raises `InputError`
+    where the training can't be spread over so many workers, or over so many hosts.
     """
-    check_spread(spec, workers, batch_size)
-    crew = crew_of(spec, Imagined(workers, per_host))
-    cluster = hosts_of(workers, workers if crew.strategy.one_host else per_host)
-    name, remark = crew.strategy.strategy, crew.strategy.remark(workers)
+    check_spread(spec, workers, batch_size, one_host=per_host is None or per_host >= workers)
+    if per_host is None:
+        per_host = workers if crew_of(spec, Communicator()).strategy.one_host else 1
+    crew, cluster = crew_of(spec, Imagined(workers, per_host)), hosts_of(workers, per_host)
+    name, remark = crew.strategy.strategy, crew.strategy.remark(crew.hosts)
     if workers == 1:
         return Sending(name, cluster, {"worker": 1}, ())
     batches = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
@@ -160,10 +167,10 @@ def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int, batch_size: 
     return Sending(name, cluster, crew.strategy.roles(workers), found, shared, remark)
 
 
-def check_spread(spec: NetSpec | TrainSpec, workers: int, batch_size: int) -> None:
-    """Raise `InputError` where a training can't be spread over so many workers."""
+def check_spread(spec: NetSpec | TrainSpec, workers: int, batch_size: int, *, one_host: bool = True) -> None:
+    """Raise `InputError` where a training can't be spread over so many workers, who are on one host or not."""
     if isinstance(spec, TrainSpec):
-        check_workers(spec, workers)
+        check_workers(spec, workers, one_host=one_host)
     if parts_of_batch(spec, workers) > batch_size:
         raise InputError("a batch has fewer samples than there are workers", expected=f"--batch-size {workers} or more",
                          got=f"{batch_size}")  # fmt: skip

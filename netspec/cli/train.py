@@ -11,8 +11,9 @@ import typer
 from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Overrides, Threads, Training
-from netspec.cli.output import command_line, print_json_line, program
+from netspec.cli.output import print_json_line
 from netspec.cli.workers import start, to_start
+from netspec.errors import command
 
 if TYPE_CHECKING:
     from netspec.train.run import Interrupted, Run
@@ -133,7 +134,7 @@ def _told(stopped: Interrupted) -> str:
     from netspec.parallel import world
     from netspec.parallel.tether import options
 
-    again = command_line(*program(), "train", stopped.run_dir / "spec.yaml", "--resume", *options(world().size))
+    again = command("train", stopped.run_dir / "spec.yaml", "--resume", *options(world().size))
     if stopped.step is None:
         return f"stopped at once, before the first checkpoint; to begin again: {again}"
     if stopped.at_once:
@@ -152,8 +153,8 @@ def _print_end(run: Run) -> None:
     spec = run.run_dir / "spec.yaml"
     given = [spec, "--weights", run.weights]
     if found:
-        print("  " + command_line(*program(), "test", *given))
-    print("  " + command_line(*program(), "export", *given, "--output", _model_path(run.run_dir)))
+        print("  " + command("test", *given))
+    print("  " + command("export", *given, "--output", _model_path(run.run_dir)))
 
 
 def _model_path(run_dir: Path) -> Path:

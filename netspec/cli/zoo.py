@@ -9,7 +9,8 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Json
-from netspec.cli.output import command_line, count, print_json, program, size, table
+from netspec.cli.output import count, print_json, size, table
+from netspec.errors import command
 
 app = command_app("List, show and copy the models that netspec ships.")
 app.info.epilog = examples("netspec zoo list", "netspec zoo copy lenet_mnist my_lenet")
@@ -65,9 +66,9 @@ def copy(
     copy_model(found, target)
     print(f"{name} is in {target}")
     specs = [target / file for file in _facts(found.folder)["files"]]
-    print("\nnext:\n  " + command_line(*program(), "check", *specs))
+    print("\nnext:\n  " + command("check", *specs))
     if (target / "train.yaml").exists():
-        print("  " + command_line(*program(), "train", target / "train.yaml"))
+        print("  " + command("train", target / "train.yaml"))
 
 
 def _facts(folder: Path) -> dict[str, Any]:

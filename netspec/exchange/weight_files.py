@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netspec.errors import InputError
+from netspec.errors import InputError, command
 from netspec.exchange.imported import Imported, ImportOptions, Target, WithoutNet
 from netspec.exchange.npz import NET, holds, read_npz, write_npz
 from netspec.exchange.safetensors import read_safetensors, write_safetensors
@@ -88,5 +88,5 @@ def without_net(path: Path) -> WithoutNet:
     return WithoutNet(
         f"{path} holds weights without the net they belong to",
         expected="a model, or weights that netspec wrote",
-        hint=f"lay them onto a net: `netspec import {path} --net net.yaml`",
+        hint=f"lay them onto a net: `{command('import', path, '--net', 'net.yaml')}`",
     )

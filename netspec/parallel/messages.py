@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from netspec.graph.ops.communication import Communication
 from netspec.graph.value import Node
-from netspec.parallel.costs.collectives import Exchange, Exchanges, around, hierarchical, ring, to_all
+from netspec.parallel.costs.collectives import Exchanges, around, hierarchical, ring, to_all
 from netspec.parallel.costs.networks import NETWORKS, Cluster
 from netspec.parallel.encodings import between_hosts, encoding
 
@@ -39,8 +39,8 @@ class Message:
     exchanges: Exchanges
     starts: float | None = None
     """Share of the arithmetic of backward that is done when it is sent; None: between steps."""
-    times: int = 1
-    """How often in a step."""
+    times: float = 1
+    """How often in a step, in the mean."""
 
     def sent(self, role: str = "worker") -> float:
         """Bytes that all of a role send together in a step."""
@@ -58,10 +58,9 @@ def encoded(nbytes: float, form: str, cluster: Cluster) -> Exchanges:
     return (*to_all(nbytes, cluster), *gathered(nbytes / cluster.ranks, cluster))
 
 
-def between_steps(name: str, sent: float, cluster: Cluster) -> Message:
-    """Of which only is known what a worker sends: as if it went round a ring, where one of each host sends outside."""
-    leave = cluster.hosts if cluster.hosts > 1 else 0
-    return Message(name, (), sent, (Exchange(1, sent, cluster.ranks, leave),))
+def between_steps(name: str, holds: Sequence[str], nbytes: float, cluster: Cluster, every: int) -> Message:
+    """A sum of so many bytes of each worker after every so many steps."""
+    return Message(name, tuple(holds), nbytes, ring(nbytes, cluster), times=1 / every)
 
 
 def of_programs(programs: Iterable[tuple[Sequence[Node], int]], cluster: Cluster) -> Iterator[Message]:

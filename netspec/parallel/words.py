@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from netspec.errors import command
 
 GATHERED_WITHIN = 1.0
 """Seconds after the first failure in which the others may come to the same."""
@@ -85,7 +86,7 @@ def how_to_go_on(run_dir: str | None, options: Sequence[str]) -> str | None:
     if run_dir is None:
         return None
     spec = os.path.join(run_dir, "spec.yaml")  # noqa: PTH118  a string, as it was given
-    return f"to go on: {shlex.join(['netspec', 'train', spec, '--resume', *options])}"
+    return f"to go on: {command('train', spec, '--resume', *options)}"
 
 
 def workers_option(workers: int) -> list[str]:

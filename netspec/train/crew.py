@@ -73,7 +73,9 @@ class Crew:
         one = self.strategy
         self.shards = one.shards if isinstance(one, all_reduce.AllReduce) and one.deterministic else None
         """Parts of a batch that are computed and added in a fixed order, if that is asked for."""
-        self.by_host = self.sums and isinstance(one, all_reduce.AllReduce) and one.goes_by_host(everyone.hosts())
+        self.hosts = everyone.hosts()
+        """How many ranks each host has."""
+        self.by_host = self.sums and isinstance(one, all_reduce.AllReduce) and one.goes_by_host(self.hosts)
         """Whether gradients are summed up host by host."""
         if self.by_host and everyone.by_host is None:
             everyone.by_host = groups_by_host(everyone)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from netspec.compile import Compiler
 from netspec.data.loader import Loader
-from netspec.errors import InputError, Problem, listing
+from netspec.errors import InputError, Problem, command, listing
 from netspec.exchange.checkpoints import find_latest_checkpoint
 from netspec.exchange.hdf5 import CheckpointFile, read_checkpoint
 from netspec.parallel import world
@@ -167,7 +166,7 @@ def _all_damaged(folder: RunDir, notes: Sequence[str]) -> InputError:
 
 def go_on(run_dir: Path) -> str:
     """The words of the command that goes on with a run, whatever it was begun with."""
-    return shlex.join(["netspec", "train", str(run_dir / SPEC), "--resume", *options(world().size)])
+    return command("train", run_dir / SPEC, "--resume", *options(world().size))
 
 
 def compare(before: TrainSpec, now: TrainSpec, again: str) -> dict[str, str]:

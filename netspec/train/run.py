@@ -117,7 +117,7 @@ def run(
         crew.expect(compiler, loader.batch_sizes[0], spec.train.accumulate, range(progress.step, loop.total))
         for message in (*begun.warnings, *_beyond(loop)):
             tell(everyone, "warning", message=message)
-        remark = None if crew.alone else crew.strategy.remark(crew.size)
+        remark = None if crew.alone else crew.strategy.remark(crew.hosts)
         for one in filter(None, (compiler.remark, remark)):
             tell(everyone, "note", message=one)
         if taken is not None:

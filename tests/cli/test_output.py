@@ -55,19 +55,6 @@ def test_json_has_no_nan(capsys):
     assert capsys.readouterr().out == '{"a": null}\n'
 
 
-def test_the_program_as_it_was_called(monkeypatch, tmp_path):
-    script = tmp_path / "netspec"
-    script.write_text("#!/bin/sh\n")
-    script.chmod(0o755)
-    monkeypatch.setattr("sys.argv", [str(script)])
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert output.program() == [str(script)]
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert output.program() == ["netspec"]
-    monkeypatch.setattr("sys.argv", ["/x/netspec/__main__.py"])
-    assert output.program() == ["python", "-m", "netspec"]
-
-
 def test_files_and_overrides(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a=b").touch()

@@ -200,6 +200,9 @@ def test_what_workers_send(netspec, work):
     ):
         assert sent(f"parallel={way}")["sent_bytes"]["worker"] == pytest.approx(nbytes), way
     assert [one["times"] for one in sent("train.accumulate=3")["messages"]] == [3, 3, 1]
+    (averaged,) = sent("parallel={strategy: local_sgd, every: 4}")["messages"]
+    assert (set(parameters) < set(averaged["holds"]), len(averaged["holds"])) == (True, 8)  # and the momentum
+    assert (averaged["bytes"], averaged["times"]) == (kept * 104, 1 / 4)
     net = netspec("plan", "net.yaml", "--workers", "4", "--batch-size", "8", "--json").json["sent"]
     assert net["sent_bytes"] == found["sent_bytes"]
 
@@ -222,6 +225,28 @@ def test_what_workers_send_is_told(netspec, work):
     assert "a batch has fewer samples than there are workers" in wrong.err
     assert "--batch-size 9" in netspec("plan", "net.yaml", "--workers", "9").err
     assert "sent" not in netspec("plan", "train.yaml", "--json").json
+
+
+def test_workers_of_one_host(netspec, work):
+    words = "plan", "train.yaml", "--workers", "4"
+    hogwild = "parallel={strategy: hogwild}"
+    assert netspec(*words, hogwild, "--json").json["sent"]["workers_per_host"] == 4
+    assert netspec(*words, hogwild, "--workers-per-host", "4").status == 0
+    wrong = netspec(*words, hogwild, "--workers-per-host", "2")
+    assert wrong.status == 2
+    assert "hogwild share memory, and these are on several hosts" in wrong.err
+    assert wrong.err.startswith("<command line>:1:10: error:")
+
+
+@pytest.mark.parametrize(
+    ("workers", "per_host", "why"),
+    [(4, 4, "all are on one host"), (4, 1, "a host has one alone"), (3, 2, "a host has one alone"), (4, 2, None)],
+)
+def test_sums_by_host_that_are_not_to_be_had_are_told(netspec, work, workers, per_host, why):
+    words = "--workers", str(workers), "--workers-per-host", str(per_host), "--json"
+    remark = netspec("plan", "train.yaml", "parallel={strategy: all_reduce, hierarchical: true}", *words).json["sent"]
+    told = "all_reduce: `hierarchical: true` changes nothing: it takes several hosts with several workers each, and "
+    assert remark["remark"] == (told + why if why else None)
 
 
 def test_what_a_worker_keeps(netspec, work):

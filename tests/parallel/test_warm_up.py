@@ -52,7 +52,7 @@ def test_stages() -> None:
     found = [sparse.sending((100, 100), sparse.stage(step)).encoding for step in (0, 3, 9, 10)]
     assert found == ["top_k:0.25", "top_k:0.0625", "top_k:0.015625", "top_k:0.01"]
     assert TopK(strategy="top_k", warm_up_steps=10, density=0.5).stages == (0,)
-    assert warm.remark(2) == "one_bit: more is sent in the first 7 steps, to warm up"
+    assert warm.remark([2]) == "one_bit: more is sent in the first 7 steps, to warm up"
 
 
 def test_what_a_step_is_expected_to_send_is_the_mean_of_its_stages() -> None:

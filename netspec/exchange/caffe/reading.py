@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from netspec.errors import InputError
+from netspec.errors import InputError, command
 from netspec.exchange.caffe.blobs import WEIGHTS, Weights, read_mean, read_weights, weights_of
 from netspec.exchange.caffe.nets import NetDraft, draft_net
 from netspec.exchange.caffe.proto.text import read_text
@@ -33,7 +33,7 @@ def read_caffemodel(path: Path, options: ImportOptions) -> Imported:
     if net is None:
         raise WithoutNet(
             f"{path} holds weights without their net", expected=NET, got=WEIGHTS,
-            hint=f"name both: `netspec import deploy.prototxt --weights {path}`",
+            hint=f"name both: `{command('import', 'deploy.prototxt', '--weights', path)}`",
         )  # fmt: skip
     return imported(draft_net(net, options, weights=weights, weights_file=str(path), folder=path.parent))
 

@@ -71,6 +71,13 @@ class AllReduce(Synchronous):
                 expected="false, where it is `deterministic`", got="true",
             )  # fmt: skip
 
+    def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
+        """Sums can't be made by host everywhere."""
+        yield from super().remarks(hosts)
+        if self.hierarchical is True and not self.goes_by_host(hosts):
+            have = "all are on one host" if len(hosts) == 1 else "a host has one alone"
+            yield f"`hierarchical: true` changes nothing: it takes several hosts with several workers each, and {have}"
+
     def goes_by_host(self, hosts: Sequence[int]) -> bool:
         """Whether sums are made host by host, of hosts with so many workers each."""
         total, several = sum(hosts), len(hosts) > 1 and min(hosts) > 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeAlias
 
 from pydantic import Field
@@ -116,16 +116,9 @@ class Strategy(Spec):
         """Whether all workers wait for each other at this step, the first being 1."""
         return True
 
-    def sent(self, sizes: Sizes, workers: int) -> float:
-        """Bytes that a worker sends between steps, in the mean, for states of these shapes and bytes an element."""
-        return 0.0
-
     def messages(self, sizes: Sizes, cluster: Cluster) -> Iterator[Message]:
-        """What workers send between steps: what `sent` says, unless a strategy has more to say of it."""
-        from netspec.parallel.messages import between_steps
-
-        if sent := self.sent(sizes, cluster.ranks):
-            yield between_steps("states", sent, cluster)
+        """What workers send between steps, for states of these shapes and bytes an element."""
+        yield from ()
 
     def roles(self, workers: int) -> dict[str, int]:
         """How many of the workers are what, where not all do the same."""
@@ -140,9 +133,17 @@ class Strategy(Spec):
     def after_looking(self, group: Communicator) -> None:
         """What they do after it, before anybody goes on."""
 
-    def remark(self, workers: int) -> str | None:
-        """What is to be known of a training on so many workers that its figures do not show."""
-        told = [f"each of {workers} workers moves the weights at 1/{workers} of the learning rate"] * self.adds_up
-        told += [f"more is sent in the first {self.stages[-1]:,} steps, to warm up"] * (len(self.stages) > 1)
-        told += ["the same training finds other weights each time"] * (not self.repeatable)
-        return f"{self.strategy}: {'; '.join(told)}" if told else None
+    def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
+        """What is to be known of a training on hosts with so many workers each that its figures do not show."""
+        workers = sum(hosts)
+        if self.adds_up:
+            yield f"each of {workers} workers moves the weights at 1/{workers} of the learning rate"
+        if len(self.stages) > 1:
+            yield f"more is sent in the first {self.stages[-1]:,} steps, to warm up"
+        if not self.repeatable:
+            yield "the same training finds other weights each time"
+
+    def remark(self, hosts: Sequence[int]) -> str | None:
+        """The same in one line."""
+        told = "; ".join(self.remarks(hosts))
+        return f"{self.strategy}: {told}" if told else None

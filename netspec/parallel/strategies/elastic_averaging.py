@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
 from netspec.parallel.base import Communicator
 from netspec.parallel.encodings import IN_FULL
-from netspec.parallel.encodings import sent as sent_in
-from netspec.parallel.strategies.base import Replica, Strategy
+from netspec.parallel.strategies.base import Replica, Sizes, Strategy
 from netspec.schema.kinds import STRATEGIES
+
+if TYPE_CHECKING:
+    from netspec.parallel.costs.networks import Cluster
+    from netspec.parallel.messages import Message
 
 CENTER = "center"
 
@@ -33,6 +38,7 @@ class ElasticAveraging(Strategy):
     """part of the way that the center moves towards the mean of the workers"""
 
     own: ClassVar[tuple[str, ...]] = ("parameter", "statistic", "slot")
+    sends: ClassVar[tuple[str, ...]] = (CENTER,)
     has_center: ClassVar[bool] = True
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
@@ -52,11 +58,12 @@ class ElasticAveraging(Strategy):
         """Where they move towards the center."""
         return step % self.every == 0
 
-    def sent(self, sizes: dict[str, tuple[tuple[int, ...], int]], workers: int) -> float:
+    def messages(self, sizes: Sizes, cluster: Cluster) -> Iterator[Message]:
         """The differences from the center, every so many steps."""
-        shapes = [shape for name, (shape, _) in sizes.items() if name.startswith(f"{CENTER}/")]
-        itemsize = max((size for _, size in sizes.values()), default=4)
-        return sent_in(IN_FULL, shapes, itemsize, workers) / self.every
+        from netspec.parallel.messages import between_steps
+
+        nbytes = sum(prod(shape) * itemsize for shape, itemsize in sizes.values())
+        yield between_steps("differences", tuple(sizes), nbytes, cluster, self.every)
 
     def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
         """Move towards each other every so many steps."""

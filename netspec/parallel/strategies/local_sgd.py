@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import PositiveInt
 
 from netspec.parallel.base import Communicator
-from netspec.parallel.encodings import sent
 from netspec.parallel.strategies.averaging import average
-from netspec.parallel.strategies.base import Replica, Strategy
+from netspec.parallel.strategies.base import Replica, Sizes, Strategy
 from netspec.schema.kinds import STRATEGIES
+
+if TYPE_CHECKING:
+    from netspec.parallel.costs.networks import Cluster
+    from netspec.parallel.messages import Message
 
 AVERAGED = ("parameter", "statistic", "slot")
 """Roles of the states that are averaged."""
@@ -40,9 +45,12 @@ class LocalSGD(Strategy):
         """Where they average."""
         return step % self.every == 0
 
-    def sent(self, sizes: dict[str, tuple[tuple[int, ...], int]], workers: int) -> float:
+    def messages(self, sizes: Sizes, cluster: Cluster) -> Iterator[Message]:
         """All that is averaged, every so many steps."""
-        return sum(sent("", [shape], itemsize, workers) for shape, itemsize in sizes.values()) / self.every
+        from netspec.parallel.messages import between_steps
+
+        nbytes = sum(prod(shape) * itemsize for shape, itemsize in sizes.values())
+        yield between_steps("states", tuple(sizes), nbytes, cluster, self.every)
 
     def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
         """Average every so many steps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -126,19 +126,20 @@ class ParameterServer(Strategy):
         names = tuple(name.removeprefix(f"{GRADIENT}/") for name in sizes)
         nbytes, roles = sum(prod(shape) * size for shape, size in sizes.values()), self.roles(cluster.ranks)
         for name, role, every in (("push", "worker", self.push_every), ("fetch", "server", self.fetch_every)):
-            yield Message(name, names, nbytes, (exchange(nbytes / every, role, roles, cluster),))
+            yield Message(name, names, nbytes, (exchange(nbytes, role, roles, cluster),), times=1 / every)
 
     def before_looking(self, group: Communicator, replica: Replica) -> None:
         """Moving statistics are each worker's own until all look: then they are averaged."""
         average(group, replica, "statistic")
 
-    def remark(self, workers: int) -> str | None:
+    def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
         """Gradients move the parameters as they come, which is in another order each time."""
-        each = "each gradient moves the parameters by its part of the learning rate; "
         again = "the same training finds other weights each time"
-        if self.mode == "synchronous":
-            return f"{self.strategy}: {again}, since it depends on who is late" if self.backup_workers else None
-        return f"{self.strategy}: {each}{again}"
+        if self.mode != "synchronous":
+            yield "each gradient moves the parameters by its part of the learning rate"
+            yield again
+        elif self.backup_workers:
+            yield f"{again}, since it depends on who is late"
 
     def rule(self, workers: int, step: int) -> Rule:
         """By what the servers decide, from a step on, the first being 0."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError, Problem, command
 from netspec.exchange.caffe.blobs import Weights, read_weights
 from netspec.exchange.caffe.nets import NetDraft, draft_net
 from netspec.exchange.caffe.phases import TEST, TRAIN, State, included
@@ -186,6 +186,6 @@ def refuse_state(path: Path, options: ImportOptions) -> Imported:
     raise InputError(
         Problem(
             f"{path} holds the state of a solver, without the solver", expected=SOLVER,
-            hint=f"name both: `netspec import solver.prototxt --weights {path}`",
+            hint=f"name both: `{command('import', 'solver.prototxt', '--weights', path)}`",
         )
     )  # fmt: skip
