@@ -10,6 +10,8 @@ from functools import cache
 import pytest
 from hypothesis import settings
 
+from netspec.backends.cuda.presence import signs_of_gpu
+
 # `ci`, the default, draws the same examples on every machine; `explore` is for looking for new failures.
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
@@ -40,6 +42,19 @@ def why_no_gpu() -> str | None:
         return None if cupy.cuda.runtime.getDeviceCount() else "no GPU"
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"no usable GPU: {error}"
+
+
+def pytest_sessionstart() -> None:
+    """CUDA looks at its environment once: before tests change that."""
+    if signs_of_gpu():
+        why_no_gpu()
+
+
+@pytest.fixture(autouse=True)
+def on_the_processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is a GPU only tests that are marked so use it: `auto` is the processor for all others."""
+    if signs_of_gpu() and request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
 def pytest_collection_finish() -> None:

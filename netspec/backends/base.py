@@ -98,6 +98,8 @@ class Device:
     """Places on the device for the inputs of a run, beside the one that it reads them from."""
     direct: bool = False
     """Whether to leave out the backends that round more than direct sums (`ROUNDS_MORE` of their packages)."""
+    remark: str | None = None
+    """What there is to say of why it is this device, where that was left open."""
     deterministic: bool = True
     """Whether to leave out kernels that do not find the same numbers each time, to the last bit."""
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn
 
 from netspec.backends import openmp
 from netspec.backends.base import ArrayDevice, Device, allowed, assumed, rounds_more
+from netspec.backends.cuda.automatic import against_gpu
 from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.cuda.gpus import GPUS
 from netspec.backends.cuda.recording import Recording
@@ -202,16 +203,24 @@ def _from_aligned(raw: Any, nbytes: int) -> Any:
 
 
 def open_device(
-    name: str = "auto", autotune: str = "off", rounding: str = "fast", *, deterministic: bool = True
+    name: str = "auto",
+    autotune: str = "off",
+    rounding: str = "fast",
+    *,
+    deterministic: bool = True,
+    host_only: str | None = None,
 ) -> Device:
-    """The device called `name`; `auto` is the fastest there is.
+    """The device called `name`; `auto` is a GPU where one can be used, else the processor, and `remark` says why.
 
     `cuda:1` is the second GPU, `h200` one to plan for. `autotune` is `off`, `quick` or `full`; `rounding` is `fast` or
-    `direct`; of both, and of `deterministic`, see `CompileSpec`. `auto` is the processor, as long as no kernel has run
-    on a GPU (docs/gpu.md). Raises `InputError` for an unknown name, or for a device that is not on this machine.
+    `direct`; of both, and of `deterministic`, see `CompileSpec`. `host_only` is why no GPU would do, where that is so
+    and the choice is open. Raises `InputError` for an unknown name, or for a device that is not on this machine.
     """
+    _check_mask()
+    remark = None
     if name == "auto":
-        name = "cpu"
+        remark = against_gpu(host_only if allowed(CudaDevice.name) else "NETSPEC_KERNELS omits `cuda`")
+        name = CudaDevice.name if remark is None else CpuDevice.name
     kind, _, number = name.partition(":")
     numbered = kind == CudaDevice.name and number.isascii() and number.isdigit() and len(number) < MOST_DIGITS
     if name not in {**DEVICES, **GPUS} and not numbered:
@@ -220,9 +229,8 @@ def open_device(
             expected=f"one of auto, {listing(list(DEVICES))}; to plan for, {listing(list(GPUS))}",
             hint=did_you_mean(name, ["auto", *DEVICES, *GPUS]),
         )
-    _check_mask()
     device = CudaDevice(int(number)) if numbered else PlannedGpu(name) if name in GPUS else DEVICES[name]()
-    device.direct, device.deterministic = rounding == "direct", deterministic
+    device.direct, device.deterministic, device.remark = rounding == "direct", deterministic, remark or None
     device.load_kernels()
     if autotune != "off":
         from netspec.backends.tuning import Tuner

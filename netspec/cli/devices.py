@@ -18,27 +18,32 @@ WHOSE = {"hydra": "MPICH's or Intel's", "openmpi": "Open MPI's", "other": "an MP
 def devices(as_json: Json = False) -> None:
     """List devices that nets can run on, and their kernels.
 
-    The devices' names are what `--device` takes; `auto` is the fastest that is there. Of each kind of kernels it says
-    which library of which version it runs on, or why it cannot be used here; and with what several workers are
-    started, for `netspec train --workers`. In a job of MPI it also says which worker is on which host.
+    The devices' names are what `--device` takes; `auto` is a GPU where one can be used, else the processor. Of each
+    kind of kernels it says which library of which version it runs on, or why it cannot be used here; and with what
+    several workers are started, for `netspec train --workers`. In a job of MPI it also says which worker is on which
+    host.
     """
     from netspec.backends.device import DEVICES, open_device
     from netspec.parallel.found import INSTALL, describe_mpi
 
-    auto = open_device("auto").name
+    try:
+        auto = open_device("auto")
+        chosen, why = auto.name, auto.remark
+    except InputError as error:  # there is a GPU, and something about it is broken
+        chosen, why = None, error.summary
     found = []
     for name, cls in DEVICES.items():
         try:
             facts = open_device(name).describe()
         except InputError as error:  # not on this machine
             facts = {"name": name, "kernels": [], "about": {}, "missing": {}, "absent": error.summary}
-        found.append({**facts, "auto": name == auto, "runs": cls.runs})
+        found.append({**facts, "auto": name == chosen, "runs": cls.runs})
     job = world().describe() if world().size > 1 else None
     mpi = {**describe_mpi(), "job": job}
     if not world().is_first:
         return
     if as_json:
-        print_json({"devices": found, "mpi": mpi})
+        print_json({"devices": found, "mpi": mpi, "remark": why})
         return
     rows = [
         [
@@ -49,6 +54,8 @@ def devices(as_json: Json = False) -> None:
         for one in found
     ]
     table(["device", "kernels", ""], rows)
+    if why is not None:
+        print(f"auto: {why}")
     about = {name: text for one in found for name, text in one["about"].items()}
     missing = {name: f"missing: {reason}" for one in found for name, reason in one["missing"].items()}
     print()

@@ -97,7 +97,7 @@ def export(
     format_to_write(target)  # before anything is compiled
     found = load_spec(spec, overrides or ())
     precision = precision_of(found).computed  # a file holds numbers of the type they are computed in
-    model = load(net_of(found), weights, precision=str(precision))
+    model = load(net_of(found), weights, device="cpu", precision=str(precision))
     preparation = model.preparation.in_training(found)
     given = read_npz(Path(inputs)) if inputs is not None else None
     written = write_model(

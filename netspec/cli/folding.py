@@ -53,6 +53,6 @@ def folded(found: Imported, source: Path) -> Imported:
 def _model(found: Imported, source: Path) -> Model:
     tree = parse_yaml(found.net, f"{source} (its net)")
     assert isinstance(tree, Map)
-    model = load(load_net(tree))
+    model = load(load_net(tree), device="cpu")
     assigned(model.compiler, found.arrays, source=str(source))
     return model

@@ -146,7 +146,7 @@ def _read(source: Path, net: str | None, rules: dict[str, str | None], options: 
         if rules:
             raise InputError("--map is for weights that are laid onto a net", hint="give the net: --net SPEC")
         return import_model(source, options)
-    model = load(net)
+    model = load(net, device="cpu")
     target = Target(model.spec, model.compiler.types("parameter", "statistic"), partial(renamed, rules))
     arrays = import_weights(source, target)
     return Imported(canonical_yaml(model.spec), match_weights(target.states, arrays, source=str(source)).arrays)
@@ -158,7 +158,7 @@ def _write(folder: Path, found: Imported, name: str) -> Model:
     from netspec.train.model import load
 
     (folder / "net.yaml").write_text(found.net, encoding="utf-8")
-    model = load(folder / "net.yaml")
+    model = load(folder / "net.yaml", device="cpu")
     if found.arrays or not model.parameters:
         write_weights(folder / "weights.h5", found.arrays, net=found.net, name=name, **found.meta)
         model.load_weights(folder / "weights.h5")

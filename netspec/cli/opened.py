@@ -68,7 +68,7 @@ def open_any(
     tree = parse_yaml(found.net, f"{path} (its net)")
     assert isinstance(tree, Map)
     net = load_net(tree)
-    model = load(net, weights)
+    model = load(net, weights, device="cpu")
     if weights is None and found.arrays:
         assigned(model.compiler, found.arrays, source=str(path))
         model.preparation = Preparation.from_meta(found.meta)
@@ -77,5 +77,5 @@ def open_any(
 
 
 def _spec(spec: NetSpec | TrainSpec, weights: str | Path | None) -> Opened:
-    model = load(net_of(spec), weights, precision=str(precision_of(spec).computed))
+    model = load(net_of(spec), weights, device="cpu", precision=str(precision_of(spec).computed))
     return Opened(spec, model, weights is not None, None if weights is None else Path(weights))

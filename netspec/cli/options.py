@@ -32,7 +32,7 @@ Device: TypeAlias = Annotated[
     typer.Option(
         "--device",
         metavar="NAME",
-        help="Where to compute, as `netspec devices` lists them. Default: the fastest.",
+        help="Where to compute, as `netspec devices` lists them. Default: a GPU that can be used, else the processor.",
         show_default=False,
     ),
 ]

@@ -77,6 +77,8 @@ def predict(
         rounding=rounding_of(found),
         deterministic=deterministic_of(found),
     )
+    if model.compiler.device.remark is not None:
+        print(f"note: {model.compiler.device.remark}", file=sys.stderr)
     given = Path(input_file)
     if isinstance(found, TrainSpec) and given.suffix != ".npz":
         outputs = predict_file(model, found, given, batch_size)

@@ -40,6 +40,8 @@ def evaluate(
     from netspec.train.evaluation import test
 
     found = test(spec, weights, overrides or (), device=device)
+    if found.remark is not None:
+        print(f"note: {found.remark}", file=sys.stderr)
     if found.non_finite:
         print(f"warning: not finite (nan or infinite) on the test data: {', '.join(found.non_finite)}", file=sys.stderr)
     if as_json:

@@ -153,6 +153,8 @@ def _print_summary(found: Timing) -> None:
     share = f" ({count(found.batch_size)} for the first worker, whose layers these are)" if several else ""
     samples = f"{count(found.all_samples)}{share}"
     print(f"{found.name}: {what}{who}, {read} of {samples}, {found.precision}, on {found.device}\n")
+    if found.remark is not None:
+        print(f"note: {found.remark}\n")
     per_second = found.samples_per_second
     rate = scaled(found.flops / found.step_seconds, "FLOP/s")
     everyone, each = (" of all workers", " of the first") if several else ("", "")

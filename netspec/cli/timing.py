@@ -95,6 +95,8 @@ class Timing:
     """Of a batch of all workers; `batch_size` is the first one's share."""
     precision: str
     device: str
+    remark: str | None
+    """What there is to say of why it is this one."""
     solver: str | None
     compile_seconds: float
     """From the checked spec to a program that can run."""
@@ -215,6 +217,7 @@ def time_compiled(
         all_samples=batch_size if all_samples is None else all_samples,
         precision=str(dtype),
         device=opened.name,
+        remark=opened.remark,
         solver=str(solver.type) if solver else None,
         compile_seconds=took,
         steps=len(whole),

@@ -122,6 +122,7 @@ def _trained(spec: str, changes: list[str], workers: int, folder: Path) -> dict[
 
     began = time.perf_counter()
     words = ["train", spec, *changes, "--run-dir", str(folder), "--workers", str(workers), "--threads", "1"]
+    words += ["--device", "cpu"]  # whose sums are the same on any number of workers
     done = subprocess.run([sys.executable, "-m", "netspec", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RunError(f"the training on {workers} workers failed", got=done.stderr.strip())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Self
@@ -50,6 +50,8 @@ class Evaluation:
     """How many damaged samples were left out, as `on_error: skip` asks for."""
     damaged: tuple[str, ...] = ()
     """What is wrong with the first of them."""
+    remark: str | None = None
+    """What there is to say of why the device is this one."""
 
     @property
     def non_finite(self) -> list[str]:
@@ -146,7 +148,7 @@ def test(
     opened = open_device(device, how.autotune, how.rounding, deterministic=how.deterministic)
     compiler = Compiler(spec.net, dtype=Precision(spec.train.precision), device=opened, seed=spec.train.seed)
     learned = Preparation.from_meta(load_weights(compiler, weights).meta).learned
-    return evaluate_on(spec, compiler, learned)
+    return replace(evaluate_on(spec, compiler, learned), remark=opened.remark)
 
 
 def with_test_data(source: Source, overrides: Overrides = ()) -> TrainSpec:

@@ -118,7 +118,7 @@ def run(
         for message in (*begun.warnings, *_beyond(loop)):
             tell(everyone, "warning", message=message)
         remark = None if crew.alone else crew.strategy.remark(crew.hosts)
-        for one in filter(None, (compiler.remark, remark)):
+        for one in filter(None, (compiler.device.remark, compiler.remark, remark)):
             tell(everyone, "note", message=one)
         if taken is not None:
             tell(everyone, "init_from", **taken.as_json())

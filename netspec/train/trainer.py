@@ -37,9 +37,11 @@ def trainer(spec: TrainSpec, device: str, crew: Crew = ALONE) -> Compiler:
     """The compiler of a training's net and solver."""
     assert isinstance(spec.solver, SolverSpec)
     loop, how = spec.train, spec.compile
-    opened = open_device(device_of(device), how.autotune, how.rounding, deterministic=how.deterministic)
-    precision = Precision(loop.precision)
-    strategy = crew.strategy
+    precision, strategy = Precision(loop.precision), crew.strategy
+    why = None if crew.alone or strategy.host_only is None else f"{strategy.strategy}: {strategy.host_only}"
+    opened = open_device(
+        device_of(device), how.autotune, how.rounding, deterministic=how.deterministic, host_only=why
+    )  # fmt: skip
     if opened.sums_itself and not crew.alone and strategy.host_only is not None:
         raise InputError(
             Problem(

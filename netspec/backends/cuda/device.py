@@ -13,19 +13,18 @@ from typing import Any, ClassVar
 from netspec.backends.base import ArrayDevice
 from netspec.backends.cuda.flow import Flow
 from netspec.backends.cuda.gpus import named
-from netspec.backends.cuda.own_gpu import own_gpu
+from netspec.backends.cuda.presence import check_apart, usable_gpu
 from netspec.backends.cuda.recording import Recording
 from netspec.backends.cuda.steps import SLOTS, GraphSteps
 from netspec.backends.failures import OutOfMemory
 from netspec.backends.steps import Bound, Steps
-from netspec.errors import InputError
 from netspec.graph.kernel import Thunk
 from netspec.graph.plan import Plan
 from netspec.graph.rates import Rates
 from netspec.graph.types import DType
 
-LEAST_CAPABILITY, BFLOAT16_CAPABILITY = 70, 80
-"""Compute capabilities times ten: of threads that go on by themselves within a warp, and of products of bfloat16."""
+BFLOAT16_CAPABILITY = 80
+"""Compute capability times ten: of products of bfloat16."""
 MOST_CALLS = 10_000
 """Of a kernel that is timed."""
 
@@ -43,34 +42,12 @@ class CudaDevice(ArrayDevice):
     def __init__(self, number: int | None = None) -> None:
         """The GPU with this number, or else the first one; of several workers of a host each has one of its own.
 
-        Raises `InputError` where there is no CuPy, no driver, no such GPU, or one that is too old, or too few for all.
+        Raises `InputError` where it can't be used, and there are too few for all: see `usable_gpu` and `check_apart`.
         """
-        try:
-            import cupy
-
-            count = cupy.cuda.runtime.getDeviceCount()
-        except ImportError:
-            raise InputError(
-                "the device `cuda` needs CuPy",
-                got="it is not installed",
-                hint="pip install 'netspec[cuda13]', or 'netspec[cuda12]' where the driver is older",
-            ) from None
-        except cupy.cuda.runtime.CUDARuntimeError as error:
-            raise InputError("the device `cuda` needs an NVIDIA GPU and its driver", got=str(error)) from None
-        if not count:
-            raise InputError("the device `cuda` needs an NVIDIA GPU", got="none is there")
-        number = own_gpu(cupy, count, number)
-        if number >= count:
-            last = "cuda:0, the only GPU" if count == 1 else f"cuda:0 to cuda:{count - 1}"
-            raise InputError(f"there is no GPU {number}", expected=last, got=f"cuda:{number}")
+        cupy, number = usable_gpu(number)
+        check_apart(cupy, number)
         self._gpu = cupy.cuda.Device(number)
-        capability = int(self._gpu.compute_capability)  # "75" is 7.5
-        if capability < LEAST_CAPABILITY:
-            raise InputError(
-                f"the GPU {number} is too old for the device `cuda`",
-                expected=f"compute capability {LEAST_CAPABILITY / 10} (Volta) or higher", got=f"{capability / 10}",
-                hint="`--device cpu` trains without it",
-            )  # fmt: skip
+        capability = int(self._gpu.compute_capability)
         if capability < BFLOAT16_CAPABILITY:
             self.narrow = tuple(one for one in self.narrow if one != DType.BFLOAT16)
         self._gpu.use()
@@ -87,7 +64,7 @@ class CudaDevice(ArrayDevice):
             raise OutOfMemory(
                 f"out of memory: {nbytes / 1e9:,.1f} GB of the GPU's are needed at once",
                 got=f"{self.free_bytes() / 1e9:,.1f} GB are free",
-                hint="`netspec plan` says what the net's states and a batch need",
+                hint="`netspec plan` says what the net's states and a batch need; `--device cpu` has the machine's",
             ) from error
 
     def free_bytes(self) -> int:

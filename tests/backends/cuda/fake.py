@@ -28,6 +28,8 @@ class OutOfMemoryError(Exception):
 class Trouble(Exception):
     """Stands for `CUDARuntimeError`."""
 
+    status = 35
+
 
 class Mark:
     """One recording of an event."""
@@ -331,6 +333,7 @@ class Machine:
             runtime=runtime, Device=Gpu, Stream=self._stream, alloc_pinned_memory=self._pinned,
             Event=lambda *, disable_timing: Event(self), get_current_stream=lambda: self.entered[-1],
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+            nvrtc=SimpleNamespace(getVersion=lambda: (13, 0)),
         )  # fmt: skip
         pool = SimpleNamespace(free_bytes=lambda: 0)
         vars(made).update(names, zeros=self._zeros, asnumpy=np.array, cuda=cuda, get_default_memory_pool=lambda: pool)
