@@ -44,7 +44,7 @@ class OverChannelsKernel(Kernel):
         lying = [chosen if value.shape == x.shape else PLAIN for value in (*node.inputs, *node.outputs)]
         return Signature(tuple(lying[: len(given)]), tuple(lying[len(given) :]))
 
-    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+    def narrowed(self, node: Node, wanted: Signature) -> Signature | None:
         return large_narrowed(node, wanted)
 
 
@@ -72,6 +72,13 @@ def inner(op: Op) -> OverChannels:
     found = op.anchor if isinstance(op, Anchored) else op.op if isinstance(op, Fed) else op
     assert isinstance(found, OverChannels)
     return found
+
+
+def moved(node: Node, lying: Signature) -> int:
+    """Bytes of operands, each of which is read once, and of results."""
+    operands = dict(zip(node.inputs, lying.inputs, strict=True))
+    results = zip(node.outputs, lying.outputs, strict=True)
+    return sum(layout.nbytes(value.type) for value, layout in (*operands.items(), *results))
 
 
 def why_not_around(

@@ -101,8 +101,9 @@ def _planned(variant: Variant, slots: int) -> Plan:
     scheduled = schedule(graph)
     chosen = {node: kernels[node].kernel for node in scheduled.order if node in kernels}
     workspace = {node: kernel.workspace(node, signature(node, layouts)) for node, kernel in chosen.items()}
-    scheduled = lower_peak(graph, scheduled, workspace, layouts)
+    apart = frozenset(node for node, kernel in chosen.items() if not kernel.overwrites)
+    scheduled = lower_peak(graph, scheduled, workspace, layouts, apart)
     order, steady, before_guard = scheduled.order, scheduled.steady, scheduled.before_guard
     choices = {node: kernels[node] for node in order if node in kernels}
-    memory = plan_memory(graph, order, workspace, before_guard, layouts, steady, slots)
+    memory = plan_memory(graph, order, workspace, before_guard, layouts, steady, slots, apart)
     return Plan(graph, order, steady, before_guard, choices, layouts, memory)

@@ -51,6 +51,9 @@ class Kernel:
     deterministic: ClassVar[bool] = True
     """Whether it finds the same numbers each time, to the last bit."""
 
+    overwrites: ClassVar[bool] = True
+    """Whether its results may lie where operands do, of those that the op allows."""
+
     @property
     def label(self) -> str:
         """`backend:KernelClass`, as `netspec plan --kernels` prints it."""

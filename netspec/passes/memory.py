@@ -9,7 +9,7 @@ that an op wants side by side (`Op.row`) are parts of one piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from netspec.graph.graph import Graph
 from netspec.graph.layout import PLAIN, Layout
@@ -27,15 +27,16 @@ def plan_memory(
     layouts: Mapping[Value, Layout] | None = None,
     steady: int = 0,
     slots: int = 0,
+    apart: Container[Node] = (),
 ) -> MemoryPlan:
     """Plan the memory of the nodes run in `order`; `workspace` is the scratch memory each kernel wants, in bytes.
 
     Inputs on their way have so many `slots`. The first `steady` nodes run only when states have changed. The first
     `before_guard` nodes run before the guard: they write no state, and find their inputs whole until its end, so that
-    they can be run again to look for what is not finite. An updated state must not be fetched, nor be the new value of
-    another state, by itself or as a view: see the pass `detach`.
+    they can be run again to look for what is not finite. The nodes `apart` write over no operand. An updated state must
+    not be fetched, nor be the new value of another state, by itself or as a view: see the pass `detach`.
     """
-    planner = _Planner(graph, order, before_guard, layouts or {}, steady)
+    planner = _Planner(graph, order, before_guard, layouts or {}, steady, apart)
     planner.assign()
     storages = {id(one): one for one in map(_whole, planner.storage.values())}.values()
     scratch = {
@@ -95,10 +96,11 @@ class _Planner:
     """Decides which values share a storage."""
 
     def __init__(
-        self, graph: Graph, order: Sequence[Node], before_guard: int, layouts: Mapping[Value, Layout], steady: int
-    ) -> None:
+        self, graph: Graph, order: Sequence[Node], before_guard: int, layouts: Mapping[Value, Layout], steady: int,
+        apart: Container[Node],
+    ) -> None:  # fmt: skip
         self.graph, self.order, self.before_guard, self.layouts = graph, order, before_guard, layouts
-        self.kept = self._kept(steady)
+        self.apart, self.kept = apart, self._kept(steady)
         self.end = len(order)
         self.storage: dict[Value, Storage] = {}
         self.copies: list[tuple[Value, str]] = []
@@ -176,13 +178,18 @@ class _Planner:
         node = value.node
         if node.op.traits.view:
             return self.storage[node.inputs[0]]
-        for operand in node.op.overwritable(value.index, node.inputs):
+        for operand in self._overwritable(value):
             storage = self.storage[operand]
             alike = operand.type == value.type and self.layouts.get(operand) == self.layouts.get(value)
             fits = alike and storage.kind == "arena" and storage.first >= 0
             if fits and storage.last <= index:
                 return storage
         return None
+
+    def _overwritable(self, value: Value) -> Sequence[Value]:
+        """The operands that a value may be written over."""
+        node = value.node
+        return () if node in self.apart else node.op.overwritable(value.index, node.inputs)
 
     def _updates_in_place(self) -> dict[Value, str]:
         """New values of states that can be written where the state lives, with the state's name."""
@@ -195,7 +202,7 @@ class _Planner:
             if node.op.traits.source or node.op.traits.view or value in targets or index < self.before_guard:
                 continue
             # A node that reads the state it writes must be able to write over an operand, and see it as such.
-            safe = index not in read or states[name] in node.op.overwritable(value.index, node.inputs)
+            safe = index not in read or states[name] in self._overwritable(value)
             if safe and all(reader <= index for reader in read):
                 targets[value] = name
         return targets

@@ -9,7 +9,7 @@ lowest limit that leads to the end is searched for by bisection.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from netspec.graph.graph import Graph
@@ -30,13 +30,14 @@ def lower_peak(
     schedule: Schedule,
     workspace: Mapping[Node, int] | None = None,
     layouts: Mapping[Value, Layout] | None = None,
+    apart: Container[Node] = (),
 ) -> Schedule:
     """An order in which less memory is alive at once, or the given one if there is none that is worth it.
 
     The steady nodes stay where they are, and the same nodes run before the guard. Whoever reads a state before its
-    update still does.
+    update still does. The nodes `apart` write over no operand.
     """
-    step = _Step(graph, schedule, workspace or {}, layouts or {})
+    step = _Step(graph, schedule, workspace or {}, layouts or {}, apart)
     best: Sequence[int] = range(len(schedule.order))
     peak = step.peak_of(best)
     low, high = float(step.least()), peak * WORTH
@@ -64,8 +65,9 @@ class _Step:
     """One step's nodes by their positions in the order given."""
 
     def __init__(
-        self, graph: Graph, schedule: Schedule, workspace: Mapping[Node, int], layouts: Mapping[Value, Layout]
-    ) -> None:
+        self, graph: Graph, schedule: Schedule, workspace: Mapping[Node, int], layouts: Mapping[Value, Layout],
+        apart: Container[Node],
+    ) -> None:  # fmt: skip
         order = schedule.order
         self.steady, self.before_guard = schedule.steady, schedule.before_guard
         self.position = {node: index for index, node in enumerate(order)}
@@ -94,7 +96,7 @@ class _Step:
                     over = [
                         self.memory[one]
                         for one in node.op.overwritable(value.index, node.inputs)
-                        if one.type == value.type and layouts.get(one) == layouts.get(value)
+                        if node not in apart and one.type == value.type and layouts.get(one) == layouts.get(value)
                     ]
                     room = tuple(one for one in over if self.sizes[one] and one not in self.inputs)
                     task.made.append((made, self.sizes[made], room))

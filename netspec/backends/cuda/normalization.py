@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from netspec.backends.channels import NORMALIZED, OverChannelsKernel, Scratch, inner, lying, why_not_around
+from netspec.backends.channels import NORMALIZED, OverChannelsKernel, Scratch, inner, lying, moved, why_not_around
 from netspec.backends.cuda.columns import KEPT, OVER_ELEMENTS, Columns, sums
 from netspec.backends.cuda.elementwise import bound, value_type
 from netspec.backends.cuda.launch import number, pointer
@@ -20,14 +20,17 @@ from netspec.backends.cuda.scalar import scalar_code, why_untraceable
 from netspec.backends.moves import in_turn
 from netspec.backends.trace import Code
 from netspec.graph.fused import Anchored, Fed
-from netspec.graph.kernel import Buffers, Example, Thunk, kernel
+from netspec.graph.kernel import Buffers, Example, Thunk, kernel, moving
 from netspec.graph.layout import Layout, Signature
 from netspec.graph.op import Op
 from netspec.graph.ops.normalization import BatchNormalization, BatchNormalizationGrad, BatchNormalizationTraining
 from netspec.graph.plan import aligned
+from netspec.graph.rates import rates
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
+LAUNCHES = 3
+"""Sums of pieces, those together, what is done to each element."""
 VECTORS = 5
 """Room for so many per-channel vectors beside the pieces' results."""
 
@@ -93,6 +96,13 @@ class ByColumns(OverChannelsKernel):
         )
         return VECTORS * vector + 2 * parts
 
+    def again(self, node: Node, lying: Signature) -> int:
+        """Bytes of operands that are read a second time, for what is done to each element."""
+        return 0
+
+    def seconds(self, node: Node, lying: Signature) -> float:
+        return LAUNCHES * rates().call + moving(moved(node, lying) + self.again(node, lying))
+
 
 class Prepared:
     """A call of such a kernel: the columns, memory to work in, and vectors as they broadcast."""
@@ -140,6 +150,10 @@ class TrainingKernel(ByColumns):
 
     def why_not(self, op: Op, *types: TensorType) -> str | None:
         return why_not_around(BatchNormalizationTraining, op, types, why_untraceable)
+
+    def again(self, node: Node, lying: Signature) -> int:
+        """x: what an epilogue reads besides is read once."""
+        return lying.inputs[0].nbytes(node.inputs[0].type)
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         x, gamma, beta, *extras = buffers.inputs
@@ -191,6 +205,11 @@ class GradientKernel(ByColumns):
 
     def why_not(self, op: Op, *types: TensorType) -> str | None:
         return why_not_around(BatchNormalizationGrad, op, types, why_untraceable)
+
+    def again(self, node: Node, lying: Signature) -> int:
+        """x, dy and what dy is made of."""
+        operands = dict(zip(node.inputs, lying.inputs, strict=True))
+        return sum(layout.nbytes(value.type) for value, layout in operands.items())
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         x, gamma, mean, variance, *extras = buffers.inputs

@@ -1,7 +1,7 @@
-"""Convolutions by cuDNN, NVIDIA's library for them, through its frontend's Python package `cudnn`.
+"""Convolutions and batch normalization by cuDNN, through its frontend's Python package `cudnn`.
 
-`library` loads it, `plans` describes a convolution and has the library plan it, and `kernels` says which nodes are
-convolutions. Importing this loads nothing.
+`library` loads it, `plans` has it plan operations, `convolutions` and `normalizations` put these in its words, and the
+modules that `kernels` names say which nodes they are. Importing this loads nothing.
 """
 
 from __future__ import annotations

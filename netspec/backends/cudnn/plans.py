@@ -1,20 +1,21 @@
-"""`Plan`: a convolution, or a gradient of one, as the library runs it."""
+"""`Plan`: an operation as the library runs it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
 
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.target import target
 from netspec.backends.cudnn import library
 from netspec.graph.kernel import Thunk
-from netspec.graph.types import DType
-from netspec.layers.window import Window
+from netspec.graph.layout import Layout
+from netspec.graph.types import DType, TensorType
 
 NAMES = {
     DType.FLOAT32: "FLOAT",
@@ -24,17 +25,7 @@ NAMES = {
 }
 """The library's words for element types."""
 MOST_WORKSPACE = 1 << 28
-"""Bytes that a plan may want: with more, one convolution would decide how large a batch may be."""
-MOST_RACED = 8
-"""Plans of a convolution that race."""
-
-
-class Kind(Enum):
-    """What is computed: results from images and kernels, and what the gradients of these are."""
-
-    FORWARD = "forward"
-    INPUT = "input"
-    WEIGHT = "weight"
+"""Bytes that a plan may want: with more, one operation would decide how large a batch may be."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +35,11 @@ class Tensor:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: DType
+
+    @classmethod
+    def of(cls, kind: TensorType, layout: Layout) -> Tensor:
+        """A value as it lies."""
+        return cls(kind.shape, layout.strides(kind), layout.stored(kind))
 
     @property
     def square(self) -> Tensor:
@@ -55,80 +51,84 @@ class Tensor:
         return Tensor((n, c, *(1,) * (2 - len(places)), *places), (by_n, by_c, *(along,) * (2 - len(places)), *steps),
                       self.dtype)  # fmt: skip
 
+    def channels(self, dtype: DType) -> Tensor:
+        """A vector along its channels."""
+        channels, ones = self.shape[1], (1,) * (len(self.shape) - 2)
+        return Tensor((1, channels, *ones), (channels, 1, *(channels for _ in ones)), dtype)
 
-@dataclass(frozen=True)
-class Convolution:
-    """What is to be planned: `a` and `b` are image and kernel, gradient and kernel, or gradient and image."""
 
-    kind: Kind
-    window: Window
-    a: Tensor
-    b: Tensor
-    y: Tensor
-    biased: bool = False
-    """Whether a vector along the channels, of y's element type, is added to y."""
-    tf32: bool = False
-    """Whether operands of float32 may be rounded so."""
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """What is to be planned. Equal ones have the same plan."""
+
+    most_raced: ClassVar[int]
+    """Plans of it that race."""
+    needs_driver: ClassVar[bool] = False
+    """Whether the library compiles what runs it, for which it wants the driver of a GPU."""
     deterministic: bool = True
     """Whether sums must come out the same each time."""
+    tf32: bool = False
+    """Whether operands of float32 may be rounded so."""
     pick: str | None = None
     """The name of the plan; default: the one that the library thinks fastest."""
 
     @property
-    def geometry(self) -> dict[str, list[int]]:
-        """As the library has it."""
-        window = self.window
-        more = 2 - len(window.size)
-        before, after = zip(*((0, 0) for _ in range(more)), *window.pads, strict=True)
-        strides, dilation = (1,) * more + tuple(window.strides), (1,) * more + tuple(window.dilation)
-        return {"pre_padding": [*before], "post_padding": [*after], "stride": [*strides], "dilation": [*dilation]}
+    def dtype(self) -> DType:
+        """The element type of its operands."""
+        raise NotImplementedError
+
+    def describe(self, to: Described) -> None:
+        """Put it into the library's words."""
+        raise NotImplementedError
 
 
 class Described:
-    """A convolution as the library sees it, and the plans that it thinks of, none of which is built.
+    """An operation as the library sees it, and the plans that it thinks of, none of which is built.
 
     Raises `cudnnGraphNotSupportedError` where it has no code for it.
     """
 
-    def __init__(self, what: Convolution, *, more: bool) -> None:
+    def __init__(self, what: Operation, *, more: bool = False) -> None:
         """`more`: of all that the library has ideas of, not only what its first rule says."""
         cudnn = library.frontend()
-        wide = getattr(cudnn.data_type, NAMES[what.a.dtype.computed])
+        wide = getattr(cudnn.data_type, NAMES[what.dtype.computed])
         self.graph = graph = cudnn.pygraph(
-            io_data_type=getattr(cudnn.data_type, NAMES[what.a.dtype]), intermediate_data_type=wide,
+            io_data_type=getattr(cudnn.data_type, NAMES[what.dtype]), intermediate_data_type=wide,
             compute_data_type=wide, **library.settings(),
         )  # fmt: skip
-        a, b = (self._tensor(cudnn, one.square) for one in (what.a, what.b))
-        self.inputs = [a, b]
-        if what.kind is Kind.FORWARD:
-            y = graph.conv_fprop(image=a, weight=b, **what.geometry)
-        elif what.kind is Kind.INPUT:
-            y = graph.conv_dgrad(loss=a, filter=b, **what.geometry)
-        else:
-            y = graph.conv_wgrad(image=b, loss=a, **what.geometry)
-        made = what.y.square
-        if what.biased:
-            y.set_dim([*made.shape]).set_stride([*made.strides])
-            channels, ones = made.shape[1], (1,) * (len(made.shape) - 2)
-            vector = Tensor((1, channels, *ones), (channels, 1, *(channels for _ in ones)), made.dtype)
-            self.inputs.append(self._tensor(cudnn, vector))
-            y = graph.bias(input=y, bias=self.inputs[2])
-        y.set_output(True).set_dim([*made.shape]).set_stride([*made.strides])
-        y.set_data_type(getattr(cudnn.data_type, NAMES[made.dtype]))
-        self.output = y
+        self.inputs = list[Any]()
+        self.outputs = list[Any]()
+        self.numbers = list[tuple[Any, Any]]()
+        """Tensors of one element, which the library reads from the memory of the processor, and that memory."""
+        what.describe(self)
         graph.validate()
         graph.build_operation_graph()
         modes = cudnn.heur_mode
         graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK] if more else [modes.A, modes.FALLBACK])
         unwanted = [cudnn.numerical_note.NONDETERMINISTIC] if what.deterministic else []
-        if what.a.dtype == DType.FLOAT32 and not what.tf32:
+        if what.dtype == DType.FLOAT32 and not what.tf32:
             unwanted += [cudnn.numerical_note.TENSOR_CORE, cudnn.numerical_note.DOWN_CONVERT_INPUTS]
         graph.deselect_numeric_notes(unwanted)
         graph.deselect_workspace_greater_than(MOST_WORKSPACE)
 
-    def _tensor(self, cudnn: Any, one: Tensor) -> Any:
-        kind = getattr(cudnn.data_type, NAMES[one.dtype])
-        return self.graph.tensor(dim=[*one.shape], stride=[*one.strides], data_type=kind)
+    def read(self, one: Tensor) -> Any:
+        """The next operand."""
+        kind = getattr(library.frontend().data_type, NAMES[one.dtype])
+        self.inputs.append(self.graph.tensor(dim=[*one.shape], stride=[*one.strides], data_type=kind))
+        return self.inputs[-1]
+
+    def written(self, tensor: Any, one: Tensor) -> None:
+        """The next result: a tensor of the graph, and how it lies."""
+        tensor.set_output(True).set_dim([*one.shape]).set_stride([*one.strides])
+        tensor.set_data_type(getattr(library.frontend().data_type, NAMES[one.dtype]))
+        self.outputs.append(tensor)
+
+    def number(self, value: float, rank: int) -> Any:
+        """A number beside operands of that rank."""
+        kind, ones = library.frontend().data_type.FLOAT, [1] * rank
+        made = self.graph.tensor(dim=ones, stride=ones, data_type=kind, is_pass_by_value=True)
+        self.numbers.append((made, np.full(1, value, np.float32)))
+        return made
 
     def built(self) -> Iterator[tuple[int, str]]:
         """The plans that can be built, one by one: their numbers and names."""
@@ -148,7 +148,7 @@ class Described:
 class Plan(Described):
     """One that is built: the one of the name that is given, or else the first. Raises as `Described`."""
 
-    def __init__(self, what: Convolution) -> None:
+    def __init__(self, what: Operation) -> None:
         super().__init__(what, more=what.pick is not None)
         cudnn, graph = library.frontend(), self.graph
         if what.pick is None:
@@ -163,16 +163,17 @@ class Plan(Described):
         self.workspace = int(graph.get_workspace_size_plan_at_index(index))
         self._execute = lambda places, space, handle: graph.execute_plan_at_index(places, space, index, handle)
 
-    def bind(self, inputs: Sequence[Any], output: Any, workspace: Any | None) -> Thunk:
+    def bind(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any | None) -> Thunk:
         """A call on arrays."""
         address, execute = launch.engine.address, self._execute
-        tensors = [*self.inputs, self.output]
+        tensors, arrays = [*self.inputs, *self.outputs], [*inputs, *outputs]
         places: Mapping[int, int] = {
-            tensor.get_uid(): address(array) for tensor, array in zip(tensors, (*inputs, output), strict=True)
+            **{tensor.get_uid(): address(array) for tensor, array in zip(tensors, arrays, strict=True)},
+            **{tensor.get_uid(): number.ctypes.data for tensor, number in self.numbers},
         }
         scratch = 0 if workspace is None else address(workspace)
         handle, set_stream = library.handle(), library.frontend().set_stream
-        alive = inputs, output, workspace  # `places` holds bare addresses
+        alive = arrays, workspace, self.numbers  # `places` holds bare addresses
 
         def run(stream: int, _: object = alive) -> None:
             set_stream(handle, stream)
@@ -189,27 +190,38 @@ class Assumed:
 
 
 @cache
-def _planned(what: Convolution, cudnn: Any, gpu: str | None) -> Plan | str:
+def _planned(what: Operation, cudnn: Any, gpu: str | None) -> Plan | Assumed | str:
     try:
+        if gpu is not None and what.needs_driver:
+            Described(what)
+            return Assumed()
         return Plan(what)
     except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
         return str(error).strip().splitlines()[0]
 
 
-def planned(what: Convolution) -> Plan | Assumed | str:
-    """The plan, made once for all equal convolutions; why there is none."""
+def planned(what: Operation) -> Plan | Assumed | str:
+    """The plan, made once for all equal operations; why there is none."""
     gpu = target()
     if gpu is not None and library.why_not_asked(gpu) is not None:
         return Assumed()
     return _planned(what, library.frontend(), gpu)
 
 
+def sure(what: Operation) -> Plan | Assumed:
+    """The plan. Raises `RuntimeError` where there is none."""
+    found = planned(what)
+    if isinstance(found, str):
+        raise RuntimeError(f"cuDNN has no plan: {found}")
+    return found
+
+
 @cache
-def _names(what: Convolution, cudnn: Any) -> tuple[str, ...]:
-    return tuple(name for _, name in islice(Described(what, more=True).built(), MOST_RACED))
+def _names(what: Operation, cudnn: Any) -> tuple[str, ...]:
+    return tuple(name for _, name in islice(Described(what, more=True).built(), what.most_raced))
 
 
-def names(what: Convolution) -> tuple[str, ...]:
+def names(what: Operation) -> tuple[str, ...]:
     """Of the plans that are worth a race, which have been built: those that the library thinks fastest, by any rule.
 
     None for a GPU that is not there.

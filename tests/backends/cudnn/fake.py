@@ -15,6 +15,8 @@ import ml_dtypes
 import numpy as np
 
 from netspec.backends.cudnn import library
+from netspec.graph.ops.functions import Relu
+from netspec.graph.ops.normalization import BatchNormalization, BatchNormalizationGrad, BatchNormalizationTraining
 from netspec.graph.types import DType, TensorType
 from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.layers.window import Window
@@ -85,6 +87,9 @@ class Tensor:
         self.dtype = dtype
         return self
 
+    def get_data_type(self) -> Any:
+        return self.dtype
+
     def get_uid(self) -> int:
         return self.uid
 
@@ -110,19 +115,68 @@ class pygraph:  # noqa: N801  the library's name
             assert device_property["deviceVer"] == 10 * sm_version
         self.compute = compute_data_type
         self.inputs: list[Tensor] = []
-        self.steps: list[tuple[Any, tuple[Tensor, ...], Tensor]] = []
+        self.steps: list[tuple[Any, tuple[Tensor, ...], list[Tensor]]] = []
+        self.normalized: Tensor | None = None
+        """What batch normalization reads, if there is any."""
         self.done: list[str] = []
         self.unwanted = set[str]()
 
-    def tensor(self, *, dim: list[int], stride: list[int], data_type: Any) -> Tensor:
+    def tensor(self, *, dim: list[int], stride: list[int], data_type: Any, is_pass_by_value: bool = False) -> Tensor:
         assert len(dim) == len(stride) >= 4, "the library wants four axes or five"
+        assert not is_pass_by_value or (set(dim) == {1} and data_type is data_type.FLOAT)
         self.inputs.append(Tensor(dim, stride, data_type))
         return self.inputs[-1]
 
     def _step(self, run: Any, *inputs: Tensor, dim: list[int] | None = None) -> Tensor:
         made = Tensor(dim)
-        self.steps.append((run, inputs, made))
+        self.steps.append((run, inputs, [made]))
         return made
+
+    def _normalization(self, run: Any, x: Tensor, *inputs: Tensor) -> list[Tensor]:
+        """Three results: one like x, and two vectors."""
+        vector = [1, x.dim[1], *(1 for _ in x.dim[2:])]
+        self.normalized = x
+        made = [Tensor(x.dim), Tensor(vector), Tensor(vector)]
+        for one in inputs:
+            assert one.dim in (x.dim, vector, [1] * len(x.dim))
+            assert one.dtype == (x.dtype if one.dim == x.dim and x.dim != vector else data_type.FLOAT)
+        self.steps.append((run, (x, *inputs), made))
+        return made
+
+    def batchnorm(
+        self, *, input: Tensor, scale: Tensor, bias: Tensor, in_running_mean: None, in_running_var: None,
+        epsilon: Tensor, momentum: None,
+    ) -> list[Any]:  # fmt: skip
+        def run(x: Any, *vectors: Any) -> Any:
+            gamma, beta, (added,) = map(np.ravel, vectors)
+            y, mean, variance = BatchNormalizationTraining(1, float(added)).forward(np, x, gamma, beta)
+            return y, mean, 1 / np.sqrt(variance + added)
+
+        return [*self._normalization(run, input, scale, bias, epsilon), None, None]
+
+    def batchnorm_backward(
+        self, *, grad: Tensor, input: Tensor, scale: Tensor, mean: Tensor, inv_variance: Tensor
+    ) -> list[Tensor]:
+        def run(x: Any, dy: Any, *vectors: Any) -> Any:
+            gamma, mean, inverse = map(np.ravel, vectors)
+            return BatchNormalizationGrad(1, 0.0).forward(np, x, gamma, mean, inverse**-2.0, dy)
+
+        return self._normalization(run, input, grad, scale, mean, inv_variance)
+
+    def batchnorm_inference(
+        self, *, input: Tensor, mean: Tensor, inv_variance: Tensor, scale: Tensor, bias: Tensor
+    ) -> Tensor:
+        def of(x: Any, *vectors: Any) -> Any:
+            mean, inverse, gamma, beta = map(np.ravel, vectors)
+            return BatchNormalization(1, 0.0).forward(np, x, gamma, beta, mean, inverse**-2.0)
+
+        self.unread = self._step(of, input, mean, inv_variance, scale, bias, dim=input.dim)
+        return self.unread
+
+    def relu_backward(self, *, loss: Tensor, input: Tensor) -> Tensor:
+        if input is not self.unread:
+            raise cudnnGraphNotSupportedError("No valid engine configs for a ReLU of what is read")
+        return self._step(lambda dy, y: np.where(Relu().forward(np, y) > 0, dy, 0), loss, input, dim=loss.dim)
 
     def conv_fprop(self, *, image: Tensor, weight: Tensor, **geometry: list[int]) -> Tensor:
         assert image.dtype == weight.dtype
@@ -155,11 +209,17 @@ class pygraph:  # noqa: N801  the library's name
         return self._step(lambda y, b: y + b, input, bias, dim=input.dim)
 
     def validate(self) -> None:
-        made = self.steps[-1][2]
-        assert made.output
-        assert None not in (made.dim, made.stride, made.dtype), "a result whose sizes the library does not know"
-        if any(one.dtype != made.dtype for one in self.inputs):
+        for made in self.steps[-1][2]:
+            assert made.output
+            assert None not in (made.dim, made.stride, made.dtype), "a result whose sizes the library does not know"
+        (first, *_), x = self.steps[-1][2], self.normalized
+        if x is None and any(one.dtype != first.dtype for one in self.inputs):
             raise cudnnGraphNotSupportedError("No valid engine configs for results of another type\nand so on")
+        if x is not None:
+            assert (first.stride, first.dtype) == (x.stride, x.dtype)
+            between = [one.dtype for _, _, several in self.steps[:-1] for one in several]
+            if x.dim[1] % (16 // np.dtype(ELEMENTS[x.dtype.name]).itemsize) or set(between) - {x.dtype}:
+                raise cudnnGraphNotSupportedError("No valid engine configs for Norm_")
         self.done.append("validate")
 
     def build_operation_graph(self) -> None:
@@ -203,22 +263,32 @@ class pygraph:  # noqa: N801  the library's name
     def execute_plan_at_index(self, places: dict[int, int], workspace: int, index: int, handle: int) -> None:
         assert PLANS[index] in self.done
         executed.append((PLANS[index], len(self.steps)))
-        self.done.append("built")
-        self.execute(places, workspace, handle)
+        self._run(places, workspace, handle)
 
     def get_workspace_size(self) -> int:
         return WORKSPACE
 
     def execute(self, places: dict[int, int], workspace: int, handle: int) -> None:
-        assert handle == HANDLE
         assert self.done[-1] == "built"
+        executed.append((PLANS[1], len(self.steps)))
+        self._run(places, workspace, handle)
+
+    def _run(self, places: dict[int, int], workspace: int, handle: int) -> None:
+        assert handle == HANDLE
         ctypes.memset(workspace, 0xFF, WORKSPACE)
         known = {one.uid: one.at(places[one.uid]) for one in self.inputs}
         wide = ELEMENTS[self.compute.name]
-        for run, inputs, made in self.steps:
+        for run, inputs, several in self.steps:
             given = [known[one.uid].astype(wide) for one in inputs]
-            known[made.uid] = run(*given, made.dim) if run.__name__ == "run" else run(*given)
-        made.at(places[made.uid])[...] = known[made.uid]
+            if len(several) > 1:
+                known.update(zip([one.uid for one in several], run(*given), strict=True))
+            else:
+                (made,) = several
+                known[made.uid] = run(*given, made.dim) if run.__name__ == "run" else run(*given)
+        for made in several:
+            place = made.at(places[made.uid])
+            assert not any(np.may_share_memory(place, one.at(places[one.uid])) for one in self.inputs)
+            place[...] = known[made.uid].reshape(made.dim)
 
 
 def kind(dim: Any) -> TensorType:

@@ -1,8 +1,11 @@
-"""`python -m tests.backends.cudnn.plans`: cuDNN plans every convolution of known nets for an H200 that is not there.
+"""`python -m tests.backends.cudnn.plans`: cuDNN plans known nets' convolutions for an H200 that is not there.
+
+Of batch normalization it says how it would run it, which is no more than that it takes it so: it compiles those kernels
+itself, for which it wants a driver.
 
 It needs nvidia-cudnn-frontend and nvidia-cudnn-cu13 (366 MB), but neither a GPU nor a driver: planning takes place on
 the processor. Some versions of cuDNN look for the driver's library all the same: where there is none, one that does
-nothing is compiled. A plan that is made says nothing about its numbers. Exit status 1 where a convolution has none.
+nothing is compiled. A plan that is made says nothing about its numbers. Exit status 1 where something has none.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ import netspec.backends.reference.kernels  # noqa: F401  # they register them
 from netspec.backends.cudnn import library
 from netspec.backends.device import PlannedGpu
 from netspec.compile import Compiler, Purpose
-from netspec.graph.fused import Anchored
+from netspec.graph.fused import Anchored, Fed
+from netspec.graph.ops.normalization import BatchNormalizationGrad, BatchNormalizationTraining, OverChannels
 from netspec.graph.plan import Plan
 from netspec.graph.types import Precision
 from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
@@ -39,7 +43,7 @@ NETS = {
 }
 """Nets and the batch size of each."""
 PRECISIONS = (Precision.FLOAT32, Precision.TF32, Precision.BFLOAT16, Precision.FLOAT16)
-CONVOLUTIONS = (Conv, ConvInputGrad, ConvWeightGrad)
+PLANNED = (Conv, ConvInputGrad, ConvWeightGrad, BatchNormalizationTraining, BatchNormalizationGrad)
 
 
 class Planned(PlannedGpu):
@@ -48,15 +52,16 @@ class Planned(PlannedGpu):
     backends: ClassVar[tuple[str, ...]] = ("reference", "cuda", "cudnn")
 
 
-def convolutions(plan: Plan) -> Iterator[tuple[Any, str, str | None]]:
-    """Each convolution of a plan: what it is, the backend that has it, and why cuDNN has no plan; None if it has."""
+def asked(plan: Plan) -> Iterator[tuple[Any, str, str | None]]:
+    """Each node that cuDNN is asked about: what it is, what has it, and why cuDNN has no plan; None if it has."""
     for node, choice in plan.choices.items():
-        op = node.op.anchor if isinstance(node.op, Anchored) else node.op
-        if isinstance(op, CONVOLUTIONS):
+        op = node.op.anchor if isinstance(node.op, Anchored) else node.op.op if isinstance(node.op, Fed) else node.op
+        if isinstance(op, PLANNED):
             types = tuple(value.type for value in node.inputs)
             reasons = [f"{label}: {why}" for label, why in choice.declined if "cuDNN has no plan" in why]
             told = f"{op.name} {' '.join(map(str, types))}: {'; '.join(reasons)}" if reasons else None
-            yield (node.op, types), choice.kernel.backend, told
+            kind = "normalizations" if isinstance(op, OverChannels) else "convolutions"
+            yield (node.op, types), f"{kind} by {choice.kernel.backend}", told
 
 
 def main() -> int:
@@ -73,7 +78,7 @@ def main() -> int:
         for precision in PRECISIONS:
             compiler = Compiler(load_net(ROOT / path), solver=solver, device=device, dtype=precision)
             plan = compiler.plan(Purpose.TRAIN, batch)
-            found = {key: (backend, why) for key, backend, why in convolutions(plan)}
+            found = {key: (backend, why) for key, backend, why in asked(plan)}
             counted = Counter(backend for backend, _ in found.values())
             missed += [why for _, why in found.values() if why is not None]
             workspace = max((one.size for one in plan.memory.workspace.values()), default=0)

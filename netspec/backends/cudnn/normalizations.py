@@ -1,0 +1,73 @@
+"""Batch normalization for training and its gradient, in the library's words.
+
+Mean and inverse standard deviation are float32, however the operands lie. Of what follows or precedes it the library
+takes its own ReLU, which makes 0 of NaN (its default, which the frontend leaves; no plan has the note STRICT_NAN_PROP):
+that would hide NaN from the guard, so that nothing follows here. The gradient of a ReLU hides none: it is 0 or dy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from netspec.backends.cudnn.plans import Described, Operation, Tensor
+from netspec.graph.types import DType
+
+
+@dataclass(frozen=True)
+class Normalization(Operation):
+    """Base of both: they read and write tensors that lie as `x` does, and vectors of float32 along its channels."""
+
+    most_raced: ClassVar[int] = 3  # each is compiled first
+    needs_driver: ClassVar[bool] = True
+    x: Tensor
+
+    @property
+    def dtype(self) -> DType:
+        return self.x.dtype
+
+
+@dataclass(frozen=True)
+class Training(Normalization):
+    """x, gamma, beta → y, the batch's mean, 1 / √(variance + ε)."""
+
+    epsilon: float
+
+    def describe(self, to: Described) -> None:
+        """Moving averages are none of its business."""
+        x = self.x.square
+        vector = x.channels(DType.FLOAT32)
+        given, gamma, beta = to.read(x), to.read(vector), to.read(vector)
+        y, mean, inverse, *_ = to.graph.batchnorm(
+            input=given, scale=gamma, bias=beta, in_running_mean=None, in_running_var=None,
+            epsilon=to.number(self.epsilon, len(x.shape)), momentum=None,
+        )  # fmt: skip
+        to.written(y, x)
+        to.written(mean, vector)
+        to.written(inverse, vector)
+
+
+@dataclass(frozen=True)
+class Gradient(Normalization):
+    """x, dy, gamma, mean, 1 / √(variance + ε) → dx, dgamma, dbeta."""
+
+    past_relu: bool
+    """Whether dy is the gradient of a ReLU of the result, which is computed again: beta is read too."""
+
+    def describe(self, to: Described) -> None:
+        """What lies between is in the element type of the operands: the library has no code for another one."""
+        x, graph = self.x.square, to.graph
+        vector = x.channels(DType.FLOAT32)
+        given, dy = to.read(x), to.read(x)
+        gamma, mean, inverse = (to.read(vector) for _ in range(3))
+        if self.past_relu:
+            y = graph.batchnorm_inference(
+                input=given, mean=mean, inv_variance=inverse, scale=gamma, bias=to.read(vector)
+            )
+            y.set_data_type(given.get_data_type())
+            dy = graph.relu_backward(loss=dy, input=y)
+            dy.set_data_type(given.get_data_type())
+        dx, dgamma, dbeta = graph.batchnorm_backward(grad=dy, input=given, scale=gamma, mean=mean, inv_variance=inverse)
+        to.written(dx, x)
+        to.written(dgamma, vector)
+        to.written(dbeta, vector)
