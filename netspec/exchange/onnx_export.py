@@ -131,8 +131,7 @@ def to_onnx(
     the opset can't say, or that needs a fixed batch size. Weights of more bytes than `inside` go into a file of their
     own.
     """
-    opset = _opset(opset)
-    graph, dims, problems = _emitted(graph_for, batch, opset)
+    graph, dims, opset, problems = _emitted(graph_for, batch, opset)
     problems += _unfit(graph, states)
     if problems:
         raise InputError(problems)
@@ -156,8 +155,7 @@ def preflight_onnx(made: Exportable, options: ExportOptions) -> Lost:
 
     Raises `InputError` where there is no such opset, `RunError` where ONNX's checker or onnxruntime objects.
     """
-    opset = _opset(options.opset)
-    graph, dims, problems = _emitted(made.graph_for, options.batch, opset)
+    graph, dims, opset, problems = _emitted(made.graph_for, options.batch, options.opset)
     if not problems:
         model = _bare(graph, dims, opset, made.net.name)
         messages.check_model(model)
@@ -173,12 +171,12 @@ def _bare(graph: OnnxGraph, dims: Mapping[str, Dims], opset: int, name: str) -> 
     return messages.make_model(bare, {}, opset=opset, dims=shapes, name=name)
 
 
-def _opset(given: int | None) -> int:
-    """The opset asked for, or the newest. Raises `InputError` where it can't be written here."""
+def _opset(given: int | None, graph: OnnxGraph) -> int:
+    """The opset asked for, or the newest that runs. Raises `InputError` where it can't be written here."""
     newest = messages.newest_opset()
     if given is not None and not LOWEST_OPSET <= given <= newest:
         raise InputError(f"cannot write ONNX opset {given}", expected=f"{LOWEST_OPSET} … {newest}", got=str(given))
-    return given or newest
+    return given or messages.runnable_opset(node.op_type for node in graph.nodes)
 
 
 def export_onnx(
@@ -250,17 +248,17 @@ def _parts(given: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:
 
 
 def _emitted(
-    graph_for: Callable[[int], Graph], batch: int | None, opset: int
-) -> tuple[OnnxGraph, dict[str, Dims], list[Problem]]:
-    """The net in nodes, the sizes of its inputs and outputs, and all that keeps it from being written.
+    graph_for: Callable[[int], Graph], batch: int | None, given: int | None
+) -> tuple[OnnxGraph, dict[str, Dims], int, list[Problem]]:
+    """The net in nodes, the sizes of its inputs and outputs, the opset, and all that keeps it from being written.
 
     With an open batch it is emitted for two sizes; what is not the same for both is tied to the batch.
     """
-    graphs, problems = [], dict[Problem, None]()
-    for size in PROBES if batch is None else (batch,):
-        made, found = emit(graph_for(size))
-        graphs.append(older(tidy(made), opset))
-        problems.update(dict.fromkeys(found))
+    made = [emit(graph_for(size)) for size in (PROBES if batch is None else (batch,))]
+    problems = dict.fromkeys(one for _, found in made for one in found)
+    tidied = [tidy(graph) for graph, _ in made]
+    opset = _opset(given, tidied[0])
+    graphs = [older(graph, opset) for graph in tidied]
     first, last = graphs[0], graphs[-1]
     for layer, (node, what) in differences(first, last).items():
         told = Problem(
@@ -277,7 +275,7 @@ def _emitted(
     for name, kind in {**first.inputs, **first.outputs}.items():
         sizes = enumerate(zip(kind.shape, other[name].shape, strict=True))
         dims[name] = tuple(one if one == two else BATCH_AXIS if axis == 0 else None for axis, (one, two) in sizes)
-    return first, dims, list(problems)
+    return first, dims, opset, list(problems)
 
 
 def _unfit(graph: OnnxGraph, states: Mapping[str, NDArray[Any]]) -> list[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,10 @@ MAX_BYTES = 2**31 - 2**20
 """A protobuf message ends at 2 GiB; the margin is for everything that is not a weight."""
 LOWEST_OPSET = 11
 """Before it operators take no negative axes, and neither pads nor bounds as operands: files would be other nets."""
+PROVIDER = "CPUExecutionProvider"
+"""The part of onnxruntime that runs models on the processor."""
+STILL = 2**31 - 1
+"""How onnxruntime writes that its code is for the newest form that it knows: for the one that it begins with."""
 Dims = tuple[int | str | None, ...]
 """Sizes of a tensor: a number, a symbol, or unknown."""
 
@@ -40,6 +44,36 @@ def newest_opset() -> int:
     raise RunError("the installed onnx and onnxruntime have no opset in common", hint="upgrade onnxruntime")
 
 
+def runnable_opset(op_types: Iterable[str]) -> int:
+    """The newest opset that both libraries take whose forms of these operators onnxruntime has code for."""
+    newest = newest_opset()
+    kinds = [one for one in set(op_types) if not _runs(one, newest)]
+    return next((opset for opset in range(newest, LOWEST_OPSET, -1) if all(_runs(one, opset) for one in kinds)), newest)
+
+
+@cache
+def _runs(op_type: str, opset: int) -> bool:
+    """Whether onnxruntime has code for the form that the operator has in an opset."""
+    import onnx
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
+
+    try:
+        schema: Any = onnx.defs.get_schema(op_type, opset)  # its types say too little
+    except onnx.defs.SchemaError:
+        return False
+    if schema.function_opset_versions or schema.context_dependent_function_opset_versions:
+        return True  # it is made of others
+    since = schema.since_version
+    return any(
+        first == since or first <= since <= last < STILL
+        for first, last in (
+            one.version_range
+            for one in get_all_opkernel_def()
+            if one.op_name == op_type and not one.domain and one.provider == PROVIDER
+        )
+    )
+
+
 def open_session(model: bytes | Path) -> Any:
     """An onnxruntime session on the processor, of a model's bytes or its file.
 
@@ -51,7 +85,7 @@ def open_session(model: bytes | Path) -> Any:
     options.log_severity_level = 4
     try:
         given = str(model) if isinstance(model, Path) else model
-        return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(given, options, providers=[PROVIDER])
     except Exception as error:  # its error classes share no other base
         raise RunError("onnxruntime does not take the exported model", got=str(error)) from error
 

@@ -7,7 +7,7 @@ from math import prod
 from typing import ClassVar, Literal
 
 from netspec.graph.onnx_map import Decomposed, NoOnnx
-from netspec.graph.op import Array, Grads, NoGradient, Op, Xp
+from netspec.graph.op import Array, Grads, Infer, NoGradient, Xp
 from netspec.graph.ops.elementwise import GreaterOrEqual, Maximum, Where, cast, elementwise
 from netspec.graph.ops.functions import Abs, Sign
 from netspec.graph.ops.indexing import ScatterElements
@@ -21,29 +21,9 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.looking_up import Tap, clipped, column, looked_up
-from netspec.layers.regions import Regions
+from netspec.layers.regions import Regions, of_images
+from netspec.layers.roi_maxima import FURTHEST, Cells
 from netspec.schema.kinds import LAYERS
-
-FURTHEST = 2**24
-"""Corners beyond this are as far outside as can be."""
-
-
-@dataclass(frozen=True)
-class Cells(Op):
-    """Base of ops that cut parts, whose corners are rounded to whole pixels, into cells of whole pixels."""
-
-    height: int
-    width: int
-    spatial_scale: float
-
-    def infer(self, x: TensorType, rois: TensorType, images: TensorType) -> TensorType:
-        """x: (N, images, C, H, W), rois: (N, R, 4), images: (N, R) → (N, R, C, height, width)."""
-        fits = x.rank == 5 and rois.shape == (x.shape[0], *rois.shape[1:2], 4) and images.shape == rois.shape[:2]
-        self.check(fits, "the operands are not images and parts of them", got=f"{x}, {rois}, {images}")
-        return x.with_shape(*images.shape, x.shape[2], self.height, self.width)
-
-    def flops(self, x: TensorType, rois: TensorType, images: TensorType) -> int:
-        return images.size * prod(x.shape[2:])
 
 
 class MaxRoiPlaces(Cells, NoGradient):
@@ -51,8 +31,8 @@ class MaxRoiPlaces(Cells, NoGradient):
 
     onnx = NoOnnx("only training graphs have it")
 
-    def infer(self, x: TensorType, rois: TensorType, images: TensorType) -> TensorType:
-        return super().infer(x, rois, images).with_dtype(DType.INT64)
+    def infer(self, x: TensorType, rois: TensorType, images: TensorType) -> Infer:
+        return self.of_cells(x, rois, images).with_dtype(DType.INT64)
 
     def forward(self, xp: Xp, x: Array, rois: Array, images: Array) -> Array:
         height, width = x.shape[3:]
@@ -206,12 +186,7 @@ class MaxRoiPooling2D(Regions):
 
     def build(self, net: Builder, x: Value, rois: Value, images: Value | None = None) -> Value:
         """x: (N, [images,] C, H, W), rois: (N, R, 4), images: (N, R) → (N, R, C, height, width)."""
-        import numpy as np
-
         self.need_parts(net, x, rois, images)
         x, rois = net.floating(x), net.floating(rois)
-        if images is None:
-            x = reshape_to(x, (x.shape[0], 1, *x.shape[1:]))
-            images = BroadcastLike()(constant(np.zeros((1, 1), "int64")), column(rois, 0))
-        images = cast(images, DType.INT64)
+        x, images = of_images(x, rois, images)
         return MaxRoiPool(self.height, self.width, self.spatial_scale)(x, rois, images)

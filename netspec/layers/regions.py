@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from netspec.graph.ops.elementwise import GreaterOrEqual, Maximum, Minimum, Where, cast, elementwise
-from netspec.graph.ops.functions import Abs
+from netspec.graph.ops.elementwise import Maximum, cast, elementwise
 from netspec.graph.ops.linear import MatMul
-from netspec.graph.ops.reduce import ReduceMax, ReduceMean, ReduceSum, reshape_to
-from netspec.graph.ops.rounding import Ceil, Floor
+from netspec.graph.ops.reduce import BroadcastLike, ReduceMax, ReduceMean, ReduceSum, reshape_to
 from netspec.graph.ops.shape import OneHot, Transpose
 from netspec.graph.ops.source import constant
 from netspec.graph.types import DType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import PositiveInt, need, need_countable
-from netspec.layers.looking_up import Tap, added, clipped, column, looked_up, taps, within
+from netspec.layers.looking_up import Tap, added, clipped, column, looked_up, taps
+from netspec.layers.roi_maxima import RoiMaxima
+from netspec.layers.roi_places import Around, counts, sides
 from netspec.schema.kinds import LAYERS
-from netspec.schema.spec import problem
 
 Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -59,6 +58,16 @@ class Regions(LayerSpec):
             net.require_range(images, 0, x.shape[1], f"there are {x.shape[1]} images")
 
 
+def of_images(x: Value, rois: Value, images: Value | None) -> tuple[Value, Value]:
+    """x as (N, images, C, H, W), and (N, R) int64 that says which one each part is of: where there is one alone, it."""
+    if images is not None:
+        return x, cast(images, DType.INT64)
+    import numpy as np
+
+    first = BroadcastLike()(constant(np.zeros((1, 1), "int64")), column(rois, 0))
+    return reshape_to(x, (x.shape[0], 1, *x.shape[1:])), first
+
+
 @LAYERS.register
 class RoiAlign(Regions):
     """Cut parts out of an image, each brought to one size: the mean, or the greatest, of places within each cell.
@@ -68,12 +77,13 @@ class RoiAlign(Regions):
     https://onnx.ai/onnx/operators/onnx__RoiAlign.html
     """
 
-    one_way: ClassVar = "it is written as the elements that it looks up"
+    one_way: ClassVar = (
+        "it is written as the elements that it looks up, or among reshapes: ONNX's has no axis of samples"
+    )
 
     type: Literal["RoiAlign"] = "RoiAlign"
     sampling_ratio: Annotated[int, Field(ge=0)] = 2
-    """how many places are looked at along each side of a cell; 0: as many as it has pixels, of each part its own number
-    (with `mode: avg`)"""
+    """how many places are looked at along each side of a cell; 0: as many as it has pixels of its own"""
     mode: Literal["avg", "max"] = "avg"
     """the mean of the places of a cell; or the greatest of all weighted elements around them"""
     aligned: bool = True
@@ -86,29 +96,25 @@ class RoiAlign(Regions):
                   sampling_ratio=1, ranges=(None, (0.0, 4.0))),
         Sample.of((2, 2, 2, 5, 4), (2, 3, 4), (2, 3), dtypes=("float32", "float32", "int64"), high=2, height=2,
                   sampling_ratio=0, ranges=(None, (-2.0, 8.0))),
+        Sample.of((2, 2, 5, 4), (2, 3, 4), height=2, width=3, mode="max", sampling_ratio=0, ranges=(None, (-2.0, 8.0))),
+        Sample.of((2, 2, 2, 5, 4), (2, 2, 4), (2, 2), dtypes=("float32", "float32", "int64"), high=2, mode="max",
+                  sampling_ratio=0, aligned=False, spatial_scale=0.75, ranges=(None, (0.0, 6.0))),
     )  # fmt: skip
-
-    @model_validator(mode="after")
-    def _of_a_number(self) -> Self:
-        if self.sampling_ratio == 0 and self.mode == "max":
-            raise problem(
-                "the greatest is of places of which each part has as many", field="sampling_ratio",
-                expected="1 or more with `mode: max`", got="0",
-            )  # fmt: skip
-        return self
 
     def build(self, net: Builder, x: Value, rois: Value, images: Value | None = None) -> Value:
         """x: (N, [images,] C, H, W), rois: (N, R, 4), images: (N, R) → (N, R, C, height, width)."""
         self.need_parts(net, x, rois, images)
-        x, rois = net.floating(x), net.floating(rois) * self.spatial_scale
-        rois = rois - 0.5 if self.aligned else rois
-        sides = []
-        for axis in range(2):
-            begin, end = column(rois, 1 - axis), column(rois, 3 - axis)
-            sides.append((begin, end - begin if self.aligned else elementwise(Maximum(), end - begin, 1.0)))
+        x, rois = net.floating(x), net.floating(rois)
+        if self.sampling_ratio == 0 and self.mode == "max":
+            x, images = of_images(x, rois, images)
+            for cells, size in ((self.height, x.shape[3]), (self.width, x.shape[4])):
+                need_countable(cells, -1)
+                need_countable(size, -1)
+            return RoiMaxima(self.height, self.width, self.spatial_scale, self.aligned)(x, rois, images)
+        along = sides(rois, self.spatial_scale, self.aligned)
         if self.sampling_ratio == 0:
-            return self._by_shares(x, sides, images)
-        return self._by_places(x, sides, images)
+            return self._by_shares(x, along, images)
+        return self._by_places(x, along, images)
 
     def _by_places(self, x: Value, sides: list[tuple[Value, Value]], images: Value | None) -> Value:
         """As many places in each cell of each part."""
@@ -160,46 +166,12 @@ class RoiAlign(Regions):
 def _of_part(at: Value, size: int) -> list[Tap]:
     """The two elements around each place; up to one beyond the border is that at the border, and further on nothing."""
     made = taps(clipped(at, 0, size - 1), size, "linear", "border", align_corners=False)
-    counts = _counts(at, size)
-    return [Tap(tap.number, tap.weight * counts) for tap in made]
-
-
-def _counts(at: Value, size: int) -> Value:
-    """1 where a place is not further than one beyond the border, and 0 elsewhere."""
-    return within(at * 0.0 + 1.0, at, -1, size)
-
-
-NEAR = 6
-"""Places that may be less than one away from an element: they are more than ½ apart, or there is only one."""
+    inside = counts(at, size)
+    return [Tap(tap.number, tap.weight * inside) for tap in made]
 
 
 def _shares(begin: Value, length: Value, cells: int, size: int) -> Value:
-    """begin and length of parts (N, R) along an axis → (N, R, cells, size): what each element counts in each cell.
-
-    A cell of length s has ⌈s⌉ places, evenly spread, and its mean is over them. Of those that may be near an element
-    the first is computed, so that it does not matter how many there are.
-    """
-    import numpy as np
-
-    for places in (cells, size):
-        need_countable(places, -1)
-    dtype = str(begin.dtype)
-
-    def along(number: int, axis: int) -> Value:
-        shape = [1] * 5
-        shape[axis] = number
-        return constant(np.arange(number, dtype=dtype).reshape(shape))
-
-    begin, cell = (reshape_to(one, (*one.shape, 1, 1, 1)) for one in (begin, length * (1 / cells)))
-    count = elementwise(Maximum(), Ceil()(cell), 0.0)
-    there = elementwise(GreaterOrEqual(), count, 1.0)
-    apart = elementwise(Where(), there, cell / elementwise(Maximum(), count, 1.0), 1.0)
-    begin, element = begin + cell * along(cells, 2) + apart * 0.5, along(size, 3)
-    first = Floor()((element - 1.0 - begin) / apart)
-    first = elementwise(Maximum(), elementwise(Minimum(), first, count - 1.0), 0.0)
-    number = first + along(NEAR, 4)
-    at = begin + number * apart
-    near = elementwise(Maximum(), 1.0 - Abs()(clipped(at, 0, size - 1) - element), 0.0)
-    counted = near * _counts(at, size) * cast(elementwise(GreaterOrEqual(), count - 1.0, number), begin.dtype)
-    total = ReduceSum((4,))(counted)
-    return total / reshape_to(elementwise(Maximum(), count, 1.0), (*total.shape[:2], 1, 1))
+    """begin and length of parts (N, R) along an axis → (N, R, cells, size): what each element counts in each cell."""
+    around = Around.of(begin, length, cells, size)
+    total = ReduceSum((4,))(around.weight)
+    return total / reshape_to(elementwise(Maximum(), around.count, 1.0), (*total.shape[:2], 1, 1))

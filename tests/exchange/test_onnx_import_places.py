@@ -15,6 +15,7 @@ from tests.exchange.foreign_operators import case, computes_as_onnxruntime
 THETA = np.array([[[0.9, 0.2, 0.1], [-0.3, 1.1, -0.2]]] * 2, "float32")
 PARTS = np.array([[0, 0.4, 0.7, 5, 3.6], [1, -1.5, 1, 2.5, 7], [1, 1, 1, 0.5, 0.5], [0, 9, 9, 12, 12]], "float32")
 """Parts with the number of their image in front: of several pixels each, beyond the border, without one, outside."""
+LARGE = np.array([[0, -40, 2, 1e3, 8], [1, 1, -300, 7.3, 500], [1, 5, 3, 2, 1], [0, 2, 2, 8, 8]], "float32")
 CASES: dict[str, Any] = {
     "places of several images": case(
         node("GridSample", "x z"), "{name: y, type: GridSample, from: [x, z]}", opset=20, x="f 2 3 4 5", z="f 2 3 2 2"
@@ -27,6 +28,16 @@ CASES: dict[str, Any] = {
         node("RoiAlign", "x r i", output_height=2, output_width=3, sampling_ratio=0),
         "{name: y, type: RoiAlign, from: [x, r, i], height: 2, width: 3, sampling_ratio: 0}",
         x="f 2 3 6 5", r=PARTS[:, 1:], i=PARTS[:, 0].astype("int64"),
+    ),
+    "the greatest of parts of as many places as pixels": case(
+        node("RoiAlign", "x r i", output_height=2, output_width=3, mode="max"),
+        "{name: y, type: RoiAlign, from: [x, r, i], height: 2, width: 3, sampling_ratio: 0, mode: max}",
+        x="f 2 3 6 5", r=PARTS[:, 1:], i=PARTS[:, 0].astype("int64"),
+    ),
+    "the greatest of large parts": case(
+        node("RoiAlign", "x r i", output_height=2, mode="max", coordinate_transformation_mode="output_half_pixel"),
+        "{name: y, type: RoiAlign, from: [x, r, i], height: 2, sampling_ratio: 0, mode: max, aligned: false}",
+        x="f 2 3 6 5", r=LARGE[:, 1:], i=LARGE[:, 0].astype("int64"),
     ),
     "the greatest of parts": case(
         node("MaxRoiPool", "x r", pooled_shape=[2, 3], spatial_scale=0.75),

@@ -52,9 +52,9 @@ class Sizes:
     of: Made
 
 
-SIMPLER = ("Resize", "ScatterND")
-"""Ops that are written as what they decompose into: Keras looks at other places when it resizes, and numbers that are
-put by several places are written as such that are put by one."""
+SIMPLER = ("Resize", "RoiMaxima", "ScatterND")
+"""Ops that are written as what they decompose into: Keras looks at other places when it resizes, it cuts nothing out of
+images, and numbers that are put by several places are written as such that are put by one."""
 
 Operand: TypeAlias = "Made | Sizes | NDArray[Any]"
 Operator: TypeAlias = "Callable[[Lowering, OnnxNode, Sequence[Any]], Any]"
