@@ -11,10 +11,10 @@ from netspec.cli.curves import steps_of
 from netspec.cli.one_worker import one_worker
 from netspec.cli.output import count, size
 from netspec.cli.preflight import preflight
+from netspec.cli.specs import load_train
 from netspec.data.base import Source
 from netspec.errors import InputError, Problem, counted, near_path
 from netspec.parallel.strategies.base import Strategy
-from netspec.schema.load import load_train
 from netspec.schema.train import TrainSpec
 from netspec.train.fitting import check_workers
 

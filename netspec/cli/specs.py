@@ -10,11 +10,20 @@ import netspec.layers
 import netspec.parallel.strategies
 import netspec.solvers  # noqa: F401  # these make their classes known to the spec language
 from netspec.graph.types import Precision
-from netspec.schema.load import load_spec
+from netspec.schema.load import load_spec, load_train
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
 
-__all__ = ["autotune_of", "deterministic_of", "load_spec", "net_of", "precision_of", "read_net", "rounding_of"]
+__all__ = [
+    "autotune_of",
+    "deterministic_of",
+    "load_spec",
+    "load_train",
+    "net_of",
+    "precision_of",
+    "read_net",
+    "rounding_of",
+]
 
 
 def net_of(spec: NetSpec | TrainSpec) -> NetSpec:

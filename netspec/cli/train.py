@@ -80,7 +80,7 @@ def train(
         given = {"--run-dir": run_dir, "--weights": weights, "--device": device}
         words = [word for name, value in given.items() if value is not None for word in (name, value)]
         words += ["--json"] * as_json + ["--resume"] * resume
-        from netspec.schema.load import load_train
+        from netspec.cli.specs import load_train
         from netspec.train.fitting import check_workers
 
         check_workers(load_train(spec, changes), workers)

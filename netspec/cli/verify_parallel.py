@@ -43,8 +43,8 @@ def verify_parallel(
     whatever strategy the file has: all weights, and what solver and layers remember, must be the same to the last bit.
     Nothing is left behind. Exit status 1 where they are not.
     """
+    from netspec.cli.specs import load_train
     from netspec.cli.workers import what_starts_workers
-    from netspec.schema.load import load_train
     from netspec.train.fitting import check_workers
 
     if workers < 2:
