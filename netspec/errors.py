@@ -217,7 +217,7 @@ def command(*words: object) -> str:
 def program() -> list[str]:
     """How the command line was called: `netspec` where that is on the path, or where a program of Python runs."""
     called = sys.argv[0]
-    if Path(called).name == "__main__.py":
+    if Path(called).parts[-2:] == ("netspec", "__main__.py"):
         return ["python", "-m", "netspec"]
     if Path(called).stem != "netspec" or shutil.which("netspec") == str(Path(called).absolute()):
         return ["netspec"]

@@ -84,8 +84,9 @@ def test_commands_to_copy_are_called_as_this_one_was(monkeypatch: pytest.MonkeyP
     assert program() == [str(script)]
     monkeypatch.setenv("PATH", str(tmp_path))
     assert program() == ["netspec"]
-    monkeypatch.setattr("sys.argv", ["/x/train.py"])
-    assert program() == ["netspec"]
+    for other in ("/x/train.py", "/x/pytest/__main__.py"):
+        monkeypatch.setattr("sys.argv", [other])
+        assert program() == ["netspec"]
     monkeypatch.setattr("sys.argv", ["/x/netspec/__main__.py"])
     assert program() == ["python", "-m", "netspec"]
     assert command("train", Path("a b.yaml")) == "python -m netspec train 'a b.yaml'"

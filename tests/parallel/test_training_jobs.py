@@ -104,7 +104,7 @@ def test_trainings_whose_workers_are_killed_go_on_to_the_same_weights(jobs, spec
         assert job.end() == 1
         ending = r"; .*\) has not answered for 3 s" if stops else r"\) was ended by SIGKILL"
         assert re.search(rf"pid {chosen}{ending}", job.err), job.err
-        assert f"netspec train {run / 'killed' / 'spec.yaml'} --resume" in job.err
+        assert f"python -m netspec train {run / 'killed' / 'spec.yaml'} --resume" in job.err
         assert json.loads(job.out.splitlines()[-1])["event"] == "error"
     again = [
         {"spec": str(run / "killed" / "spec.yaml"), "run_dir": str(run / "killed"), "resume": True}
@@ -138,7 +138,7 @@ def test_a_training_on_servers_is_saved_and_stopped_and_goes_on(jobs, spec: Path
     os.kill(server, signal.SIGKILL)
     assert again.end() == 1
     assert f"(pid {server}) was ended by SIGKILL" in again.err
-    assert f"netspec train {tmp_path / 'run' / 'spec.yaml'} --resume --workers 3\n" in again.err
+    assert f"python -m netspec train {tmp_path / 'run' / 'spec.yaml'} --resume --workers 3\n" in again.err
 
 
 @pytest.mark.parametrize("parallel", ["{strategy: all_reduce}", "{strategy: parameter_server, mode: asynchronous}"])
@@ -277,7 +277,7 @@ def test_what_one_worker_finds_in_the_data_loses_nothing_of_what_all_did(
     assert job.end() == 2, job.err
     assert job.err.startswith("rank 1 (")
     assert "a value for `features` is not a finite float32" in job.err
-    assert job.err.endswith(f"  hint: to go on: netspec train {failed / 'spec.yaml'} --resume\n")
+    assert job.err.endswith(f"  hint: to go on: python -m netspec train {failed / 'spec.yaml'} --resume\n")
     assert job.err.count("error:") == 1
     kept, expected = (read_checkpoint(one / "checkpoints" / f"step-{steps:08}.h5") for one in (failed, whole))
     assert {name: one.tobytes() for name, one in kept.states.items()} == {
