@@ -1,8 +1,9 @@
 """Batch normalization: training, gradient, inference, with elementwise ops behind or before it.
 
-Statistics are of two readings: the mean of each piece, and then the squares around it, while it is in a near cache;
-pieces are put together as in T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating formulae and a pairwise algorithm for
-computing sample variances", 1979. What is done to each element is an elementwise kernel.
+Statistics are of one reading: a thread holds a few elements, whose mean and squares around it are put together with
+those of what it has had, then with other threads', then with other pieces', as in T. F. Chan, G. H. Golub, R. J.
+LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979. What is done to each element
+is an elementwise kernel.
 """
 
 from __future__ import annotations
@@ -31,22 +32,40 @@ from netspec.graph.value import Node
 
 LAUNCHES = 3
 """Sums of pieces, those together, what is done to each element."""
+HELD = 8
+"""Elements that a thread reads at once for the statistics."""
 VECTORS = 5
 """Room for so many per-channel vectors beside the pieces' results."""
 
 FIRST = re.compile(r"\ba0\b")
 
 MOMENTS = f"""
-NUMBER total = 0, spread = 0;
-{OVER_ELEMENTS} total += load(x[AT]);
-const NUMBER mean = of_columns<WIDTH>(total, place) / (last - first);
-{OVER_ELEMENTS} {{
-    const NUMBER centered = load(x[AT]) - mean;
-    spread += centered * centered;
+NUMBER mean = 0, spread = 0, seen = 0;
+for (Index start = first + own; inside && start < last; start += HELD * (THREADS / WIDTH)) {{
+    NUMBER held[HELD], total = 0, count = 0, around = 0;
+    #pragma unroll
+    for (int i = 0; i < HELD; ++i) {{
+        const Index e = start + i * (THREADS / WIDTH);
+        if (e < last) {{
+            held[i] = load(x[AT]);
+            total += held[i];
+            count += 1;
+        }}
+    }}
+    const NUMBER middle = total / count, apart = middle - mean, both = seen + count;
+    #pragma unroll
+    for (int i = 0; i < HELD; ++i) {{
+        const NUMBER centered = held[i] - middle;
+        if (i < count) around += centered * centered;
+    }}
+    mean += apart * (count / both);
+    spread += around + apart * apart * (seen * (count / both));
+    seen = both;
 }}
-spread = of_columns<WIDTH>(spread, place);
+const NUMBER middle = of_columns<WIDTH>(mean * seen, place) / (last - first), apart = mean - middle;
+spread = of_columns<WIDTH>(spread + apart * apart * seen, place);
 {KEPT} {{
-    means[piece * channels + c] = mean;
+    means[piece * channels + c] = middle;
     squares[piece * channels + c] = spread;
 }}
 """
@@ -168,7 +187,7 @@ class TrainingKernel(ByColumns):
         calls = [
             columns.launch(
                 [pointer("x", x), *(pointer(name, one, written=True) for name, one in parts.items())],
-                MOMENTS.replace("AT", columns.at), dtype,
+                MOMENTS.replace("AT", columns.at).replace("HELD", str(HELD)), dtype,
             ),
             columns.together.launch(
                 [

@@ -20,6 +20,7 @@ class Normalization(Operation):
 
     most_raced: ClassVar[int] = 3  # each is compiled first
     needs_driver: ClassVar[bool] = True
+    oldest: ClassVar[tuple[int, int]] = (8, 0)
     x: Tensor
 
     @property

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from netspec.backends.cuda import launch
+from netspec.backends.cuda.gpus import GPUS
 from netspec.backends.cuda.target import target
 from netspec.backends.cudnn import library
 from netspec.graph.kernel import Thunk
@@ -65,6 +66,8 @@ class Operation:
     """Plans of it that race."""
     needs_driver: ClassVar[bool] = False
     """Whether the library compiles what runs it, for which it wants the driver of a GPU."""
+    oldest: ClassVar[tuple[int, int]] = (0, 0)
+    """Compute capability of the first GPUs that the library has code for."""
     deterministic: bool = True
     """Whether sums must come out the same each time."""
     tf32: bool = False
@@ -203,6 +206,8 @@ def _planned(what: Operation, cudnn: Any, gpu: str | None) -> Plan | Assumed | s
 def planned(what: Operation) -> Plan | Assumed | str:
     """The plan, made once for all equal operations; why there is none."""
     gpu = target()
+    if gpu is not None and GPUS[gpu].capability < what.oldest:
+        return f"it has none for GPUs before {'.'.join(map(str, what.oldest))}"
     if gpu is not None and library.why_not_asked(gpu) is not None:
         return Assumed()
     return _planned(what, library.frontend(), gpu)

@@ -14,6 +14,7 @@ import pytest
 import netspec.backends.cudnn.kernels  # noqa: F401  # it registers them
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.gpus import GPUS
+from netspec.backends.cuda.target import planned_for
 from netspec.backends.cudnn.normalization import GradientNormalization, TrainingNormalization
 from netspec.backends.cudnn.past_relu import PastRelu
 from netspec.backends.device import open_device
@@ -166,6 +167,15 @@ def test_what_it_cannot_take_is_told(shape: tuple[int, ...], dtype: DType, words
     assert one.why_not(BatchNormalizationGrad(axis=2), X, CHANNELS, CHANNELS, CHANNELS, X) == (
         "the channels are axis 2, not 1"
     )
+
+
+def test_older_gpus_have_kernels_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the library is there or not."""
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    types = [TensorType((2, 8, 3, 3), DType.FLOAT32), *2 * [TensorType((8,), DType.FLOAT32)]]
+    for name, words in (("t4", "cuDNN has no plan: it has none for GPUs before 8.0"), ("a100", None)):
+        with planned_for(name):
+            assert TrainingNormalization().why_not(BatchNormalizationTraining(), *types) == words
 
 
 def test_four_channels_are_not_read_in_16_bits() -> None:
