@@ -45,6 +45,8 @@ class Kernel:
     rank: ClassVar[int]
     array_code: ClassVar[bool] = False
     """Whether it runs code of the array library, which warns of overflow and may have threads of its own."""
+    hosted: ClassVar[bool] = False
+    """Whether the processor takes part in each call of a device's: it waits for what comes before, and then does it."""
     tf32: ClassVar[bool] = False
     """Whether it rounds operands of float32 to ten bits of the mantissa before it multiplies them."""
 

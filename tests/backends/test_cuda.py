@@ -130,17 +130,16 @@ def test_several_workers_need_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
         open_device("cuda")
 
 
-@pytest.mark.parametrize("strategy", ["pipeline", "hogwild", "one_bit", "top_k", "parameter_server", "model"])
-def test_strategies_that_no_gpu_carries_say_why(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strategy_that_no_gpu_carries_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nccl.install(monkeypatch, Machine(2))
     (tmp_path / "net.yaml").write_text(NET)
-    (tmp_path / "train.yaml").write_text(f"""\
+    (tmp_path / "train.yaml").write_text("""\
 netspec: 1
 net: net.yaml
-data: {{train: {{source: npz, path: data.npz, batch_size: 8}}}}
-solver: {{type: SGD, learning_rate: 0.1}}
-train: {{max_steps: 1}}
-parallel: {{strategy: {strategy}}}
+data: {train: {source: npz, path: data.npz, batch_size: 8}}
+solver: {type: SGD, learning_rate: 0.1}
+train: {max_steps: 1}
+parallel: {strategy: hogwild}
 """)
     spec = load_train(tmp_path / "train.yaml")
     assert isinstance(spec.parallel, Strategy)

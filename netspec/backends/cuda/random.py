@@ -6,7 +6,7 @@ from math import prod
 
 from netspec.backends.cuda.launch import Launch, pointer, sizes
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
-from netspec.graph.ops.random import LOW, RandomUniform
+from netspec.graph.ops.random import LOW, FirstOfAll, RandomUniform
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
@@ -23,6 +23,20 @@ UNITS(unit, blocks) {
     }
 }
 """
+
+
+FIRST = "if (threadIdx.x < 3) y[threadIdx.x] = rng[threadIdx.x] - (threadIdx.x == 2 ? before : 0);"
+
+
+@kernel(FirstOfAll, backend="cuda", rank=5)
+class FirstOfAllKernel(Kernel):
+    """The last of three numbers, less what comes before."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (rng,), (y,) = node.op, buffers.inputs, buffers.outputs
+        assert isinstance(op, FirstOfAll)
+        parameters = [pointer("rng", rng), pointer("y", y, written=True), *sizes(op.before, before=op.before)]
+        return Launch(parameters, FIRST, 1, of_blocks=True).bind()
 
 
 @kernel(RandomUniform, backend="cuda", rank=5)

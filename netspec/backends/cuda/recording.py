@@ -21,6 +21,8 @@ class Recording:
 
     unrecorded: tuple[Node, ...]
     """Nodes whose kernels run code of the array library, which allocates: they can't be part of a graph."""
+    hosted: tuple[Node, ...]
+    """Nodes in which the processor takes part, and for which it waits: they can't be part of a graph either."""
     unstopped: tuple[Node, ...]
     """Nodes that write a state where the flag does not stop them: the processor looks at the guard before them."""
     writes: bool
@@ -36,13 +38,20 @@ class Recording:
         def writes_state(node: Node) -> bool:
             return any(one in storage and storage[one].kind.startswith("state:") for one in node.outputs)
 
+        again = [node for node in plan.order[plan.steady :] if node in kernels]
         late = [node for node in plan.order[plan.before_guard :] if node in kernels]
         return cls(
-            tuple(node for node in plan.order[plan.steady :] if node in kernels and kernels[node].array_code),
+            tuple(node for node in again if kernels[node].array_code),
+            tuple(node for node in again if kernels[node].hosted),
             tuple(node for node in late if kernels[node].backend != OWN and writes_state(node)),
             bool(plan.graph.updates),
             plan.graph.guard is not None,
         )
+
+    @property
+    def records(self) -> bool:
+        """Whether it can be a graph, or two."""
+        return not (self.unrecorded or self.hosted)
 
     @property
     def looks(self) -> bool:
@@ -51,8 +60,10 @@ class Recording:
 
     def notes(self) -> list[str]:
         """The same in sentences."""
-        if self.unrecorded:
-            found = [f"no CUDA graph, its kernels are called one by one: {_named(self.unrecorded)} run array code"]
+        if not self.records:
+            why = [f"{_named(self.unrecorded)} run array code"] * bool(self.unrecorded)
+            why += [f"{_named(self.hosted)} go through the processor"] * bool(self.hosted)
+            found = [f"no CUDA graph, its kernels are called one by one: {'; '.join(why)}"]
         else:
             found = ["two CUDA graphs, with a look at the loss between them" if self.looks else "one CUDA graph"]
         if self.looks:

@@ -164,7 +164,7 @@ class GraphSteps(Steps):
         """Call them: the first time, and where they can't be a graph. Else record them once, and start what was."""
         graphs, workers = self._now.graphs, world()
         calls = [*calls, beside().rejoin]
-        if self.recording.unrecorded or not self._warm:
+        if not self.recording.records or not self._warm:
             for one in calls:
                 one()
             return

@@ -6,12 +6,14 @@ from functools import partial
 
 from netspec.backends.cuda.beside import beside
 from netspec.backends.cuda.elementwise import fill
-from netspec.backends.nccl import scattering  # noqa: F401  # it registers its kernels
+from netspec.backends.nccl import scattering, through_host  # noqa: F401  # they register their kernels
 from netspec.backends.nccl.memory import Bundle, address, all_of, filling
 from netspec.backends.nccl.packing import FORMS, PackedSum
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
 from netspec.graph.ops.gathering import JoinGatherRows, StartGatherRows
+from netspec.graph.ops.messages import After
+from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 from netspec.parallel import world
 from netspec.parallel.encodings import between_hosts
@@ -43,6 +45,9 @@ class Sum(Kernel):
 class Start(Kernel):
     """Send a bucket on its way, as one piece of memory, in the stream beside."""
 
+    def why_not(self, op: StartAllReduce, *types: TensorType) -> str | None:
+        return unsummed(op.encoding)
+
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, workers = node.op, world()
         assert isinstance(op, StartAllReduce)
@@ -51,11 +56,8 @@ class Start(Kernel):
         read = [one for one in outputs if one is not None]
         if workers.size == 1 or not read:
             return place
-        # Which workers are on one host is NCCL's to find out: sums by host are made as all others.
-        form = between_hosts(op.encoding)
-        form, group = op.encoding if form is None else form, gpus(workers)
+        form, group = _form(op.encoding), gpus(workers)
         if form:
-            assert form in FORMS, f"no GPU sends what is encoded as {form}: its strategy was to be refused"
             packed = PackedSum(workers, group, form, read)
             call = beside().call(address(read[0]), packed, packed.empty)
             pack = packed.fill
@@ -105,9 +107,32 @@ class StartGather(Kernel):
         return run
 
 
+def _form(encoding: str) -> str:
+    """In which form GPUs sum up: which workers are on one host is NCCL's to find out, and so by host as else."""
+    form = between_hosts(encoding)
+    return encoding if form is None else form
+
+
+def unsummed(encoding: str) -> str | None:
+    """Why GPUs don't sum up what is encoded so; None if they do."""
+    form = _form(encoding)
+    return None if form in ("", *FORMS) else f"no GPU packs {form}"
+
+
+@kernel(After, backend="nccl", rank=10)
+class Ordered(Kernel):
+    """Where its operand lies, or a copy: the stream is in order."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        return filling(buffers.inputs[:1], buffers.outputs)
+
+
 @kernel(JoinAllReduce, JoinGatherRows, backend="nccl", rank=10)
 class Join(Kernel):
     """Have the step's stream wait for what was sent on its way."""
+
+    def why_not(self, op: JoinAllReduce | JoinGatherRows, *types: TensorType) -> str | None:
+        return unsummed(op.encoding)
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         place = filling(buffers.inputs, buffers.outputs)

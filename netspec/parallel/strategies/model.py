@@ -34,7 +34,6 @@ class Model(Synchronous):
     """how dense layers are had, by their names: by `columns` (units), by `rows` (inputs), or `whole` on each worker;
     the others such that least is sent"""
 
-    host_only: ClassVar = "what its products exchange is packed by code that has not been tried on a GPU's arrays"
     foreign_fields: ClassVar = {
         **Synchronous.foreign_fields,
         "tensor_parallel_size": "how many workers there are is said when they are started: they all have a part",

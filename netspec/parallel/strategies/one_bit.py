@@ -32,7 +32,6 @@ class OneBit(Synchronous):
     """so many first steps send gradients in full: those of a fresh net are large, and half a step late they lead astray
     (Tang et al. 2021, "1-bit Adam", arXiv:2102.02888)"""
 
-    host_only: ClassVar = "gradients are packed into fewer bits by the processor"
     foreign_fields: ClassVar = {
         **Synchronous.foreign_fields,
         "freeze_step": "here it is `warm_up_steps`",

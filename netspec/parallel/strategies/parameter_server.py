@@ -57,7 +57,6 @@ class ParameterServer(Strategy):
     """`stale_synchronous`: how many steps a worker may be ahead of the slowest one"""
 
     sends: ClassVar[tuple[str, ...]] = (GRADIENT,)
-    host_only: ClassVar = "its servers move parameters in the memory of a processor"
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
         "n_fetch": "here it is `fetch_every`",

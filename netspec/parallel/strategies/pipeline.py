@@ -46,7 +46,6 @@ class Pipeline(Strategy):
     expensive stage costs as little as can be, by arithmetic and memory traffic of the layers"""
 
     splits_batches: ClassVar[bool] = False
-    host_only: ClassVar = "what one stage sends to the next goes from processor to processor"
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
         "chunks": "`chunks` is PyTorch's name: here it is `micro_batches`",

@@ -39,7 +39,6 @@ class TopK(Synchronous):
     """momentum that each worker adds up before it chooses what to send, in place of that of the solver, which must have
     none: what is small is then late, but not driven on by an old velocity once it is sent ("momentum correction")"""
 
-    host_only: ClassVar = "gradients are packed into fewer bits by the processor"
     foreign_fields: ClassVar = {
         **Synchronous.foreign_fields,
         "k": "here it is `density`, the share of the numbers that are sent",

@@ -6,7 +6,8 @@ simpler ops. Groups that passes make only where a kernel takes them are left out
 
 from __future__ import annotations
 
-import netspec.backends.cuda.kernels  # noqa: F401  # it registers them
+import netspec.backends.cuda.kernels
+import netspec.backends.nccl.kernels  # noqa: F401  # they register them
 from netspec.graph.fused import Anchored
 from netspec.graph.kernel import kernels_for
 from tests.registry.kernel_calls import all_calls
@@ -21,7 +22,7 @@ def gaps() -> str:
 
 def _is_left(made: Call) -> bool:
     types = [value.type for value in made.node.inputs]
-    if any(one.why_not(made.op, *types) is None for one in kernels_for(type(made.op), ("cuda",))):
+    if any(one.why_not(made.op, *types) is None for one in kernels_for(type(made.op), ("cuda", "nccl"))):
         return False
     return made.op.simplified(*made.node.inputs) is None
 

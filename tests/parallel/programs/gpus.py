@@ -3,6 +3,7 @@
 import runpy
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from mpi4py import MPI
@@ -17,17 +18,24 @@ from tests.backends.cuda.fake import Machine, StreamEngine
 class Gpu(library.LibraryDevice):
     """What a library takes goes into streams too."""
 
-    backends = ("reference", "nccl", "library", "cuda")
+    backends: ClassVar[tuple[str, ...]] = ("reference", "nccl", "library", "cuda")
 
     def load_kernels(self) -> None:
         super().load_kernels()
         import netspec.backends.nccl.kernels  # noqa: F401  # it registers them
 
 
+class Plain(Gpu):
+    """All but what workers exchange is NumPy's, in streams: little is compiled."""
+
+    backends: ClassVar[tuple[str, ...]] = ("reference", "nccl", "library")
+
+
 with pytest.MonkeyPatch.context() as patch:
     machine = library.machine = Machine(MPI.COMM_WORLD.size, eager=range(9))
     patch.setattr(launch, "engine", StreamEngine(machine))
     patch.setitem(device.DEVICES, "cuda", Gpu)
+    patch.setitem(device.DEVICES, "plain", Plain)
     nccl.install(patch, machine, MPI.COMM_WORLD)
     # A GPU does what it is given while its process waits for another one.
     waits = waiting.wait_until
