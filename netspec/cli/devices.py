@@ -24,6 +24,7 @@ def devices(as_json: Json = False) -> None:
     host.
     """
     from netspec.backends.device import DEVICES, open_device
+    from netspec.parallel import nccl
     from netspec.parallel.found import INSTALL, describe_mpi
 
     try:
@@ -43,7 +44,7 @@ def devices(as_json: Json = False) -> None:
     if not world().is_first:
         return
     if as_json:
-        print_json({"devices": found, "mpi": mpi, "remark": why})
+        print_json({"devices": found, "mpi": mpi, "nccl": nccl.installed(), "remark": why})
         return
     rows = [
         [
@@ -69,6 +70,7 @@ def devices(as_json: Json = False) -> None:
         else None,
     }
     rows = [[name, f"missing: {mpi['missing'][name]}" if name in mpi["missing"] else text] for name, text in by.items()]
+    rows.append(["NCCL", nccl.installed()])
     if job is not None:
         ranks = {host: [str(rank) for rank, one in enumerate(job["hosts"]) if one == host] for host in job["hosts"]}
         told = "; ".join(f"{', '.join(numbers)} on {host}" for host, numbers in ranks.items())

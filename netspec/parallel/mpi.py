@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 from mpi4py import MPI
 
-from netspec.parallel import tether, volumes
+from netspec.parallel import last_calls, tether, volumes
 from netspec.parallel.activity import ACTIVITY
 from netspec.parallel.base import Communicator
 from netspec.parallel.found import library_name
@@ -179,6 +179,7 @@ class MpiCommunicator(Communicator):
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError):  # nobody takes it
                 stream.flush()
+        last_calls.let_go()
         tether.end_all(status)
         time.sleep(LAST_WORDS)
         # Why was said already; the library says only that it was asked to.

@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import metadata
+from importlib.metadata import PackageNotFoundError
 from itertools import accumulate
 from typing import Any
 
 from netspec.errors import InputError, RunError
 from netspec.parallel import volumes
 from netspec.parallel.base import Communicator
+from netspec.parallel.last_calls import before_the_end
 
 TYPES = {
     "float16": ("NCCL_FLOAT16", 2), "bfloat16": ("NCCL_BFLOAT16", 2), "float32": ("NCCL_FLOAT32", 4),
@@ -34,6 +37,19 @@ def library() -> Any | None:
     except ImportError:
         return None
     return nccl if nccl.available else None
+
+
+WHEELS = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
+
+
+def installed() -> str | None:
+    """Which NCCL is there, with or without a GPU: what CuPy loads, else a package that it does not; None without."""
+    if (found := version()) is not None:
+        return f"{found}, which CuPy loads"
+    for name in WHEELS:
+        with suppress(PackageNotFoundError):
+            return f"{metadata.version(name)} of {name}, which no CuPy loads"
+    return None
 
 
 def version() -> str | None:
@@ -66,6 +82,15 @@ class Nccl:
         # It waits for the others where the watchdog sees nothing: all are there, since all have been told.
         with self._told("NCCL can't bring the workers' GPUs together"):
             self._comm = nccl.NcclCommunicator(workers.size, tuple(told), workers.rank)
+
+    def check(self) -> None:
+        """Raise `RunError` where NCCL has found out that what was started will never be done."""
+        with self._told("NCCL has lost another worker's GPU"):
+            self._comm.check_async_error()
+
+    def abort(self) -> None:
+        """Have this GPU stop waiting for others: what was started is never done, and nothing can be started."""
+        self._comm.abort()
 
     def all_reduce(self, place: int, count: int, dtype: str, stream: int) -> None:
         """Replace numbers by the sums of all workers'."""
@@ -152,5 +177,22 @@ def gpus(workers: Communicator, *, apart: bool = False) -> Nccl:
     """The GPUs of these workers; those that are `apart` are in an order of their own. All come here the first time."""
     key = workers, apart
     if key not in _groups:
+        if not _groups:
+            before_the_end(_abort)
         _groups[key] = Nccl(workers)
     return _groups[key]
+
+
+def _abort() -> None:
+    """A GPU that waits for another one does so for ever, and its process may not end before."""
+    for one in list(_groups.values()):
+        one.abort()
+
+
+def has_come(event: Any) -> bool:
+    """Whether the GPU has done what comes before an event. Raises `RunError` where NCCL knows that it never will."""
+    if event.done:
+        return True
+    for one in _groups.values():
+        one.check()
+    return False

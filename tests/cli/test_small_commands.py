@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import metadata
+
 import pytest
 
 from netspec.backends.device import DEVICES
+from tests.backends.cuda.fake import Machine
+from tests.backends.cuda.nccl import install
 
 
 @pytest.mark.parametrize("words", [(), ("net",), ("train",)])
@@ -39,6 +44,17 @@ def test_devices_tell_what_starts_workers(netspec, monkeypatch, tmp_path):
     found = netspec("devices", "--json").json["mpi"]
     assert found["missing"]["mpi4py"] == "ImportError: no library of that name"
     assert "pip install 'netspec[mpi]'" in netspec("devices").out
+
+
+def test_devices_tell_which_nccl_is_there_without_a_gpu(netspec, monkeypatch):
+    known = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "2.28.9" if name == "nvidia-nccl-cu12" else known(name))
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert netspec("devices", "--json").json["nccl"] == "2.28.9 of nvidia-nccl-cu12, which no CuPy loads"
+    install(monkeypatch, Machine(0))
+    assert netspec("devices", "--json").json["nccl"] == "2.27.7, which CuPy loads"
+    (line,) = (one for one in netspec("devices").out.splitlines() if one.startswith("NCCL"))
+    assert line.split(maxsplit=1)[1] == "2.27.7, which CuPy loads"
 
 
 def test_kernels_that_are_not_there_are_named_with_the_reason(netspec, monkeypatch):

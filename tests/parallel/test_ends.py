@@ -39,6 +39,20 @@ def test_what_all_workers_find_is_told_once(jobs, by: str) -> None:
     assert json.loads(job.out)["problems"][0]["message"] == "the spec is wrong"
 
 
+def test_a_gpu_that_waits_for_ever_is_let_go_of(jobs) -> None:
+    """However long that takes the library."""
+    job = jobs(2, "ends.py", "stuck", variables=QUICK).begun()
+    assert job.end() == 1
+    assert re.search(r"^0 lets go\nerror: rank 0 .* has waited for \d+ s, for rank 1 \(.*step 9, sleeping", job.err)
+
+
+def test_what_nccl_finds_out_is_told(jobs) -> None:
+    job = jobs(2, "ends.py", "lost").begun()
+    assert job.end() == 1
+    words = "rank 0 .*error: NCCL has lost another worker's GPU\n  got: remote process exited\n"
+    assert re.search(words, job.err)
+
+
 def _hwloc_files() -> set[Path]:
     """In which hydra tells workers what processors there are: it removes its own, unless MPI aborts the job."""
     return set(Path("/tmp").glob("hydra_hwloc_xmlfile_*"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from math import isfinite
 from typing import Any, TypeAlias
 
@@ -12,6 +13,7 @@ from netspec.backends.failures import NonFiniteLoss
 from netspec.graph.kernel import Thunk
 from netspec.graph.value import Node
 from netspec.parallel import world
+from netspec.parallel.nccl import has_come
 from netspec.parallel.waiting import wait_until
 
 Origin: TypeAlias = Callable[[], tuple[Node | None, str | None]]
@@ -123,5 +125,5 @@ class Pending:
     def _wait(self) -> None:
         """Of several workers, so that the watchdog sees it: the step may wait for another one's GPU."""
         if world().size > 1:
-            wait_until(lambda: bool(self._done.done))
+            wait_until(partial(has_come, self._done))
         self._done.synchronize()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from netspec.backends.cuda import launch
+from netspec.parallel.nccl import has_come
 from netspec.parallel.waiting import wait_until
 
 
@@ -38,7 +40,7 @@ class Mirror:
 
     def settle(self) -> None:
         """Wait for the last copy, so that the watchdog sees it: what comes before may wait for another worker's GPU."""
-        wait_until(lambda: bool(self._copied.done))
+        wait_until(partial(has_come, self._copied))
 
 
 _mirrors: WeakValueDictionary[tuple[int, int], Mirror] = WeakValueDictionary()

@@ -93,6 +93,13 @@ def library(machine: Machine, members: Any = None) -> Any:
             calls.append((name, stream, *what))
             submit(stream, (lambda: ()) if comm is None else lambda: begin(comm))
 
+        def check_async_error(self) -> None:
+            if problem := made.lost:
+                raise NcclError(problem)
+
+        def abort(self) -> None:
+            calls.append(("abort", 0))
+
         def allReduce(self, mine: int, sums: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802  # CuPy's name
             assert op == 0
             self._do(stream, "allReduce", count, BY_NUMBER[kind], begin=lambda comm: [
@@ -134,10 +141,12 @@ def library(machine: Machine, members: Any = None) -> Any:
             ])  # fmt: skip
 
     names = {f"NCCL_{name}": number for name, (number, _) in TYPES.items()}
-    return SimpleNamespace(
-        available=True, get_version=lambda: 22707, get_unique_id=lambda: tuple(range(128)), NcclError=NcclError,
-        NcclCommunicator=NcclCommunicator, groupStart=start, groupEnd=end, NCCL_SUM=0, calls=calls, **names,
+    made = SimpleNamespace(
+        available=True, lost="", get_version=lambda: 22707, get_unique_id=lambda: tuple(range(128)),
+        NcclError=NcclError, NcclCommunicator=NcclCommunicator, groupStart=start, groupEnd=end,
+        NCCL_SUM=0, calls=calls, **names,
     )  # fmt: skip
+    return made
 
 
 def install(patch: pytest.MonkeyPatch, machine: Machine, members: Any = None) -> Any:

@@ -4,16 +4,23 @@ import os
 import signal
 import sys
 import time
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from netspec.cli.failures import report
 from netspec.cli.ranks import enter, leave
 from netspec.errors import InputError, RunError
-from netspec.parallel import world
+from netspec.parallel import Communicator, world
 from netspec.parallel.activity import at_work, writes_to
+from netspec.parallel.nccl import gpus, has_come
+from netspec.parallel.waiting import wait_until
 from netspec.parallel.world import be_patient
 from netspec.train.interrupt import Signals
+from tests.backends.cuda import nccl
+from tests.backends.cuda.fake import Machine
 
 PAUSE = 0.05
 HOW = sys.argv[1]
@@ -41,10 +48,31 @@ def act() -> int:
             from netspec.parallel.mpi import MpiCommunicator
 
             [MpiCommunicator() for _ in range(workers.size)][rank].barrier()
+        case (("stuck" | "lost"), rank):
+            wait_for_gpu(workers, stuck=rank == 1 and HOW == "stuck")
         case "steps", _:
             return steps()
     workers.barrier()
     return 0
+
+
+def wait_for_gpu(workers: Communicator, *, stuck: bool) -> None:
+    """A GPU waits for that of another worker, by a library whose `abort` takes its time."""
+    with pytest.MonkeyPatch.context() as patch:
+        made = nccl.install(patch, Machine(2))
+
+        def abort(_: object) -> None:
+            os.write(2, f"{workers.rank} lets go\n".encode())
+            time.sleep(60)
+
+        patch.setattr(made.NcclCommunicator, "abort", abort)
+        gpus(workers)
+        if HOW == "lost" and workers.is_first:
+            made.lost = "remote process exited"
+        if stuck:
+            at_work(9, "sleeping")
+            time.sleep(60)
+        wait_until(partial(has_come, SimpleNamespace(done=False)))
 
 
 def steps() -> int:
