@@ -180,13 +180,21 @@ def folded(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
+ELSEWHERE = {
+    "fp64": "float64", "double": "float64", "fp32": "float32", "single": "float32", "fp16": "float16",
+    "half": "float16", "bf16": "bfloat16", "gpu": "cuda", "nvidia": "cuda",
+}  # fmt: skip
+"""What other tools call things that have another name here."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like `name`, ignoring case and underscores, or None."""
+    """The known name that means `name`, or is most like it, ignoring case and underscores, or None."""
     by_fold: dict[str, str] = {}
     for candidate in known:
         by_fold.setdefault(folded(candidate), candidate)
+    meant = [one for one in by_fold if one == ELSEWHERE.get(folded(name))]
     swapped = [one for one in by_fold if sorted(one) == sorted(folded(name))]  # Adma: Adam, not Adamax
-    found = swapped or get_close_matches(folded(name), by_fold, n=1, cutoff=0.6)
+    found = meant or swapped or get_close_matches(folded(name), by_fold, n=1, cutoff=0.6)
     return by_fold[found[0]] if found else None
 
 
@@ -272,7 +280,8 @@ def near_path(path: Path, *, folders: bool | None = None) -> str | None:
     except OSError:
         return f"there is no folder {path.parent} either"
     found = nearest(path.name, names)
-    return f"did you mean `{path.parent / found}`?" if found else None
+    alike = found is not None and nearest(path.stem, [Path(found).stem])  # not only since both end in .yaml
+    return f"did you mean `{path.parent / found}`?" if found and alike else None
 
 
 def _is_text(head: bytes) -> bool:

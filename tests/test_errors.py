@@ -15,6 +15,7 @@ from netspec.errors import (
     command,
     kind_of_file,
     listing,
+    near_path,
     nearest,
     program,
 )
@@ -67,6 +68,17 @@ def test_a_long_list_of_names_begins_with_those_that_the_hint_speaks_of():
     names = [f"Layer{number:02}" for number in range(40)]
     assert listing(names, 2, "here it is Layer33 or Layer07").startswith("Layer07, Layer33, … (38 more)")
     assert listing(["b", "a"], 2, "b") == "a, b"
+
+
+def test_other_tools_words_mean_what_they_mean_there():
+    assert nearest("fp32", ["float32", "tf32", "float16"]) == "float32"
+    assert nearest("gpu", ["auto", "cpu", "cuda"]) == "cuda"
+
+
+def test_files_are_not_alike_for_their_suffix(tmp_path: Path) -> None:
+    (tmp_path / "m_opt.yaml").touch()
+    assert near_path(tmp_path / "nope.yaml") is None
+    assert near_path(tmp_path / "m_op.yaml") == f"did you mean `{tmp_path / 'm_opt.yaml'}`?"
 
 
 def test_swapped_letters_mean_the_name_that_has_them():

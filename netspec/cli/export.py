@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.given import spec_and_weights
 from netspec.cli.options import (
     SUFFIXES,
     BatchOrOpen,
@@ -16,7 +17,7 @@ from netspec.cli.options import (
     Json,
     Opset,
     Overrides,
-    Spec,
+    SpecOrRun,
     Weights,
     batch_or_open,
     form_of,
@@ -30,6 +31,7 @@ app = command_app()
 @app.command(
     cls=Plain,
     epilog=examples(
+        "netspec export runs/lenet_mnist --output model.onnx",
         "netspec export net.yaml --weights weights.h5 --output model.onnx",
         "netspec export runs/lenet/spec.yaml --weights runs/lenet/best.h5 --output model.onnx --batch-size 1",
         "netspec export net.yaml --weights weights.h5 --output model.onnx --inputs images.npz --tolerance 1e-5",
@@ -39,10 +41,10 @@ app = command_app()
     ),
 )
 def export(
-    spec: Spec,
+    spec: SpecOrRun,
     overrides: Overrides = None,
     *,
-    weights: Weights,
+    weights: Weights = None,
     output_file: Annotated[
         str,
         typer.Option(
@@ -77,11 +79,13 @@ def export(
     """Write a net with weights for ONNX, Keras, Caffe, others.
 
     An ONNX model is checked, run in onnxruntime and compared with the net itself, on random inputs and on those of
-    --inputs; files of other formats are read again and compared. Only what gives the same results is written.
+    --inputs; files of other formats are read again and compared, unless what is read takes other inputs, which is
+    said. What gives other results is not written.
     With --form training it is the net as it is in training, which other programs train on from there: Dropout drops,
     BatchNormalization takes mean and variance of the batch, losses and new moving averages are outputs.
     Transforms of the training are not part of it: they are listed, and recorded where the format can.
     """
+    spec, weights = spec_and_weights(spec, weights)
     batch, wanted = batch_or_open(batch_size), form_of(form)
     if tolerance is not None and not 0 < tolerance < math.inf:
         raise InputError("--tolerance is no bound", expected="a number above 0", got=str(tolerance))

@@ -73,5 +73,7 @@ def _usage_problem(error: Any) -> Problem:
         named = getattr(error, "option_name", None)
         if named is not None:
             hint = did_you_mean(named, [option for one in context.command.params for option in one.opts])
+        if hint is None and named is not None and any(one.name == "overrides" for one in context.command.params):
+            hint = f"a spec's settings are given as in `train.max_epochs=3`; see `{context.command_path} --help`"
         hint = hint or f"`{context.command_path} --help` shows what there is"
     return Problem(message[:1].lower() + message[1:], hint=hint)

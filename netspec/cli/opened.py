@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from netspec.cli.given import in_folder
 from netspec.cli.specs import load_spec, net_of, precision_of
-from netspec.errors import InputError
 from netspec.exchange.imported import Imported, ImportOptions
 from netspec.exchange.importing import import_model
 from netspec.schema.load import load_net
@@ -17,10 +17,6 @@ from netspec.schema.train import TrainSpec
 from netspec.schema.tree import Map
 from netspec.train.model import Model, assigned, load
 from netspec.train.preparation import Preparation
-
-SPECS = ("spec.yaml", "train.yaml", "net.yaml")
-WEIGHTS = ("best.h5", "weights.h5")
-"""Files of a folder, the first that is there first."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +53,7 @@ def open_any(
     """
     path = Path(path)
     if path.is_dir():
-        spec = next((path / name for name in SPECS if (path / name).is_file()), None)
-        if spec is None:
-            raise InputError(f"{path} is a folder without a spec", expected=f"one of {', '.join(SPECS)} in it")
-        beside = next((path / name for name in WEIGHTS if (path / name).is_file()), None)
+        spec, beside = in_folder(path)
         return _spec(load_spec(spec, overrides), weights or beside)
     if path.suffix in (".yaml", ".yml"):
         return _spec(load_spec(path, overrides), weights)

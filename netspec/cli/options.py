@@ -15,8 +15,20 @@ Spec: TypeAlias = Annotated[
     str, typer.Argument(metavar="SPEC", help="A net file, or a training file.", show_default=False)
 ]
 Training: TypeAlias = Annotated[str, typer.Argument(metavar="SPEC", help="A training file.", show_default=False)]
+SpecOrRun: TypeAlias = Annotated[
+    str, typer.Argument(metavar="SPEC", help="A net file, a training file, or a run's folder.", show_default=False)
+]
+TrainingOrRun: TypeAlias = Annotated[
+    str, typer.Argument(metavar="SPEC", help="A training file, or a run's folder.", show_default=False)
+]
 Weights: TypeAlias = Annotated[
-    str, typer.Option("--weights", metavar="FILE", help="A weights file, or a checkpoint.", show_default=False)
+    str | None,
+    typer.Option(
+        "--weights",
+        metavar="FILE",
+        help="A weights file, or a checkpoint. Default: the best weights in a run's folder, else the last.",
+        show_default=False,
+    ),
 ]
 Overrides: TypeAlias = Annotated[
     list[str] | None,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Autotune, Device, Overrides, Spec, Threads, Weights, check_batch, writable
+from netspec.cli.given import spec_and_weights
+from netspec.cli.options import Autotune, Device, Overrides, SpecOrRun, Threads, Weights, check_batch, writable
 from netspec.cli.output import count
 from netspec.errors import counted
 
@@ -24,20 +25,21 @@ app = command_app()
     epilog=examples(
         "netspec predict net.yaml --weights weights.h5 --input images.npz --output logits.npz",
         "netspec predict train.yaml --weights weights.h5 --input rows.csv --output logits.npz",
+        "netspec predict runs/lenet_mnist --input digit.png --output logits.npz",
     ),
 )
 def predict(
-    spec: Spec,
+    spec: SpecOrRun,
     overrides: Overrides = None,
     *,
-    weights: Weights,
+    weights: Weights = None,
     input_file: Annotated[
         str,
         typer.Option(
             "--input",
-            metavar="FILE",
+            metavar="PATH",
             help="Arrays (.npz) named as the net's inputs, the samples along their first axis; or, where the spec is a "
-            "training whose data is a table, a table of that kind.",
+            "training, data of its kind: a table, an image, a folder of images.",
             show_default=False,
         ),
     ],
@@ -55,9 +57,11 @@ def predict(
     """Compute a net's outputs for the samples in a file.
 
     Arrays (.npz) are what the net itself takes: no transform is applied, and those of the training are listed. Rows of
-    a table are prepared as in the training, with the vocabularies and figures that are saved with the weights.
+    a table and images are prepared as in the training, with the vocabularies and figures that are saved with the
+    weights; images of a folder are the samples in the order of their paths.
     """
     check_batch(batch_size)
+    spec, weights = spec_and_weights(spec, weights)
     target = writable(Path(output_file), "--output")
     from netspec.cli.arrays import read_npz
     from netspec.cli.prepared import note_preparation

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Json, Overrides, Threads, Training, Weights
+from netspec.cli.given import spec_and_weights
+from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, Weights
 from netspec.cli.output import count, print_json, table
 
 if TYPE_CHECKING:
@@ -20,14 +21,15 @@ app = command_app()
     cls=Plain,
     epilog=examples(
         "netspec test runs/lenet_mnist/spec.yaml --weights runs/lenet_mnist/weights.h5",
+        "netspec test runs/lenet_mnist",
         "netspec test train.yaml --weights weights.h5 data.test.batch_size=500 --json",
     ),
 )
 def evaluate(
-    spec: Training,
+    spec: TrainingOrRun,
     overrides: Overrides = None,
     *,
-    weights: Weights,
+    weights: Weights = None,
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,
@@ -37,6 +39,7 @@ def evaluate(
     Each sample counts exactly once. With --json: one object with samples, loss, metrics, and `tables` where a metric is
     not one number.
     """
+    spec, weights = spec_and_weights(spec, weights)
     from netspec.train.evaluation import test
 
     found = test(spec, weights, overrides or (), device=device)

@@ -129,10 +129,10 @@ class Source(SplitFields):
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how it is opened")
 
-    def of_file(self, path: Path, fields: Collection[str]) -> Self | None:
+    def of_file(self, path: Path, fields: Collection[str]) -> Source | None:
         """The same kind of samples from another file, of which only these fields are needed.
 
-        None for a source that does not read its samples from one file.
+        None for a source that does not read such samples from one file.
         """
         return None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from netspec.compile import Purpose
 from netspec.data.base import Source
 from netspec.data.loader import open_loader
+from netspec.data.sources.image_folder import images_like
 from netspec.errors import InputError
 from netspec.schema.data import SOURCES
 from netspec.schema.train import TrainSpec
@@ -27,11 +28,11 @@ def predict_file(model: Model, spec: TrainSpec, path: Path, batch_size: int | No
     split = spec.data.test or spec.data.train
     assert isinstance(split, Source)
     wanted = wanted_inputs(model.compiler, [Purpose.PREDICT])
-    source = split.of_file(path, {split.inputs.get(name, name) for name in wanted})
+    source = split.of_file(path, {split.inputs.get(name, name) for name in wanted}) or images_like(split, path)
     if source is None:
         raise InputError(
             f"{path} cannot take the place of the training's data, whose source is `{getattr(split, SOURCES.tag)}`",
-            expected="an .npz file with the net's inputs, or data from a source of tables such as `csv`",
+            expected="an .npz file with the net's inputs; images, where the data is images; or rows of a table",
         )
     source = source.model_copy(update={"batch_size": batch_size or DEFAULT_BATCH})
     learned = learned_of(spec, model.compiler, model.preparation.learned)

@@ -117,9 +117,16 @@ def test_near_names_are_suggested(netspec, work):
     assert "hint: did you mean `--weights`?" in netspec("test", "train.yaml", "--wieghts", "w.h5").err
 
 
-def test_a_missing_option_points_at_the_help(netspec, work):
+def test_settings_given_as_options_are_told_how_they_are_given(netspec, work):
+    assert "as in `train.max_epochs=3`" in netspec("train", "train.yaml", "--epochs", "3").err
+
+
+def test_missing_weights_are_told_where_they_may_be(netspec, work):
     assert netspec("test", "train.yaml").err == (
-        "error: missing option '--weights'\n  hint: `netspec test --help` shows what there is\n"
+        "error: --weights is missing\n"
+        "  expected: a weights file, or a checkpoint\n"
+        "  hint: a folder in place of train.yaml that has best.h5 or weights.h5 beside a spec, such as that of a run, "
+        "needs none\n"
     )
 
 

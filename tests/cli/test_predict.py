@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from netspec.exchange.npz import write_npz
 from netspec.train.model import load
@@ -29,6 +30,56 @@ def test_outputs_are_the_models(netspec, trained, spec):
         # The same float32 arithmetic, in batches of another size.
         expected = load("net.yaml", "run/weights.h5").predict({"features": features})["logits"]
         np.testing.assert_allclose(written["logits"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_runs_folder_has_the_weights(netspec, trained):
+    np.savez("in.npz", features=np.ones((5, 3), np.float32))
+    found = netspec("predict", "run", "--input", "in.npz", "--output", "out.npz")
+    assert (found.status, "note: the weights are those in run/" in found.err) == (0, True)
+    assert netspec("test", "run").status == 0
+
+
+IMAGES = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {image: {shape: [1, 4, 6]}, label: {shape: [], dtype: int32}}
+  layers:
+    - {type: Flatten, name: flat, from: image}
+    - {type: Dense, name: logits, units: 2}
+  losses:
+    - {type: SparseCategoricalCrossentropy, name: loss, from: [logits, label], from_logits: true}
+solver: {type: SGD, learning_rate: 0.1}
+train: {max_epochs: 1}
+data: {train: {SOURCE, batch_size: 2, transforms: [{type: Rescaling, apply_to: image, scale: 0.5}]}}
+"""
+FOLDER = "source: image_folder, path: photos, channels: 1"
+SET = "source: idx, images: images.idx, labels: labels.idx"
+
+
+@pytest.mark.parametrize("source", [FOLDER, SET])
+def test_images_are_prepared_as_in_the_training(netspec, tmp_path, monkeypatch, source):
+    monkeypatch.chdir(tmp_path)
+    pixels = np.random.default_rng(1).integers(0, 256, (3, 4, 6), np.uint8)
+    for index, image in enumerate(pixels):
+        Path(f"photos/{index % 2}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(f"photos/{index % 2}/{index}.png")
+    Path("images.idx").write_bytes(b"\0\0\x08\x03" + np.array(pixels.shape, ">i4").tobytes() + pixels.tobytes())
+    Path("labels.idx").write_bytes(b"\0\0\x08\x01" + np.array([3], ">i4").tobytes() + b"\0\1\0")
+    Path("train.yaml").write_text(IMAGES.replace("SOURCE", source))
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    found = netspec("predict", "run", "--input", "photos", "--output", "out.npz")
+    assert (found.status, found.out) == (0, "3 samples: logits [3, 2] in out.npz\n")
+    inputs = pixels[[0, 2, 1], None].astype(np.float32) / 2  # photos/0 comes first
+    expected = load("run/spec.yaml", "run/weights.h5").predict({"image": inputs})["logits"]
+    with np.load("out.npz") as written:
+        np.testing.assert_array_equal(written["logits"], expected)
+    one = netspec("predict", "run", "--input", "photos/0/2.png", "--output", "one.npz")
+    assert (one.status, one.out) == (0, "1 sample: logits [1, 2] in one.npz\n")
+    Path("empty").mkdir()
+    assert "empty holds no images" in netspec("predict", "run", "--input", "empty", "--output", "no.npz").err
+    assert "there is no file" in netspec("predict", "run", "--input", "no.png", "--output", "no.npz").err
+    assert "cannot take the place" in netspec("predict", "run", "--input", "no.txt", "--output", "no.npz").err
 
 
 def rescaled(trained: Path, netspec: Any) -> None:

@@ -277,7 +277,6 @@ NPY_ERRORS = """\
   hint: `source: npz` reads it
 ./train.yaml:3:8: error: there is no file ./g.npy
   at: files
-  hint: did you mean `./f.npy`?
 5 errors"""
 
 

@@ -151,6 +151,16 @@ def class_folders(root: Path, classes: Sequence[str] | None, kind: FileKind) -> 
     return Listing(kind, files, labels, tuple(names))
 
 
+def unlabelled(path: Path, kind: FileKind) -> Listing:
+    """A file of a kind, or all below a folder, sorted by path; no labels. Raises InputError where there is none."""
+    files = _files(path, kind) if path.is_dir() else [existing(path)]
+    if not files:
+        raise InputError(
+            f"{path} holds no {kind.name}s", expected=f"files whose names end in {listing(sorted(kind.suffixes))}"
+        )
+    return Listing(kind, files, None)
+
+
 def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> list[str]:
     try:
         found = sorted(item.name for item in root.iterdir() if item.is_dir() and not item.name.startswith("."))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PrivateAttr
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Source, blamed_on
 from netspec.errors import InputError
@@ -64,6 +65,9 @@ class ImageFolder(Source):
     classes: ClassNames | None = None
     """the class names in the order of their labels; default: all that there are, sorted as text (`10` before `2`)"""
 
+    _unlabelled: bool = PrivateAttr(default=False)
+    """Whether `path` is an image, or a folder of images of no class"""
+
     samples: ClassVar = (
         {"path": "photos/train", "classes": ["cat", "dog"]},
         {"path": "photos", "list": "photos/train.txt", "size": [224, 224]},
@@ -80,12 +84,25 @@ class ImageFolder(Source):
                 found, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip
             )
 
+    def of_file(self, path: Path, fields: Collection[str]) -> ImageFolder | None:
+        """An image, or those below a folder, sorted by path; without labels."""
+        from netspec.data.readers.images import IMAGES
+
+        if not (path.is_dir() or path.suffix.lower() in IMAGES.suffixes):
+            return None
+        fresh = {"path": FilePath(path.absolute()), "split": None, "list": None, "limit": None, "shuffle": False}
+        made = self.model_copy(update={**fresh, "on_error": "error"})
+        made._unlabelled = True
+        return made
+
     def _listing(self, learned: Mapping[str, Any] | None, *, skip: bool) -> Listing:
         from netspec.data.readers.file_lists import listed_files
         from netspec.data.readers.images import IMAGES
-        from netspec.data.readers.listings import class_folders
+        from netspec.data.readers.listings import class_folders, unlabelled
 
         root = resolve_path(self, "path")
+        if self._unlabelled:
+            return unlabelled(root, IMAGES)
         if self.list is not None:
             with blamed_on(self, "list"):
                 if self.split is not None:
@@ -101,6 +118,26 @@ class ImageFolder(Source):
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """The shape of the images where they are resized, and there is a label for certain."""
-        if self.size is None or self.list is not None or self.split is not None:
+        if self.size is None or self.list is not None or self.split is not None or self._unlabelled:
             return None
         return {"image": FieldType((self.channels, *self.size), "uint8"), "label": FieldType((), "int32")}
+
+
+def images_like(split: Source, path: Path) -> Source | None:
+    """Image files in the place of images that a source holds in another form, made as large as these, and as colourful.
+
+    None where `path` is no image and no folder, or the source has no field `image` of bytes.
+    """
+    files = ImageFolder(path=FilePath(path), batch_size=split.batch_size).of_file(path, ("image",))
+    if files is None:
+        return None
+    kind = (split.known_fields() or split.open().fields).get("image")
+    if kind is None or kind.dtype != "uint8" or len(kind.shape) != 3 or kind.shape[0] not in (1, 3):
+        return None
+    channels, *size = kind.shape
+    return files.model_copy(
+        update={
+            "channels": channels, "size": None if None in size else tuple(size), "transforms": split.transforms,
+            "inputs": split.inputs,
+        }
+    )  # fmt: skip
