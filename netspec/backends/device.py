@@ -147,6 +147,7 @@ class PlannedGpu(NullDevice):
     backends = CudaDevice.backends
     narrow = CudaDevice.narrow
     slots = CudaDevice.slots
+    sums_itself = CudaDevice.sums_itself
 
     def __init__(self, name: str) -> None:
         """`name` is one of `GPUS`."""

@@ -94,15 +94,21 @@ def least_time(plan: Plan, gpu: Gpu) -> LeastTime:
         if node in steady:
             continue
         reference += choice.kernel.rank <= 0
-        lying = signature(node, plan.layouts)
-        takes = {
-            "arithmetic": _flops(node) / gpu.rates.of_products(_computed_in(node, plan, tf32=choice.kernel.tf32)),
-            "memory": traffic(node, lying) / gpu.rates.bytes,
-            "launches": gpu.rates.call,
-        }
-        what = max(takes, key=takes.__getitem__)
-        spent[what] += takes[what]
+        what, seconds = bounded(node, plan, gpu)
+        spent[what] += seconds
     return LeastTime(sum(spent.values()), **spent, reference=reference)
+
+
+def bounded(node: Node, plan: Plan, gpu: Gpu) -> tuple[str, float]:
+    """What bounds an operation, and the seconds that it takes at best."""
+    takes = {
+        "arithmetic": _flops(node)
+        / gpu.rates.of_products(_computed_in(node, plan, tf32=plan.choices[node].kernel.tf32)),
+        "memory": traffic(node, signature(node, plan.layouts)) / gpu.rates.bytes,
+        "launches": gpu.rates.call,
+    }
+    what = max(takes, key=takes.__getitem__)
+    return what, takes[what]
 
 
 def _flops(node: Node) -> int:

@@ -8,13 +8,14 @@ from typing import Any
 
 from netspec.cli.output import STATES, count, size
 from netspec.cli.sending import Imagined, compiler_of, crew_of
-from netspec.compile import Purpose
+from netspec.compile import Compiler, Purpose
 from netspec.errors import RunError
 from netspec.graph.kernel import NoKernelError
-from netspec.graph.plan import aligned
+from netspec.graph.plan import Plan, aligned
 from netspec.parallel.strategies.pipeline import Pipeline
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
+from netspec.train.crew import Crew
 
 
 @dataclass(frozen=True)
@@ -46,29 +47,53 @@ class OneWorker:
         )
 
 
-def one_worker(spec: NetSpec | TrainSpec, workers: int, batch_size: int) -> OneWorker:
-    """Compile the training for its strategy as each worker does, all on one host. Nothing is allocated.
+@dataclass(frozen=True)
+class Compiled:
+    """The programs of one of several workers."""
 
-    Servers are among the `workers`. Raises `InputError` where the training can't be spread over so many.
+    crew: Crew
+    compiler: Compiler
+    samples: int
+    """Of a batch, at most."""
+    programs: list[tuple[Plan, int]]
+    """Those of a step, each with how often it runs."""
+
+    def memory(self) -> OneWorker:
+        """What it allocates."""
+        states = Counter[str]()
+        for one in self.compiler.info.values():
+            states[one.role] += aligned(one.value.type.nbytes)
+        return OneWorker(self.samples, sum(plan.memory.nbytes for plan, _ in self.programs), dict(states))
+
+
+def one_worker(spec: NetSpec | TrainSpec, workers: int, batch_size: int) -> OneWorker:
+    """What `each_kind` finds of the one that needs most memory, on hosts without GPUs."""
+    return max((one.memory() for one in each_kind(spec, workers, batch_size)), key=lambda one: one.nbytes)
+
+
+def each_kind(
+    spec: NetSpec | TrainSpec, workers: int, batch_size: int, device: str = "null", per_host: int | None = None
+) -> list[Compiled]:
+    """Compile the training for its strategy as each worker does that differs, all on one host by default.
+
+    Nothing is allocated. Servers are among the `workers`. Raises `InputError` where the training can't be spread over
+    so many.
     """
     staged = isinstance(spec, TrainSpec) and isinstance(spec.parallel, Pipeline)
     ranks = range(workers) if staged else (0,)  # else they are alike, but for a few numbers of what is divided
-    return max((_of_rank(spec, workers, rank, batch_size) for rank in ranks), key=lambda one: one.nbytes)
+    return [_of_rank(spec, Imagined(workers, per_host or workers, rank), batch_size, device) for rank in ranks]
 
 
-def _of_rank(spec: NetSpec | TrainSpec, workers: int, rank: int, batch_size: int) -> OneWorker:
-    crew = crew_of(spec, Imagined(workers, workers, rank))
-    compiler = compiler_of(spec, "null", crew)
+def _of_rank(spec: NetSpec | TrainSpec, workers: Imagined, batch_size: int, device: str) -> Compiled:
+    crew = crew_of(spec, workers)
+    compiler = compiler_of(spec, device, crew)
     samples = -(-batch_size // crew.size) if crew.strategy.splits_batches else batch_size
-    rows = samples if crew.shards is None else -(-batch_size // crew.shards)
+    rows, times = samples, spec.train.accumulate if isinstance(spec, TrainSpec) else 1
+    if crew.shards is not None:
+        rows, times = -(-batch_size // crew.shards), times * -(-crew.shards // crew.size)
     try:
-        plans = [compiler.plan(compiler.of_batch, rows)]
-        plans += [compiler.plan(Purpose.UPDATE, 1)] if compiler.updates else []
+        plans = [(compiler.plan(compiler.of_batch, rows), times)]
+        plans += [(compiler.plan(Purpose.UPDATE, 1), 1)] if compiler.updates else []
     except NoKernelError as error:
         raise RunError(f"there is no kernel for a part of this net: {error}") from None
-    states = Counter[str]()
-    for one in compiler.info.values():
-        states[one.role] += aligned(one.value.type.nbytes)
-    memories = [one.memory for one in plans]
-    own = sum(one.nbytes for one in memories)
-    return OneWorker(samples, own, dict(states))
+    return Compiled(crew, compiler, samples, plans)

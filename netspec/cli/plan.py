@@ -9,7 +9,7 @@ import typer
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Autotune, Json, Overrides, Spec, WorkersPerHost, check_batch
 from netspec.cli.output import STATES, count, print_json, scaled, size, table
-from netspec.errors import InputError, listing
+from netspec.errors import listing
 
 if TYPE_CHECKING:
     from netspec.cli.costs import Costs, KernelUse
@@ -25,6 +25,7 @@ app = command_app()
         "netspec plan train.yaml --kernels",
         "netspec plan train.yaml --workers 8",
         "netspec plan train.yaml --device h200 train.precision=bfloat16",
+        "netspec plan train.yaml --device h200 --workers 16 --workers-per-host 8",
     ),
 )
 def plan(
@@ -67,11 +68,6 @@ def plan(
     check_batch(batch_size)
     check_batch(workers, "--workers")
     check_batch(workers_per_host, "--workers-per-host")
-    if device not in (None, "null") and workers is not None:
-        raise InputError(
-            "--device and --workers do not go together", expected="one of them",
-            hint="what several GPUs send each other is not planned yet",
-        )  # fmt: skip
     from netspec.cli.costs import costs
     from netspec.cli.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
     from netspec.schema.train import TrainSpec
@@ -95,13 +91,18 @@ def plan(
         loop=loop,
         device=device or "null",
     )
-    sent = None
+    sent = gpus = None
     if workers is not None:
+        from netspec.backends.cuda.gpus import GPUS
+        from netspec.cli.gpu_workers import OF_A_HOST, gpu_workers
         from netspec.cli.one_worker import one_worker
         from netspec.cli.sending import sending
         from netspec.cli.stages import as_json as stages_as_json
         from netspec.cli.stages import show, stage_costs
 
+        if device in GPUS:
+            workers_per_host = workers_per_host or min(workers, OF_A_HOST)
+            gpus = gpu_workers(found, device, workers, workers_per_host, batch_size or 1)
         sent = sending(found, workers, workers_per_host, batch_size or 1)
         worker = one_worker(found, workers, batch_size or 1)
         stages = stage_costs(found, workers, batch_size or 1)
@@ -109,6 +110,8 @@ def plan(
         spread = {}
         if sent is not None:
             spread = {"sent": sent.as_json(), "worker": worker.as_json(), **stages_as_json(stages)}
+            if gpus is not None:
+                spread["gpus"] = gpus.as_json()
         print_json({**result.as_json(kernels=kernels), **spread})
         return
     _print_layers(result)
@@ -124,7 +127,10 @@ def plan(
             show(stages)
             print()
         sent.show()
-        worker.show()
+        if gpus is None:
+            worker.show()
+        else:
+            gpus.show()
     if kernels:
         for purpose, uses in result.kernels.items():
             _print_kernels(purpose, uses)

@@ -71,7 +71,7 @@ def of_programs(programs: Iterable[tuple[Sequence[Node], int]], cluster: Cluster
         done = 0
         for node in order:
             done += _backward(node)
-            found = _of_node(node, cluster)
+            found = of_node(node, cluster)
             if found is not None:
                 number += not found.name
                 name = found.name or f"bucket {number}"
@@ -82,8 +82,8 @@ def _backward(node: Node) -> int:
     return node.op.flops(*(one.type for one in node.inputs)) if node.scope.phase == "backward" else 0
 
 
-def _of_node(node: Node, cluster: Cluster) -> Message | None:
-    """What a node sends; without a name where it is of no single layer."""
+def of_node(node: Node, cluster: Cluster) -> Message | None:
+    """What a node sends, if it sends anything; without a name where it is of no single layer."""
     op = node.op
     if not isinstance(op, Communication):
         return None

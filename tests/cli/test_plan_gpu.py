@@ -62,6 +62,33 @@ def test_nets_of_the_zoo_are_planned(name: str) -> None:
     assert large.largest_batch > small.largest_batch > 64
 
 
+def test_exchange_of_several_gpus_is_what_the_model_says(netspec: Netspec, work: Path) -> None:
+    """Buckets go round a ring of NVLink 4; of two hosts, over InfiniBand at 400 Gbit/s."""
+    words = ("plan", "train.yaml", "--device", "h200", "--workers", "4")
+    for more, alpha, beta in (((), 5.7e-6, 1 / 450e9), (("--workers-per-host", "2"), 1e-6, 8 * 4122 / 4096 / 400e9)):
+        told = loads(netspec(*words, *more, "--json").out)
+        gpus, sent = told["gpus"], told["sent"]["messages"]
+        assert gpus["exchange"] == pytest.approx(sum(6 * (alpha + one["bytes"] / 4 * beta) for one in sent))
+        assert gpus["step"] == pytest.approx(gpus["compute"] + gpus["exposed"])
+        assert 0 < gpus["exposed"] <= gpus["exchange"]
+        assert (gpus["samples"], gpus["hosted"]) == (told["batch_size"] // 4, 0)
+    large = loads(netspec(*words, "--batch-size", "40000", "--json").out)
+    assert large["gpus"]["needed_bytes"] < large["gpu"]["needed_bytes"], "a worker has a part of the batch"
+    alone = loads(netspec(*words[:-1], "1", "--json").out)["gpus"]
+    assert (alone["exchange"], alone["exposed"]) == (0, 0)
+
+
+@pytest.mark.parametrize("strategy", ["pipeline", "parameter_server", "local_sgd"])
+def test_what_goes_through_the_processor_is_not_hidden(strategy: str, netspec: Netspec, work: Path) -> None:
+    found = netspec("plan", "train.yaml", "--device", "h200", "--workers", "2", f"parallel={strategy}", "--json")
+    gpus = loads(found.out)["gpus"]
+    assert gpus["exposed"] > 0
+    graph = strategy in ("parameter_server", "local_sgd")  # between steps
+    assert (gpus["hosted"] == 0) == graph
+    assert any("go through the processor" in note for note in gpus["notes"]) != graph
+    assert ("one CUDA graph" in gpus["notes"]) == graph
+
+
 def test_the_largest_batch_is_the_largest() -> None:
     """What is needed is no straight line, as of plans."""
 
@@ -75,7 +102,7 @@ def test_the_largest_batch_is_the_largest() -> None:
 
 
 def test_what_does_not_fit_is_told(netspec: Netspec, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = GPUS["t4"].__class__("a tiny one", (7, 5), 1000, GPUS["t4"].rates)
+    small = GPUS["t4"].__class__("a tiny one", (7, 5), 1000, GPUS["t4"].rates, GPUS["t4"].links)
     monkeypatch.setitem(GPUS, "t4", small)
     found = netspec("plan", "train.yaml", "--device", "t4")
     assert found.status == 0
@@ -87,7 +114,10 @@ def test_what_does_not_fit_is_told(netspec: Netspec, work: Path, monkeypatch: py
     ("words", "told"),
     [
         (["plan", "train.yaml", "--device", "h20"], "did you mean `h200`?"),
-        (["plan", "train.yaml", "--device", "h200", "--workers", "2"], "do not go together"),
+        (
+            ["plan", "train.yaml", "--device", "h200", "--workers", "2", "parallel=hogwild"],
+            "its workers write to one memory, which GPUs do not share",
+        ),
         (["train", "train.yaml", "--device", "h200"], "the device `h200` only plans"),
         (["plan", "train.yaml", "train.precision=float16"], "does not compute in float16"),
     ],

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from netspec.errors import InputError, did_you_mean, listing
 
+NCCL = 5.7e-6
+"""Seconds that NCCL takes before the first byte between GPUs of a host."""
+
 
 @dataclass(frozen=True)
 class Network:
@@ -49,6 +52,22 @@ def _ethernet(name: str, gigabits: float) -> Network:
     )
 
 
+def _nvlink(name: str, gigabytes: float, what: str) -> Network:
+    """The maker's rate, which is that of both directions together."""
+    return Network(
+        name, NCCL, 2 / (gigabytes * 1e9),
+        f"{what}: {gigabytes:g} GB/s both ways by NVIDIA's data sheet; α: NCCL's own tuning table, ring, simple",
+    )  # fmt: skip
+
+
+def _pcie(name: str, gigatransfers: float) -> Network:
+    """Of 130 bits of a line 128 are data (PCI-SIG)."""
+    return Network(
+        name, NCCL, 8 * (130 / 128) / (16 * gigatransfers * 1e9),
+        f"16 lanes of {gigatransfers:g} GT/s, 128b/130b; α: NCCL's own tuning table, ring, simple",
+    )  # fmt: skip
+
+
 NETWORKS = {
     one.name: one
     for one in (
@@ -62,13 +81,17 @@ NETWORKS = {
         _ethernet("ethernet-50g", 50.0),
         _ethernet("ethernet-100g", 100.0),
         Network(
-            "nvlink", 5.7e-6, 1 / 195e9,
+            "nvlink", NCCL, 1 / 195e9,
             "NVLink 3 (A100): 195 GB/s in one direction by nccl-tests; α: NCCL's own tuning table, ring, simple",
         ),
         Network(
-            "pcie3", 5.7e-6, 1 / 12e9,
+            "pcie3", NCCL, 1 / 12e9,
             "PCI Express 3 x16: 12 of 15.8 GB/s; α: NCCL's own tuning table, ring, simple",
         ),
+        _nvlink("nvlink4", 900, "NVLink 4 (H100, H200)"),
+        _nvlink("nvlink5", 1800, "NVLink 5 (B200)"),
+        _pcie("pcie4", 16),
+        _pcie("pcie5", 32),
         Network(
             "shared-memory", 2e-6, 1 / 7e9,
             "measured, MPICH 5: all-reduces of 0.25 to 32 MB move 3 to 11 GB/s; α: 1.8 µs (benchmarks.bench_scaling)",
