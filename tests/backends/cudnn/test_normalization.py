@@ -35,6 +35,7 @@ from tests.backends.cuda.calls import DEVICE, Bound, EmulatedDevice
 from tests.backends.cuda.emulator import Emulator, compiler
 from tests.backends.cuda.test_nets import RESNET, losses
 from tests.backends.cudnn import fake
+from tests.registry.kernel_calls import array
 from tests.registry.op_calls import call
 
 EVEN = RESNET.replace("filters: 6", "filters: 8")
@@ -126,12 +127,11 @@ def test_nan_is_not_hidden() -> None:
     (epilogue,) = [op for op, _ in one.samples() if isinstance(op, Anchored)]
     made = call(epilogue, x, np.ones(8, np.float32), np.zeros(8, np.float32), np.zeros_like(x))
     lying = one.layouts(made.node, [PLAIN] * 4)
-    inputs = [DEVICE.view(DEVICE.allocate(4 * value.type.size), 0, value.type, layout)
-              for value, layout in zip(made.node.inputs, lying.inputs, strict=True)]  # fmt: skip
-    for array, value in zip(inputs, made.feeds.values(), strict=True):
-        DEVICE.upload(array, value)
-    outputs = [DEVICE.view(DEVICE.allocate(4 * value.type.size), 0, value.type, layout)
-               for value, layout in zip(made.node.outputs, lying.outputs, strict=True)]  # fmt: skip
+    inputs = [
+        array(DEVICE, value.type, host, layout)
+        for value, host, layout in zip(made.node.inputs, made.feeds.values(), lying.inputs, strict=True)
+    ]
+    outputs = [array(DEVICE, kind, None, layout) for kind, layout in zip(made.node.types, lying.outputs, strict=True)]
     Bound.of(one, made, lying, inputs, outputs).run()
     y, mean, variance = outputs
     assert np.isnan(y[:, 3]).all()
@@ -167,6 +167,22 @@ def test_what_it_cannot_take_is_told(shape: tuple[int, ...], dtype: DType, words
     assert one.why_not(BatchNormalizationGrad(axis=2), X, CHANNELS, CHANNELS, CHANNELS, X) == (
         "the channels are axis 2, not 1"
     )
+
+
+def test_a_gradient_that_nobody_reads_is_not_written() -> None:
+    """The first layer's: of those numbers nothing but the sums is wanted, which are ours."""
+    one = GradientNormalization()
+    op, types = one.samples()[0]
+    given = [np.linspace(0.5, 2, kind.size, dtype=np.float32).reshape(kind.shape) ** 2 for kind in types]
+    made = call(op, *given)
+    lying = one.layouts(made.node, [PLAIN] * 5)
+    inputs = [array(DEVICE, kind, host, layout) for kind, host, layout in zip(types, given, lying.inputs, strict=True)]
+    outputs = [None, *(array(DEVICE, kind, None, PLAIN) for kind in made.node.types[1:])]
+    fake.executed.clear()
+    Bound.of(one, made, lying, inputs, outputs).run()
+    assert fake.executed == []
+    for found, right in zip(outputs[1:], op.forward(np, *given)[1:], strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-5)
 
 
 def test_older_gpus_have_kernels_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
