@@ -44,7 +44,7 @@ WITHOUT_MEANING = frozenset(
         "build_config", "seed", "unroll", "implementation", "use_cudnn", "flash_attention", "time_major",
         "autocast",
         "renorm_momentum", "sparse", "ragged", "optional", "dynamic", "virtual_batch_size", "consume_less",
-        "build_input_shape", "fused", "experimental_autocast", "zero_state",
+        "build_input_shape", "fused", "experimental_autocast", "zero_state", "query_shape", "key_shape", "value_shape",
     )
 )  # fmt: skip
 """Keys of a layer's configuration that say nothing of what it computes, or say it a second time."""

@@ -151,6 +151,8 @@ def formula(net: Translator, call: Call, given: dict[str, Any]) -> None:
     ]
     if not any(isinstance(each, Tensor) for each in operands):
         raise Unsupported("it does not read the result of a layer")
+    if "y" in FORMULAS.get(name, "") and len(operands) < 2:
+        raise Unsupported("the file does not say its second operand")
     if not _as_layer(net, call, name, operands):
         Mixed(net, call, name, operands).write()
 

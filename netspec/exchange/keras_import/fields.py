@@ -63,6 +63,12 @@ _OLD_FIELDS: Mapping[str, str] = {
 _KEPT_OLD = {"ELU": ("alpha",), "Embedding": ("output_dim",), "Conv1D": ("bias",), "RepeatVector": ()}
 """Of which layers such a name is still the field's."""
 
+_INHERITED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("SeparableConv1D", "SeparableConv2D"), ("groups", "kernel_initializer")),
+    **dict.fromkeys(("DepthwiseConv1D", "DepthwiseConv2D"), ("groups",)),
+}
+"""Keys that Keras 2 writes because the class that a layer is made of has them: the layer makes nothing of them."""
+
 _LAST = ("BatchNormalization", "LayerNormalization", "GroupNormalization", "Normalization", "Concatenate", "Softmax",
          "RMSNormalization", "UnitNormalization")  # fmt: skip
 """Layers whose axis is the last in Keras where nothing is said."""
@@ -95,7 +101,9 @@ def _fields(registry: Registry[Any], type_: str, config: Mapping[str, Any], read
                 found[name] = _value(_registry(declared), value, reading)
                 if name.endswith("_constraint") and isinstance(found[name], dict):
                     found[name] = _constraint(type_, name, found[name])
-            elif name not in (*WITHOUT_MEANING, "trainable") and not _is_nothing(name, value):
+            elif name not in (*WITHOUT_MEANING, *_INHERITED.get(type_, ()), "trainable") and not _is_nothing(
+                name, value
+            ):
                 wrong.append(f"`{name}: {_shown(value)}` has no counterpart")
         except Unsupported as reason:
             wrong.append(f"`{name}`: {reason}")
@@ -319,6 +327,8 @@ def _activation(name: str, config: Mapping[str, Any], reading: Reading) -> Any:
     if name == "hard_sigmoid" and reading.major < 3:
         return {"type": "hard_sigmoid", "alpha": 0.2}  # as it was before Keras 3
     known = name if name in ACTIVATIONS else ACTIVATIONS.spelled(name)
+    if known == "<lambda>":
+        raise Unsupported("a Python lambda, of which the file holds nothing but that")
     if known not in ACTIVATIONS:
         raise Unsupported(f"there is no activation {name[:60]!r}")
     given = {"negative_slope" if key == "alpha" and known == "leaky_relu" else key: one for key, one in config.items()}

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 def pad(net: Translator, call: Call, given: dict[str, Any]) -> None:
     """A constant, or the data mirrored, around each sample."""
     held, sides = one(net, given), argument(given, "pad_width", 1)
-    mode, value = argument(given, "mode", 2, "constant"), argument(given, "constant_values", 3, 0.0)
+    mode, value = str(argument(given, "mode", 2, "constant")).lower(), argument(given, "constant_values", 3, 0.0)
     pairs = [side for side in sides if isinstance(side, list) and len(side) == 2] if isinstance(sides, list) else []
     if held.rows is not None or len(pairs) != len(held.order) or any(pairs[0]):
         raise Unsupported("it pads something else than the axes of each sample")
     if mode not in ("constant", "reflect") or isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Unsupported(f"it pads in the mode {str(mode)[:60]!r}")
+        raise Unsupported(f"it pads in the mode {mode[:60]!r}")
     here = [pairs[held.order.index(axis)] for axis in range(1, len(held.order))]
     keeping(net, call, held, "Pad", {"padding": here, "mode": mode, "value": float(value)})
 
@@ -55,6 +55,12 @@ def concatenate(net: Translator, call: Call, given: dict[str, Any]) -> None:
     """Tensors one behind another."""
     first = given["args"][0] if given["args"] else None
     merged(net, call, "Concatenate", {"axis": int(argument(given, "axis", 1, -1))}, list(tensors_in(first)))
+
+
+@operation("add_n")
+def added(net: Translator, call: Call, given: dict[str, Any]) -> None:
+    """The sum of tensors."""
+    merged(net, call, "Add", {}, list(tensors_in(given["args"])))
 
 
 @operation("stack")
@@ -141,33 +147,42 @@ def get_item(net: Translator, call: Call, given: dict[str, Any]) -> None:
     """Parts along axes, single places of them, and axes that are new."""
     held = one(net, given)
     second = given["args"][1] if len(given["args"]) > 1 else None
-    key: Any = call.layer.config.get("slice_spec", given.get("key", second))
+    key: Any = given.get("slice_spec", given.get("key", second))
     listed = key if isinstance(key, list) else [key]
     parts = _spread([each for each in listed if each is not None], len(held.order))
     if any(type(part) is int for part in parts) or None in listed:
         held = net.plain(held)
-    gone, steps = [], []
+    gone, steps, mirrored = [], [], []
     for axis, part in enumerate(parts):
         size = held.shape[axis]
         if type(part) is int and axis:
             start = part % size if -size <= part < size else size
             steps.append({"axis": axis, "start": start, "stop": start + 1})
             gone.append(axis)
-        elif not isinstance(part, slice):
+        elif not isinstance(part, slice) or any(type(end) is not int for end in _ends(part)):
             raise Unsupported("it takes other things of a tensor than parts along its axes")
         elif range(size)[part] != range(size):
             if axis == 0:
                 raise Unsupported("it takes samples out of the batch")
             fields = {"axis": held.order[axis], "start": part.start or 0, "stop": part.stop, "step": part.step or 1}
+            if fields["step"] < 0:
+                places = range(size)[part]
+                fields |= {"start": min(places, default=0), "stop": max(places, default=-1) + 1, "step": -part.step}
+                mirrored.append(held.order[axis])
             steps.append({name: each for name, each in fields.items() if each is not None})
     name, new = net.name_of(call), _new_axes(listed, len(parts))
     todo: list[tuple[str, dict[str, Any]]] = [("Slice", fields) for fields in steps]
+    todo += [("Flip", {"axis": mirrored})] if mirrored else []
     todo += ([("Squeeze", {"axis": gone})] if gone else []) + [("ExpandDims", {"axis": axis}) for axis in new]
     for index, (kind, fields) in enumerate(todo or [("Identity", {})]):
         own = name if index >= len(todo) - 1 else f"{name}/{kind.lower()}"
         orders = [] if kind in ("Squeeze", "ExpandDims") else [held.order]
         (held,) = net.add(call, kind, fields, [held], *orders, name=own)
     net.put(call, held)
+
+
+def _ends(part: slice) -> list[Any]:
+    return [end for end in (part.start, part.stop, part.step) if end is not None]
 
 
 def _new_axes(key: Sequence[Any], rank: int) -> list[int]:
@@ -197,11 +212,13 @@ def _spread(key: Sequence[Any], rank: int) -> list[Any]:
 def cut(net: Translator, call: Call, given: dict[str, Any]) -> None:
     """From places on, as much as a shape says."""
     held, shape, starts = net.plain(one(net, given)), argument(given, "shape", 2), argument(given, "start_indices", 1)
+    shape = argument(given, "size", 2) if shape is None else shape
     if not isinstance(starts, list) or len(starts) != len(held.order) or starts[0] != 0:
         raise Unsupported("it takes samples out of the batch, or from places that are computed")
     name = net.name_of(call)
     for axis in range(1, len(held.order)):
-        fields = {"axis": axis, "start": starts[axis], "stop": starts[axis] + shape[axis]}
+        fields = {"axis": axis, "start": starts[axis]}
+        fields |= {} if shape[axis] == -1 else {"stop": starts[axis] + shape[axis]}
         own = name if axis == len(held.order) - 1 else f"{name}/{axis}"
         (held,) = net.add(call, "Slice", fields, [held], name=own)
     net.put(call, held)
@@ -220,10 +237,14 @@ def difference(net: Translator, call: Call, given: dict[str, Any]) -> None:
     net.put(call, held)
 
 
-@operation("flip", "fliplr")
+_MIRRORED = {"fliplr": 1, "flip_left_right": -2, "flip_up_down": -3}
+"""Operations that turn one axis round, of images channels-last."""
+
+
+@operation("flip", *_MIRRORED)
 def flip(net: Translator, call: Call, given: dict[str, Any]) -> None:
     """The other way round along axes."""
-    held, axes = one(net, given), 1 if name_of(call) == "fliplr" else argument(given, "axis", 1)
+    held, axes = one(net, given), _MIRRORED.get(name_of(call), argument(given, "axis", 1))
     here = sorted(held.order[of_sample(axis, held)] for axis in (axes if isinstance(axes, list) else [axes]))
     keeping(net, call, held, "Flip", {"axis": here})
 
@@ -266,6 +287,8 @@ def by_rule(net: Translator, call: Call, given: dict[str, Any]) -> None:
 def take(net: Translator, call: Call, given: dict[str, Any]) -> None:
     """Places of an axis, that are known; or rows of a table of numbers, that are computed."""
     source, index = given["args"][0], given["indices"] if "indices" in given else given["args"][1]
+    if argument(given, "batch_dims", NOWHERE, 0):
+        raise Unsupported("its places differ from sample to sample")
     if not isinstance(source, Tensor):
         _looked_up(net, call, given, matrix(source), net.plain(index))
         return

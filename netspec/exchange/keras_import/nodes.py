@@ -115,4 +115,6 @@ def _old_argument(value: Any, names: Collection[str]) -> Any:
         if len(value) == 3 and isinstance(value[0], str) and value[0] in names and type(value[1]) is int:
             return Reference((value[0], value[1], _whole(value[2])))
         return [_old_argument(one, names) for one in value]
-    return value
+    if isinstance(value, dict) and value.keys() == {"start", "stop", "step"}:
+        return slice(*(_old_argument(value[end], names) for end in ("start", "stop", "step")))
+    return Ellipsis if isinstance(value, dict) and value.get("class_name") == "__ellipsis__" else value

@@ -17,17 +17,29 @@ _OLD = {
     "truediv": "true_divide", "realdiv": "true_divide", "div": "true_divide", "divide": "true_divide",
     "div_no_nan": "divide_no_nan", "reduce_mean": "mean", "reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min",
     "reduce_prod": "prod", "concat": "concatenate", "pow": "power", "sub": "subtract", "mul": "multiply",
-    "neg": "negative", "absolute": "abs", "clip_by_value": "clip", "getitem": "get_item", "slice": "get_item",
+    "neg": "negative", "absolute": "abs", "clip_by_value": "clip", "getitem": "get_item",
     "rsub": "subtract", "expand_dims_v2": "expand_dims", "transpose_v2": "transpose", "squeeze_v2": "squeeze",
-    "exponential": "exp",
+    "exponential": "exp", "bias_add": "add", "gather": "take", "reverse": "flip", "floor_div": "floor_divide",
+    "ne": "not_equal", "eq": "equal", "conv1d": "conv", "conv2d": "conv", "conv3d": "conv",
+    **{f"{short}_pool{rank}": f"{kind}_pool"
+       for short, kind in (("max", "max"), ("avg", "average")) for rank in ("", "1d", "2d", "3d")},
 }  # fmt: skip
 """What TensorFlow calls an operation."""
 _NAMES = {"dims": "axes", "perm": "axes", "newshape": "shape", "x_min": "min", "x_max": "max", "clip_value_min": "min",
           "clip_value_max": "max", "keep_dims": "keepdims", "indices_or_sections": "sections",
           "num_or_size_splits": "sections", "x1": "x", "x2": "y", "a": "x", "b": "y", "input": "x", "inputs": "x",
           "tensor": "x", "input_tensor": "x", "values": "x", "xs": "x", "features": "x", "logits": "x",
-          "multiples": "repeats"}  # fmt: skip
+          "multiples": "repeats", "paddings": "pad_width", "begin": "start_indices", "ksize": "pool_size",
+          "filter": "kernel", "filters": "kernel", "dilations": "dilation_rate", "method": "interpolation",
+          "depth": "num_classes", "bias": "y"}  # fmt: skip
 """What an argument is called in one place or the other."""
+
+_OF_CLASS = ("name", "trainable", "dtype", "function")
+"""Keys of a configuration that are no arguments of the operation."""
+_WITHOUT_EFFECT = ("args", "sorted", "fill_mode", "fill_value", "use_cudnn_on_gpu", "dtype_hint", "validate_indices")
+"""Arguments that change nothing of what is read, or that are read by their place."""
+_USUAL: tuple[Any, ...] = ("NHWC", "channels_last", [], "")
+"""Values of arguments that ask for what is done anyway."""
 
 Operation: TypeAlias = "Callable[[Translator, Call, dict[str, Any]], None]"
 _OPERATIONS: dict[str, Operation] = {}
@@ -43,15 +55,42 @@ def operation(*names: str) -> Callable[[Operation], Operation]:
     return register
 
 
-def arguments(call: Call) -> dict[str, Any]:
+class Given(dict[str, Any]):
+    """Arguments of an operation, that remember which of them were asked for."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        super().__init__(told)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, usual: Any = None) -> Any:
+        """As of a dict."""
+        self.asked.add(name)
+        return super().get(name, usual)
+
+    def overlooked(self) -> list[str]:
+        """Those that ask for something, and that nobody has read."""
+        return [
+            name
+            for name, value in self.items()
+            if name not in self.asked and value is not None and value is not False and value not in _USUAL
+        ]
+
+
+def arguments(call: Call) -> Given:
     """What an operation is given: by the names of Keras 3, and under `args` what has none."""
     config, name = call.layer.config, name_of(call)
-    given = {_NAMES.get(key, key): value for key, value in config.items() if key not in ("name", "trainable", "dtype")}
+    given = {_NAMES.get(key, key): value for key, value in config.items() if key not in _OF_CLASS}
     if name == "cast":
         given["dtype"] = config.get("dtype")
     given |= {_NAMES.get(key, key): value for key, value in call.kwargs.items() if value is not None and key != "name"}
-    given["args"] = [*call.args, *(given[key] for key in ("condition", "x", "y") if key in given)]
-    return given
+    named = [key for key in ("condition", "x", "y") if key in given]
+    found = Given({**given, "args": [*call.args, *(given[key] for key in named)]})
+    found.asked.update(named, _WITHOUT_EFFECT)
+    return found
 
 
 def operate(net: Translator, call: Call) -> None:
@@ -62,6 +101,8 @@ def operate(net: Translator, call: Call) -> None:
     found = _OPERATIONS.get(name)
     if found is not None:
         found(net, call, given)
+        if overlooked := given.overlooked():
+            raise Unsupported(f"the operation {name[:60]!r} has no `{overlooked[0][:40]}` here")
     elif ACTIVATIONS.spelled(name) in ACTIVATIONS:
         _activation(net, call, ACTIVATIONS.spelled(name), given)
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from netspec.exchange.keras_import.axes import Held, Order, channels_first, identity
 from netspec.exchange.keras_import.config import Call, Tensor
 from netspec.exchange.keras_import.elements import constant
-from netspec.exchange.keras_import.fields import Unsupported, plain
+from netspec.exchange.keras_import.fields import Unsupported
 from netspec.exchange.keras_import.operations import argument, name_of, one, operation
 from netspec.exchange.keras_import.reducing import NOWHERE, matrix
 from netspec.exchange.keras_import.translate import Translator
@@ -71,7 +71,16 @@ def _matrices(net: Translator, call: Call, numbers: Any, like: Held) -> Held:
 
 def image_order(given: dict[str, Any], rank: int) -> Order:
     """How the axes of an image lie for a layer of images; the operation says where the channels are."""
-    return identity(rank) if given.get("data_format") == "channels_first" else channels_first(rank)
+    first = str(given.get("data_format") or "").startswith(("channels_first", "NC"))
+    return identity(rank) if first else channels_first(rank)
+
+
+def _of_window(given: dict[str, Any], name: str, rank: int, usual: Any = None) -> Any:
+    """Sizes of a window; TensorFlow may tell them of all axes of its input, and paddings in capitals."""
+    found = argument(given, name, NOWHERE, usual)
+    if isinstance(found, str):
+        return found.lower()
+    return found[1:-1] if isinstance(found, list) and len(found) == rank else found
 
 
 @operation("conv")
@@ -86,7 +95,7 @@ def convolve(net: Translator, call: Call, given: dict[str, Any]) -> None:
     groups = held.value.shape[1] // max(1, kernel.shape[-2])
     fields: dict[str, Any] = {"filters": kernel.shape[-1], "kernel_size": list(kernel.shape[:-2])}
     for name, usual in (("strides", 1), ("dilation_rate", 1), ("padding", "valid")):
-        fields[name] = argument(given, name, NOWHERE, usual)
+        fields[name] = _of_window(given, name, rank, usual)
     fields |= ({"groups": groups} if groups > 1 else {}) | {"use_bias": False, "trainable": False}
     net.put(call, *net.add(call, f"Conv{rank - 2}D", fields, [held], order))
     _hold(net, "kernel", kernel.transpose(rank - 1, rank - 2, *range(rank - 2)))
@@ -109,8 +118,8 @@ def pool(net: Translator, call: Call, given: dict[str, Any]) -> None:
     rank = len(held.order)
     order = image_order(given, rank)
     kind = "".join(part.capitalize() for part in name_of(call).removesuffix("_pool").split("_"))
-    names = ("pool_size", "strides", "padding", "output_size")
-    fields = {name: plain(given[name]) for name in names if given.get(name) is not None}
+    told = {name: _of_window(given, name, rank) for name in ("pool_size", "strides", "padding", "output_size")}
+    fields = {name: each for name, each in told.items() if each is not None}
     net.put(call, *net.add(call, f"{kind}Pooling{rank - 2}D", fields, [net.turned(held, order)], order))
 
 
@@ -127,7 +136,8 @@ def blocks(net: Translator, call: Call, given: dict[str, Any]) -> None:
 def resize(net: Translator, call: Call, given: dict[str, Any]) -> None:
     """Images of another size, as the layer Resizing."""
     size, order = argument(given, "size", 1), image_order(given, 4)
-    if any(given.get(name) for name in ("antialias", "crop_to_aspect_ratio", "pad_to_aspect_ratio")):
+    kept = ("antialias", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "preserve_aspect_ratio")
+    if any(given.get(name) for name in kept):
         raise Unsupported("it keeps the ratio of the sides, or smooths")
     fields = {"height": size[0], "width": size[1], "interpolation": argument(given, "interpolation", 2, "bilinear")}
     net.put(call, *net.add(call, "Resizing", fields, [net.turned(one(net, given), order)], order))

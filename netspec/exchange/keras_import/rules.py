@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from netspec.exchange.keras_import import elements, moving, products, reducing, shaping  # noqa: F401  # operations register there
+from netspec.exchange.keras_import import elements, moving, products, reducing, shaping, unlisted  # noqa: F401  # operations and rules register there
 from netspec.exchange.keras_import.axes import axis_here, data_format
 from netspec.exchange.keras_import.config import MASKED, Call, Tensor, is_operation, tensors_in
 from netspec.exchange.keras_import.fields import Unsupported, fields_of, plain, refuse_foreign, without_format

@@ -72,7 +72,8 @@ def arrived(net: Translator, call: Call, tensors: Sequence[Tensor]) -> list[Held
     """The inputs, as the layer wants their axes."""
     wish = wish_of_call(call)
     if wish.kind == "any":
-        return [net.get(one) for one in tensors]
+        outer = call.layer.wrapped + (call.layer.class_name == "TimeDistributed")
+        return [_steps_first(net, net.get(one), outer) for one in tensors]
     found = []
     for index, one in enumerate(tensors):
         held = net.get(one)
@@ -84,6 +85,12 @@ def arrived(net: Translator, call: Call, tensors: Sequence[Tensor]) -> list[Held
         else:
             found.append(net.turned(held, order))
     return found
+
+
+def _steps_first(net: Translator, held: Held, outer: int) -> Held:
+    """A tensor whose axes of steps, behind the batch, are where they are in Keras."""
+    steps = tuple(range(1, min(outer + 1, len(held.order))))
+    return held if held.order[1 : 1 + outer] == steps else net.plain(held)
 
 
 def wrapped(net: Translator, call: Call, type_: str, fields: dict[str, Any], inputs: int) -> tuple[str, dict[str, Any]]:

@@ -34,7 +34,7 @@ def test_everything_without_a_counterpart_is_listed_at_once(tmp_path: Path) -> N
         {**new("Dense", name="mine", units=2), "registered_name": "Mine>Dense"},
         new("Dense", name="rank", units=2, lora_rank=4),
         new("Dense", name="act", units=2, activation={"class_name": "function", "config": "my_function"}),
-        new("RandomFlip", name="flip"),
+        new("AutoContrast", name="flip"),
         new("Dense", name="small", units=2, dtype={"class_name": "QuantizedDTypePolicy", "config": {
             "name": "int8_from_float32"}}),
     )  # fmt: skip
@@ -64,7 +64,7 @@ def test_everything_without_a_counterpart_is_listed_at_once(tmp_path: Path) -> N
         (new("Dense", name="a", units=2, activation=CODE), "__lambda__ runs code"),
         (new("Dense", name="a", units=2, kernel_initializer={
             "class_name": "Drawn", "module": "os", "config": {}}), "a class of the package 'os'"),
-        (new("RandomFlip", name="a"), "a transform of the data"),
+        (new("AutoContrast", name="a"), "a transform of the data"),
         (new("Dense", name="a", units=2, dtype={
             "class_name": "P", "config": {"name": "int8_from_float32"}}), "quantized"),
         (new("Dense", name="a", units="many"), "Dense does not take it: units"),
