@@ -8,7 +8,9 @@ from netspec.backends import moves
 from netspec.backends.cuda.elementwise import bound, copy, fill, stored_type, value_type
 from netspec.backends.cuda.launch import THREADS, Launch, pointer, sizes
 from netspec.backends.loops import Turn
-from netspec.graph.kernel import Thunk
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.value import Node
+from netspec.layers.casting import BitCastBits
 
 TILE = 32
 """Rows and columns that a block turns at a time: it reads rows and writes columns, 32 neighbours at once both times."""
@@ -56,6 +58,17 @@ def reordered(source: Any, target: Any) -> Thunk:
     for word, meaning in words.items():
         body = body.replace(word, meaning)
     return Launch(parameters, body, found.places * wide * high, of_blocks=True).bind()
+
+
+@kernel(BitCastBits, backend="cuda", rank=5)
+class BitCastBitsKernel(Kernel):
+    """A copy, as whole numbers."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        (x,), (y,) = buffers.inputs, buffers.outputs
+        assert y is not None
+        bits = f"uint{8 * x.itemsize}"
+        return copy(x.view(bits), y.view(bits))
 
 
 class Copier:

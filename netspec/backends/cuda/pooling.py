@@ -17,6 +17,7 @@ from netspec.graph.layout import Layout, Signature
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 from netspec.layers.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGather, MaxPoolGrad
+from netspec.layers.unpooling import MaxPoolPlaces
 
 INSIDE = "d >= 0 && h >= 0 && w >= 0 && d < size_d && h < size_h && w < size_w"
 PLACE = "(((n * size_d + d) * size_h + h) * size_w + w) * channels + c"
@@ -65,6 +66,20 @@ MAX_GRAD = f"""{OVER_OWNERS}
         if (index[at] == (e * KERNEL_H + k) * KERNEL_W + l) total += load(dy[at]);
     }}
     store(dx[unit], total);
+}}
+"""
+PLACES = f"""{WINDOWS}
+    NUMBER most = -INFINITY;
+    int place = 0;
+    {OVER_WINDOW}
+        if (!({INSIDE})) continue;
+        const NUMBER v = load(x[{PLACE}]);
+        place = v > most ? (e * KERNEL_H + k) * KERNEL_W + l : place;
+        most = v > most || v != v ? v : most;
+    }}
+    const int64 d = o * STRIDE_D - PAD_D + place / (KERNEL_H * KERNEL_W) * DILATION_D;
+    const int64 h = i * STRIDE_H - PAD_H + place / KERNEL_W % KERNEL_H * DILATION_H;
+    y[unit] = (d * size_h + h) * size_w + j * STRIDE_W - PAD_W + place % KERNEL_W * DILATION_W;
 }}
 """
 GATHER = f"""{WINDOWS}
@@ -153,6 +168,15 @@ class MaxPoolKernel(Pooling):
         stores = {"y": "store(y[unit], most);", "index": "index[unit] = place;"}
         body = MAX.replace("STORES", " ".join(stores[name] for name in results))
         return bound(node, body, {"x": x, **results}, list(results), x, next(iter(results.values())))
+
+
+@kernel(MaxPoolPlaces, backend="cuda", rank=5)
+class MaxPoolPlacesKernel(Pooling):
+    """Places of maxima, counted in the image."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        (x,), (y,) = buffers.inputs, buffers.outputs
+        return bound(node, PLACES, {"x": x, "y": y}, ["y"], x, y)
 
 
 @kernel(MaxPoolGrad, backend="cuda", rank=5)

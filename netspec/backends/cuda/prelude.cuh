@@ -110,6 +110,11 @@ OF_ONE(rint, rintf, rint)
 OF_TWO(pow, powf, pow)
 OF_TWO(fmod, fmodf, fmod)
 
+// A place, or the nearest end of 0 … size.
+__device__ inline int64 within(int64 place, int64 size) {
+    return place < 0 ? 0 : place > size ? size : place;
+}
+
 // How many of a window's places lie from `low` to before `high`.
 __device__ inline int places_between(int64 first, int size, int dilation, int64 low, int64 high) {
     int found = 0;
