@@ -33,7 +33,7 @@ def main() -> int:
     results = Results("mnist", options, "torch", "numpy", "numba", "onednn-cpu-gomp")
     peer = [sys.executable, "benchmarks/torch_mnist.py", "--threads", str(options.threads)]
     commands = {
-        "netspec": [sys.executable, "-m", "netspec", "train", str(SPEC), "--json"],
+        "netspec": [sys.executable, "-m", "netspec", "train", str(SPEC), "--device", "cpu", "--json"],
         "eager": peer,
         "channels_last": [*peer, "--channels-last"],
     }

@@ -79,7 +79,7 @@ def all_reduces(ranks: int, folder: Path, repeats: int) -> tuple[dict[str, Any],
 def trained(ranks: int, turn: int, folder: Path) -> float:
     """Seconds of a step of a training on so many ranks: the fastest of those that the log tells of."""
     run = folder / f"run-{ranks}-{turn}"
-    words = "netspec", "train", str(folder / "train.yaml"), "--run-dir", str(run)
+    words = "netspec", "train", str(folder / "train.yaml"), "--run-dir", str(run), "--device", "cpu"
     answer(mpiexec(ranks, *words) if ranks > 1 else [sys.executable, "-m", *words], folder)
     events = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     rates: list[float] = [one["samples_per_second"] for one in events if one["event"] == "log"]

@@ -50,6 +50,7 @@ def trained(way: dict[str, Any], workers: int, epochs: int, data: str | None, ru
     given = {"strategy": "all_reduce", **way}
     words = [
         sys.executable, "-m", "netspec", "train", str(SPEC), "--workers", str(workers), "--run-dir", str(run), "--json",
+        "--device", "cpu",
         f"parallel={json.dumps(given)}", f"train.max_epochs={epochs}", "train.checkpoint_every=0",
         f"solver.learning_rate.initial={RATE}",
     ]  # fmt: skip

@@ -43,7 +43,8 @@ def warm_up() -> None:
         }
     )
     assert isinstance(spec, NetSpec)
-    program = Compiler(spec, solver=SGD(type="SGD", momentum=catalogue.MOMENTUM)).program(Purpose.TRAIN, 1)
+    compiler = Compiler(spec, solver=SGD(type="SGD", momentum=catalogue.MOMENTUM), device="cpu")
+    program = compiler.program(Purpose.TRAIN, 1)
     program.write({"x": np.ones((1, 2)), "label": np.zeros(1, np.int32), LEARNING_RATE: np.array(0.1)})
     program.run()
 
@@ -64,7 +65,7 @@ def trained_by(net: Net, workers: int, rank: int, *, sharded: bool) -> tuple[Pro
     divide = Divide(rank, [1.0] * workers, how.first_bucket, how.bucket) if sharded else None
     compiler = Compiler(
         _load(net, dropout=True), solver=SGD(type="SGD", momentum=catalogue.MOMENTUM), workers=workers,
-        divide=divide,
+        divide=divide, device="cpu",
     )  # fmt: skip
     _set_weights(compiler)
     share = net.batch_size // workers
@@ -92,7 +93,7 @@ def planned(net: Net, precision: str) -> dict[str, Any]:
 class NetspecTraining:
     """Forward, backward and an update by SGD with momentum: the program that `netspec train` runs."""
 
-    def __init__(self, net: Net, *, compared: bool, precision: str = "float32", device: str = "auto") -> None:
+    def __init__(self, net: Net, *, compared: bool, precision: str = "float32", device: str = "cpu") -> None:
         start = perf_counter()
         spec = _load(net, dropout=not compared)
         solver = SGD(type="SGD", momentum=catalogue.MOMENTUM)
@@ -160,7 +161,7 @@ class NetspecPrediction:
     def __init__(self, net: Net, batch_size: int) -> None:
         start = perf_counter()
         spec = _load(net, dropout=True)
-        self.compiler = Compiler(spec)
+        self.compiler = Compiler(spec, device="cpu")
         self.program = self.compiler.program(Purpose.PREDICT, batch_size)
         self.compile_seconds = perf_counter() - start
         self.batch_size = batch_size

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
 import pytest
 
-from benchmarks import bench_gpu
+from benchmarks import bench_gpu, gpu_subject, netspec_subject
 from benchmarks.alternate import BenchmarkError
 from benchmarks.bench_gpu import ROWS, Row
 from benchmarks.catalogue import NETS
 from benchmarks.gpu_subject import answer
+from netspec.backends.cuda import launch
+from netspec.cli.roofline import Roofline
+from tests.backends.cuda.compile import Collector
+from tests.backends.cuda.fake import Machine
 
 
 def test_the_table_is_that_of_the_nets() -> None:
@@ -67,3 +72,28 @@ def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(BenchmarkError, match=r"(?s)needs CuPy.*`--dry` builds and plans"):
         bench_gpu.need_a_gpu()
+
+
+def test_netspecs_side_runs_on_a_gpu_from_one_end_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU is a made-up one that computes nothing: losses are those of memory that is all zero."""
+    monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
+    monkeypatch.setattr(launch, "engine", Collector())
+    monkeypatch.setattr(netspec_subject, "measure_roofline", lambda *given: Roofline(1e15, 1e12))
+    for name, small in {"WARM": 2, "LEAST": 3, "MOST": 5}.items():
+        monkeypatch.setattr(gpu_subject, name, small)
+
+    def ask(row: Row, subject: str, **more: Any) -> dict[str, Any]:
+        wanted = {"net": row.net, "batch_size": row.batch_size, "precision": row.precision, **more}
+        if subject == "netspec":
+            found: dict[str, Any] = json.loads(json.dumps(answer({"subject": subject, **wanted})))
+            return found
+        return {"losses": [1e-9] * 3} if more else {"times": [1.0]}
+
+    monkeypatch.setattr(bench_gpu, "ask", ask)
+    with pytest.raises(BenchmarkError, match=r"losses are \[1.0, 1.0, 1.0\] off float64"):
+        bench_gpu.measure(Row("mlp", 4, "tf32", 1.5), compare=True)
+    found = bench_gpu.measure(Row("mlp", 4, "tf32", 1.5, floor=True), compare=False)
+    assert 0 < found["seconds"]["netspec"] <= found["fed_seconds"]
+    assert found["above_floor"] > 1
+    assert (found["notes"], found["gpu"]["name"]) == (["one CUDA graph"], "a made-up GPU")
+    assert bench_gpu._line(found).startswith("mlp (4) tf32: ")

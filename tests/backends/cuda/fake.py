@@ -20,6 +20,9 @@ from netspec.backends.cuda import launch
 from netspec.graph.kernel import Thunk
 from tests.backends.cuda.emulator import Emulator
 
+TICK = 0.01
+"""Milliseconds from one thing that a stream is given to the next."""
+
 
 class OutOfMemoryError(Exception):
     """Stands for CuPy's."""
@@ -35,7 +38,7 @@ class Mark:
     """One recording of an event."""
 
     def __init__(self, stream: Stream) -> None:
-        self.stream, self.done = stream, False
+        self.stream, self.done, self.at = stream, False, 0.0
 
     def wait(self) -> None:
         """Have done what comes before."""
@@ -58,7 +61,7 @@ class Event:
         mark = self.mark = Mark(stream)
 
         def done() -> None:
-            mark.done = True
+            mark.done, mark.at = True, self.machine.clock
 
         stream.submit(done)
 
@@ -73,6 +76,16 @@ class Event:
         """Asking often enough is waiting."""
         self.synchronize()
         return True
+
+
+def elapsed(start: Event, stop: Event) -> float:
+    """Milliseconds between two events that were waited for."""
+    first, last = start.mark, stop.mark
+    assert isinstance(first, Mark)
+    assert isinstance(last, Mark)
+    assert first.done
+    assert last.done
+    return last.at - first.at
 
 
 class Recorded:
@@ -157,6 +170,7 @@ class Stream:
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do it when its turn comes, or record it."""
+        self.machine.clock += TICK
         if self.recorded is not None:
             self.recorded.add(self, work)
         else:
@@ -186,6 +200,10 @@ class Stream:
                 work.wait()
                 if self.waiting and self.waiting[0] is work:  # else it went on by itself meanwhile
                     self.waiting.popleft()
+
+    def record(self, event: Event) -> Event:
+        event.record(self)
+        return event
 
     def wait_event(self, event: Event) -> None:
         if isinstance(event.mark, Recorded):
@@ -261,6 +279,8 @@ class Machine:
         self._eager = eager
         self.allocated = self.recorded = self.launched = self.started = 0
         self.count = count
+        self.clock = 0.0
+        """Milliseconds, made up."""
 
     def no_recording(self, what: str) -> None:
         """What is not allowed while a stream is recorded."""
@@ -327,11 +347,12 @@ class Machine:
             getDeviceProperties=lambda number: {"name": b"a made-up GPU", "major": 9, "minor": 0},
             getDeviceCount=self._devices, CUDARuntimeError=Trouble, memGetInfo=lambda: (2 * 10**9, 8 * 10**9),
             deviceSynchronize=self.synchronize, runtimeGetVersion=lambda: 13000,
-            deviceGetPCIBusId="0000:{:02x}:00.0".format,
+            deviceGetPCIBusId="0000:{:02x}:00.0".format, getDevice=lambda: 0, driverGetVersion=lambda: 13000,
         )  # fmt: skip
         cuda = SimpleNamespace(
             runtime=runtime, Device=Gpu, Stream=self._stream, alloc_pinned_memory=self._pinned,
-            Event=lambda *, disable_timing: Event(self), get_current_stream=lambda: self.entered[-1],
+            Event=lambda *, disable_timing=False: Event(self), get_elapsed_time=elapsed,
+            get_current_stream=lambda: self.entered[-1],
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             nvrtc=SimpleNamespace(getVersion=lambda: (13, 0)),
         )  # fmt: skip
