@@ -30,8 +30,8 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
 
 
 @cache
-def why_no_gpu() -> str | None:
-    """Why tests marked `gpu` cannot run here; None where they can."""
+def why_no_gpu(wanted: int = 1) -> str | None:
+    """Why tests marked `gpu`, or `gpu(2)`, cannot run here; None where they can."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # CuPy warns of CUDA libraries that no test may need
@@ -39,9 +39,10 @@ def why_no_gpu() -> str | None:
     except ImportError:
         return "CuPy is not installed"
     try:
-        return None if cupy.cuda.runtime.getDeviceCount() else "no GPU"
+        count = int(cupy.cuda.runtime.getDeviceCount())
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"no usable GPU: {error}"
+    return None if count >= wanted else f"{count or 'no'} GPU, and {wanted} are needed" if wanted > 1 else "no GPU"
 
 
 def pytest_sessionstart() -> None:
@@ -64,12 +65,17 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests marked `gpu` where there is none; NETSPEC_REQUIRE_GPU=1 fails them, so that skipping cannot pass."""
-    if item.get_closest_marker("gpu") is None:
+    """Skip tests marked `gpu` where there is none; NETSPEC_REQUIRE_GPU=1 fails them, so that skipping cannot pass.
+
+    So many GPUs are required: what needs two is skipped where one is required and there, and says so.
+    """
+    marker = item.get_closest_marker("gpu")
+    if marker is None:
         return
-    reason = why_no_gpu()
+    reason = why_no_gpu(*marker.args)
     if reason is None:
         return
-    if os.environ.get("NETSPEC_REQUIRE_GPU") == "1":
-        pytest.fail(f"NETSPEC_REQUIRE_GPU=1, and {reason}", pytrace=False)
+    required = int(os.environ.get("NETSPEC_REQUIRE_GPU", "0"))
+    if required and (required >= max(marker.args, default=1) or why_no_gpu(required) is not None):
+        pytest.fail(f"NETSPEC_REQUIRE_GPU={required}, and {reason}", pytrace=False)
     pytest.skip(reason)

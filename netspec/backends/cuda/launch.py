@@ -6,6 +6,7 @@ imported by its first use, which is that of a device that is open.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +19,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from netspec.backends.cuda.scalar import c_type
+from netspec.backends.store import cache_store
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
 
@@ -59,18 +61,20 @@ class Engine(Protocol):
 
 
 class CupyEngine:
-    """CuPy on the current GPU; what NVRTC compiled stays in CuPy's cache folder."""
+    """CuPy on the current GPU. What NVRTC compiled is kept on disk.
+
+    CuPy's own modules of CUDA C++ would not do: it has their numbers below 10⁻³⁸ become 0 (`-ftz=true`).
+    """
 
     def __init__(self) -> None:
-        self._functions: dict[str, Any] = {}
+        self._functions: dict[tuple[int, str], Any] = {}
 
     def starter(self, name: str, text: str) -> Starter:
-        """Compiled, or loaded."""
-        import cupy
-
-        if name not in self._functions:
-            self._functions[name] = cupy.RawModule(code=text, options=OPTIONS, backend="nvrtc").get_function(name)
-        function = self._functions[name]
+        """Compiled, or loaded, for the current GPU."""
+        key = self.device(), name
+        if key not in self._functions:
+            self._functions[key] = _loaded(name, text)
+        function = self._functions[key]
         return lambda blocks, threads, arguments: function((blocks,), (threads,), tuple(arguments))
 
     def address(self, array: Any) -> int:
@@ -94,6 +98,22 @@ class CupyEngine:
         import cupy
 
         return int(cupy.cuda.runtime.getDevice())
+
+
+def _loaded(name: str, text: str) -> Any:
+    """The kernel called `name` of a source text."""
+    from cupy.cuda import Device, compiler, nvrtc
+    from cupy.cuda.function import Module
+
+    store, told = cache_store("cuda"), [text, OPTIONS, Device().compute_capability, nvrtc.getVersion()]
+    file = f"{sha256(json.dumps(told).encode()).hexdigest()[:32]}.bin"
+    code = store.read(file)
+    if code is None:
+        code, _ = compiler.compile_using_nvrtc(text, OPTIONS, filename=f"{name}.cu")
+        store.write(file, code)
+    module = Module()
+    module.load(code)
+    return module.get_function(name)
 
 
 engine: Engine = CupyEngine()

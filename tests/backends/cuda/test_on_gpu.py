@@ -1,0 +1,114 @@
+"""Trainings on a GPU that is there, in the ways that a spec can ask for, against the same ones on the processor."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+
+NET = {
+    "netspec": 1,
+    "inputs": {"image": {"shape": [3, 12, 12]}, "label": {"shape": [], "dtype": "int32"}},
+    "layers": [
+        {"name": "conv", "type": "Conv2D", "filters": 8, "kernel_size": 3},
+        {"name": "norm", "type": "BatchNormalization"},
+        {"name": "relu", "type": "Activation", "activation": "relu"},
+        {"name": "pool", "type": "MaxPooling2D", "pool_size": 2},
+        {"name": "flat", "type": "Flatten"},
+        {"name": "hidden", "type": "Dense", "units": 16, "activation": "relu"},
+        {"name": "logits", "type": "Dense", "units": 4},
+    ],
+    "outputs": ["logits"],
+    "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
+}
+STEPS = 6
+TOLERANCE = {"float32": 1e-5, "tf32": 2**-10, "bfloat16": 2**-8, "float16": 2**-10}
+"""Of a loss after some steps, relative: sums in another order; else as much as rounding a number once to the 11, 8 or
+11 bits of an operand. A mean over samples has the errors of many, with either sign. Without training it is 2⁻⁶ off."""
+
+
+def spec(folder: Path, **more: Any) -> Path:
+    """A training on made-up images, as a file of the folder."""
+    random = np.random.default_rng(3)
+    images = random.standard_normal((48, 3, 12, 12)).astype(np.float32)
+    np.savez(folder / "data.npz", image=images, label=np.arange(48, dtype=np.int32) % 4)
+    data = {"source": "npz", "path": "data.npz", "batch_size": 8}
+    told = {
+        "netspec": 1, "net": NET, "data": {"train": data, "test": data},
+        "solver": {"type": "SGD", "learning_rate": 0.05, "momentum": 0.9},
+        "train": {"max_steps": STEPS, "log_every": 1, "precision": more.pop("precision", "float32")}, **more,
+    }  # fmt: skip
+    (folder / "train.yaml").write_text(json.dumps(told))  # which is YAML too
+    return folder / "train.yaml"
+
+
+def trained(file: Path, device: str | None) -> tuple[float, dict[str, Any]]:
+    """The loss on the test data, and what the log says first."""
+    run = netspec.train(file, run_dir=file.parent / f"on_{device}", **({} if device is None else {"device": device}))
+    assert run.test is not None
+    assert run.test.loss is not None
+    events = [json.loads(line) for line in run.log.read_text(encoding="utf-8").splitlines()]
+    return run.test.loss, next(one for one in events if one["event"] == "start")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", TOLERANCE)
+def test_each_precision_comes_to_the_loss_of_the_reference(precision: str, tmp_path: Path) -> None:
+    file = spec(tmp_path, precision=precision)
+    expected = trained(spec(tmp_path, precision=precision), "reference")[0]
+    assert trained(file, "cuda")[0] == pytest.approx(expected, rel=TOLERANCE[precision])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("how", [{"deterministic": False}, {"autotune": "quick"}, {"autotune": "full"}], ids=str)
+def test_other_kernels_come_to_the_same_loss(
+    how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those that have won a race are the same ones the next time, to the bit."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = spec(tmp_path, compile=how)
+    found, expected = trained(file, "cuda")[0], trained(file, "reference")[0]
+    assert found == pytest.approx(expected, rel=TOLERANCE["float32"])
+    if "autotune" in how:
+        (tmp_path / "on_cuda").rename(tmp_path / "before")
+        assert trained(file, "cuda")[0] == found
+
+
+@pytest.mark.gpu
+def test_the_device_that_nobody_names_is_the_gpu(tmp_path: Path) -> None:
+    file = spec(tmp_path)
+    named, (loss, start) = trained(file, "cuda")[0], trained(file, None)
+    assert start["device"] == "cuda"
+    assert loss == named, "and the same to the bit"
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.parametrize("strategy", ["all_reduce", "elastic_averaging"])
+def test_two_gpus_come_to_the_loss_of_two_processors(strategy: str, tmp_path: Path) -> None:
+    file = spec(tmp_path, parallel={"strategy": strategy})
+
+    def loss(device: str) -> float:
+        words = [
+            "train",
+            str(file),
+            "--workers",
+            "2",
+            "--device",
+            device,
+            "--run-dir",
+            str(tmp_path / device),
+            "--json",
+        ]
+        done = subprocess.run([sys.executable, "-m", "netspec", *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        return float(next(one for one in events if one["event"] == "done")["test"]["loss"])
+
+    assert loss("cuda") == pytest.approx(loss("cpu"), rel=TOLERANCE["float32"])
