@@ -25,8 +25,8 @@ from netspec.parallel.messages import of_node
 from netspec.parallel.strategies.pipeline import Pipeline
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
-from netspec.train.sending import sizes_of
-from netspec.train.shards import message_of_parts
+from netspec.train.sending import beside_programs
+from netspec.train.shards import messages_of_parts
 
 OF_A_HOST = 8
 """GPUs of a host, where nobody says how many."""
@@ -184,10 +184,13 @@ def _clock(one: Compiled, gpu: Gpu, workers: int, per_host: int) -> _Clock:
         for _ in range(times):
             clock.run(plan)
     crew, compiler = one.crew, one.compiler
-    told = [*crew.strategy.messages(sizes_of(compiler, crew.strategy), clock.hosts)] if workers > 1 else []
+    told = [*beside_programs(compiler, crew.strategy, clock.hosts, batches=1)] if workers > 1 else []
     if crew.shards is not None:
         batches = one.programs[0][1] // -(-crew.shards // crew.size)
-        told.append(message_of_parts(compiler, crew.shards, clock.hosts, batches))
+        read = [(one.samples, one.samples * crew.size)] * batches
+        told = messages_of_parts(compiler, crew.shards, clock.hosts, read)
     for message in told:
-        clock.wait(message.times * (clock.copied(message.nbytes) + seconds(message.exchanges, clock.hosts)))
+        if message.starts != 0.0:  # the wish to stop is under way during the step
+            taken = clock.copied(message.nbytes) + seconds(message.exchanges, clock.hosts)
+            clock.wait(message.times / message.every * taken)
     return clock

@@ -18,7 +18,7 @@ from netspec.graph.ops.communication import Communication
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 from netspec.parallel import world
-from netspec.parallel.messages import hosts_of, of_programs
+from netspec.parallel.messages import hosts_of, lying, of_programs
 from netspec.schema.net import NetSpec
 from netspec.schema.train import TrainSpec
 from netspec.train.crew import Crew
@@ -216,7 +216,7 @@ def _waits(program: Program, runs: Runs, times: int, names: Sequence[str]) -> li
     for node, name in zip(senders, names, strict=True):
         ends = [one for one in taken if communicates(one) and any(value.node is node for value in one.inputs)]
         mine = taken[node] + sum(taken[one] for one in ends if one not in senders)
-        holds, nbytes = _op(node).holds, sum(kind.nbytes for kind in _carried(node))
+        holds, nbytes = _op(node).holds, lying(_op(node), _carried(node))
         found.append(Wait(name, holds, nbytes, began[node], times * mine))
     return found
 

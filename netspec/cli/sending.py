@@ -19,7 +19,7 @@ from netspec.schema.train import TrainSpec
 from netspec.train.crew import Crew
 from netspec.train.fitting import check_workers
 from netspec.train.sending import messages
-from netspec.train.shards import message_of_parts
+from netspec.train.shards import messages_of_parts
 from netspec.train.trainer import trainer
 
 
@@ -57,17 +57,17 @@ class Sending:
     def each(self, one: Message | None = None) -> dict[str, float]:
         """Bytes that each worker of a role sends in a step, by role: the mean, where they differ."""
         wanted = self.messages if one is None else [one]
-        return {role: sum(one.sent(role) for one in wanted) / ranks for role, ranks in self.roles.items()}
+        return {role: sum(one.sent(role) / one.every for one in wanted) / ranks for role, ranks in self.roles.items()}
 
     @property
     def total(self) -> float:
         """Bytes of all workers together."""
-        return sum(one.sent(role) for one in self.messages for role in self.roles)
+        return sum(one.sent(role) / one.every for one in self.messages for role in self.roles)
 
     @property
     def between_hosts(self) -> float:
         """Bytes of these that leave a host."""
-        return sum(one.left() for one in self.messages)
+        return sum(one.left() / one.every for one in self.messages)
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -84,7 +84,8 @@ class Sending:
             "messages": [
                 {
                     "name": one.name, "holds": list(one.holds), "bytes": one.nbytes, "times": one.times,
-                    "starts": one.starts, "sent_bytes": self.each(one), "between_hosts_bytes": one.left(),
+                    "every": one.every, "starts": one.starts, "sent_bytes": self.each(one),
+                    "between_hosts_bytes": one.left() / one.every,
                 }
                 for one in self.messages
             ],
@@ -106,13 +107,14 @@ class Sending:
         titles = [f"a {role} sends" for role in self.roles]
         rows = [
             [
-                one.name, _listed(one.holds), *([_often(one.times)] if self._repeats else []), size(round(one.nbytes)),
-                *(size(round(nbytes)) for nbytes in self.each(one).values()), size(round(one.left())), _begin(one),
+                one.name, _listed(one.holds), *([_often(one)] if self._repeats else []), size(round(one.nbytes)),
+                *(size(round(nbytes)) for nbytes in self.each(one).values()), size(round(one.left() / one.every)),
+                _begin(one),
             ]
             for one in self.messages
         ]  # fmt: skip
         times = ["times"] * self._repeats
-        whole = sum(one.times * one.nbytes for one in self.messages)
+        whole = sum(one.times * one.nbytes / one.every for one in self.messages)
         last = ["in all", "", *([""] * len(times)), size(round(whole))]
         last += [*(size(round(nbytes)) for nbytes in self.each().values()), size(round(self.between_hosts)), ""]
         columns = ["message", "of", *times, "bytes", *titles, "between hosts", "starts"]
@@ -121,16 +123,16 @@ class Sending:
 
     @property
     def _repeats(self) -> bool:
-        return any(one.times != 1 for one in self.messages)
+        return any((one.times, one.every) != (1, 1) for one in self.messages)
 
 
 def _listed(names: Sequence[str]) -> str:
     return listing(names, 3) if names else ""
 
 
-def _often(times: float) -> str:
+def _often(one: Message) -> str:
     """How often in a step: `3`, `1/8`."""
-    return count(round(times)) if times >= 1 else f"1/{count(round(1 / times))}"
+    return count(one.times) + (f"/{count(one.every)}" if one.every > 1 else "")
 
 
 def _begin(one: Message) -> str:
@@ -155,14 +157,12 @@ def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int | None, batch
     if workers == 1:
         return Sending(name, cluster, {"worker": 1}, ())
     batches = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
-    compiler, rows = (
-        compiler_of(spec, "null", crew),
-        -(-batch_size // (crew.size if crew.strategy.splits_batches else 1)),
-    )
+    rows = -(-batch_size // (crew.size if crew.strategy.splits_batches else 1))
+    compiler, read = compiler_of(spec, "null", crew), [(rows, batch_size)] * batches
     if crew.shards is None:
-        found = messages(compiler, crew.strategy, cluster, rows, batches)
+        found = messages(compiler, crew.strategy, cluster, read)
     else:
-        found = [message_of_parts(compiler, crew.shards, cluster, batches)]
+        found = messages_of_parts(compiler, crew.shards, cluster, read)
     shared = sum(kind.nbytes for kind in compiler.types(*crew.strategy.shared).values())
     return Sending(name, cluster, crew.strategy.roles(workers), found, shared, remark)
 

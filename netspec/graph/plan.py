@@ -83,3 +83,8 @@ def signature(node: Node, layouts: Mapping[Value, Layout]) -> Signature:
 def aligned(size: int) -> int:
     """`size` rounded up to the alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def in_a_row(sizes: Sequence[int]) -> int:
+    """Bytes from the first to the end of the last of arrays of these sizes that begin at aligned places."""
+    return sum(map(aligned, sizes[:-1])) + sum(sizes[-1:])

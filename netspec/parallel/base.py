@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from netspec.parallel.by_host import HostGroups
 
 
+HOW_LONG = 8
+"""Bytes by which a worker tells how many bytes it is going to tell."""
+
+
 class Broken(Exception):
     """Another worker has failed: what this one waits for will never be there."""
 
@@ -228,9 +232,20 @@ class Communicator:
         return [_unpacked(one) for one in self.all_gather(_packed(arrays))]
 
 
+def _head(kinds: Sequence[tuple[str, str, Sequence[int]]]) -> bytes:
+    """What is before arrays of these names, types and shapes."""
+    head = json.dumps([[name, dtype, list(shape)] for name, dtype, shape in kinds]).encode()
+    return len(head).to_bytes(8, "little") + head
+
+
+def packed_bytes(kinds: Sequence[tuple[str, str, Sequence[int]]], nbytes: int) -> int:
+    """Bytes that a worker tells of arrays of these names, types and shapes, which have `nbytes` themselves."""
+    return HOW_LONG + len(_head(kinds)) + nbytes
+
+
 def _packed(arrays: dict[str, np.ndarray[Any, Any]]) -> bytes:
-    head = json.dumps([[name, str(one.dtype), list(one.shape)] for name, one in arrays.items()]).encode()
-    return len(head).to_bytes(8, "little") + head + b"".join(one.tobytes() for one in arrays.values())
+    head = _head([(name, str(one.dtype), one.shape) for name, one in arrays.items()])
+    return head + b"".join(one.tobytes() for one in arrays.values())
 
 
 def _unpacked(data: bytes) -> dict[str, np.ndarray[Any, Any]]:

@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from netspec.parallel import last_calls, tether, volumes
 from netspec.parallel.activity import ACTIVITY
-from netspec.parallel.base import Communicator
+from netspec.parallel.base import HOW_LONG, Communicator
 from netspec.parallel.found import library_name
 from netspec.parallel.shared_memory import check_room
 from netspec.parallel.waiting import wait_until
@@ -158,7 +158,7 @@ class MpiCommunicator(Communicator):
 
     def all_gather(self, told: bytes) -> list[bytes]:
         """What every worker tells, in the order of ranks."""
-        self.sent += volumes.gathered(len(told) + 8, self.size)  # and how long it is
+        self.sent += volumes.gathered(HOW_LONG + len(told), self.size)
         sizes = np.empty(self.size, np.int64)
         _Request(self._comm.Iallgather(np.array([len(told)], np.int64), sizes)).wait()
         starts = np.concatenate([[0], np.cumsum(sizes)])

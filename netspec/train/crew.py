@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from math import nan
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from netspec.parallel.strategies.base import Strategy
 from netspec.parallel.world import break_off
 from netspec.train.environment import threads
 from netspec.train.interrupt import Signals
-from netspec.train.sending import messages
+from netspec.train.sending import Batches, Epoch, messages
 from netspec.train.served import Connection, connection, server
 from netspec.train.wholes import Wholes
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from netspec.compile import Compiler
     from netspec.data.loader import Loader
     from netspec.errors import Location
+    from netspec.parallel.costs.networks import Cluster
+    from netspec.parallel.messages import Message
     from netspec.train.progress import Progress
 
 
@@ -185,32 +188,36 @@ class Crew:
             self._sent, self._steps = self._sent + self._sent_so_far - self._before, self._steps + 1
             self._before = None
 
-    def expect(self, compiler: Compiler, rows: int, batches: int, steps: range) -> None:
-        """Find out what a step of so many batches sends, from what it is compiled to: the mean of those `steps`."""
+    def expect(self, compiler: Compiler, epoch: Epoch, steps: range) -> None:
+        """Find out what a step sends, from what it is compiled to: the mean of those `steps`."""
         if self.alone:
             return
         cluster = hosts_of(self.everyone.size, self.everyone.host_size)
-        if self.shards is not None:
-            from netspec.train.shards import branches_of, message_of_parts
-
-            total = message_of_parts(compiler, self.shards, cluster, batches).sent()
-            counts = [branches_of(rank, self.shards, self.size) for rank in range(self.size)]
-            self._expected = total * counts[0] / sum(counts)  # others may have more sums to tell
-            return
-        (role, workers), total = next(iter(self.strategy.roles(cluster.ranks).items())), 0.0  # the first worker's
-        starts = self.strategy.stages
-        for begin, end in zip(starts, [*starts[1:], None], strict=True):
-            count = len(steps[max(begin - steps.start, 0) : end and max(end - steps.start, 0)])
-            if count or end is None:
-                found = messages(compiler, self.strategy, cluster, rows, batches, self.strategy.stage(begin))
-                total += max(count, not steps) * sum(one.sent(role) for one in found) / workers
+        role, workers = next(iter(self.strategy.roles(cluster.ranks).items()))  # the first worker's
+        total, starts = 0.0, self.strategy.stages
+        for begin, end in pairwise([*starts, max(steps.stop, starts[-1])]):
+            these = range(max(begin, steps.start), min(end, steps.stop))
+            lasts = these.stop // epoch.steps - these.start // epoch.steps
+            if not these:
+                continue
+            if len(these) > lasts:
+                for one in self._messages(compiler, cluster, epoch.usual, begin):
+                    total += (one.among(these) - one.among(these, epoch.steps)) * one.sent(role) / workers
+            if lasts:
+                for one in self._messages(compiler, cluster, epoch.last, begin):
+                    total += one.among(these, epoch.steps) * one.sent(role) / workers
         self._expected = total / max(len(steps), 1)
 
-    def sent_facts(self) -> dict[str, Any]:
-        """Bytes that the first worker is to send in a step, and has sent in the mean; nothing of one alone.
+    def _messages(self, compiler: Compiler, cluster: Cluster, batches: Batches, step: int) -> Sequence[Message]:
+        """Those of a step; of parts of a batch, as if all had as many sums to tell as the first worker."""
+        if self.shards is None:
+            return messages(compiler, self.strategy, cluster, batches, self.strategy.stage(step))
+        from netspec.train.shards import messages_of_parts
 
-        What is sent beside numbers that are summed up, such as the wish to stop and what fills gaps, is in the latter.
-        """
+        return messages_of_parts(compiler, self.shards, cluster, batches, rank=0)
+
+    def sent_facts(self) -> dict[str, Any]:
+        """Bytes that the first worker is to send in a step, and has sent, in the mean; nothing of one alone."""
         if self.alone:
             return {}
         measured = {"measured": round(self._sent / self._steps)} if self._steps else {}

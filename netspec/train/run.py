@@ -33,6 +33,7 @@ from netspec.train.progress import Progress
 from netspec.train.resume import Begun, restore, take_over
 from netspec.train.rundir import RunDir, open_run_dir, run_of
 from netspec.train.samples import with_samples
+from netspec.train.sending import Epoch
 from netspec.train.trainer import open_training_loader, trainer
 from netspec.train.transfer import Transfer, init_from
 
@@ -114,7 +115,7 @@ def run(
             everyone = [stack.enter_context(LogFiles(folder.folder)), *listeners]
         signals = stack.enter_context(Signals())
         loop = Loop(spec, compiler, loader, test, folder, everyone, signals, progress, crew)
-        crew.expect(compiler, loader.batch_sizes[0], spec.train.accumulate, range(progress.step, loop.total))
+        crew.expect(compiler, Epoch.of(loader, spec.train.accumulate), range(progress.step, loop.total))
         for message in (*begun.warnings, *_beyond(loop)):
             tell(everyone, "warning", message=message)
         remark = None if crew.alone else crew.strategy.remark(crew.hosts)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
-from netspec.compile import Purpose
+from netspec.compile import Purpose, rate_inputs
 from netspec.parallel.costs.collectives import Exchange
 from netspec.parallel.costs.networks import Cluster
 from netspec.parallel.messages import Message, of_programs
@@ -16,6 +16,7 @@ from netspec.parallel.strategies.pipeline import stage_role
 
 if TYPE_CHECKING:
     from netspec.compile import Compiler
+    from netspec.data.loader import Loader
 
 
 def sizes_of(compiler: Compiler, strategy: Strategy) -> Sizes:
@@ -24,16 +25,50 @@ def sizes_of(compiler: Compiler, strategy: Strategy) -> Sizes:
     return {name: (one.shape, one.dtype.itemsize) for name, one in kinds if one.dtype.is_float}
 
 
+Batches: TypeAlias = Sequence[tuple[int, int]]
+"""Of each batch of a step: how many rows this worker has of it, and how many samples all have together."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What steps read."""
+
+    usual: Batches
+    """Those of all but the last."""
+    last: Batches
+    """That may read less."""
+    steps: int
+
+    @classmethod
+    def of(cls, loader: Loader, accumulate: int) -> Epoch:
+        """With so many batches a step."""
+        full, rest = divmod(loader.samples, loader.batch_size)
+        batches = [(loader.batch_sizes[0], loader.batch_size)] * full + [(loader.batch_sizes[-1], rest)] * bool(rest)
+        steps = -(-len(batches) // accumulate)
+        return cls(batches[:accumulate], batches[(steps - 1) * accumulate :], steps)
+
+
 def messages(
-    compiler: Compiler, strategy: Strategy, cluster: Cluster, rows: int, batches: int, stage: int | None = None
+    compiler: Compiler, strategy: Strategy, cluster: Cluster, batches: Batches, stage: int | None = None
 ) -> Sequence[Message]:
-    """Those of a step of so many batches, of which a worker has so many rows each, as it is compiled for a stage."""
+    """Those of a step that reads these batches, as it is compiled for a stage."""
     update = [compiler.plan(Purpose.UPDATE, 1, stage)] if compiler.updates else []
-    programs = [(compiler.plan(compiler.of_batch, rows, stage).order, batches), *((one.order, 1) for one in update)]
-    found = [*of_programs(programs, cluster), *strategy.messages(sizes_of(compiler, strategy), cluster)]
+    programs = [
+        (compiler.plan(compiler.of_batch, rows, stage, whole).order, times)
+        for (rows, whole), times in Counter(batches).items()
+    ]
+    programs += [(one.order, 1) for one in update]
+    found = [*of_programs(programs, cluster), *beside_programs(compiler, strategy, cluster, len(batches))]
     if compiler.staged is None:
         return found
+    ((rows, _),) = batches  # a pipeline's step has one
     return [*_between_stages(compiler, cluster, rows), *(_by_stage(one, cluster.ranks) for one in found)]
+
+
+def beside_programs(compiler: Compiler, strategy: Strategy, cluster: Cluster, batches: int) -> Iterator[Message]:
+    """Those of a step of so many batches that no program sends."""
+    rates = len(rate_inputs(compiler.solver)) if compiler.solver is not None else 0
+    return strategy.messages(sizes_of(compiler, strategy), cluster, batches, rates)
 
 
 def _between_stages(compiler: Compiler, cluster: Cluster, rows: int) -> Iterator[Message]:

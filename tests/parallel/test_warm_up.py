@@ -16,6 +16,7 @@ from netspec.parallel.strategies.one_bit import OneBit
 from netspec.parallel.strategies.top_k import TopK
 from netspec.schema.load import load_train
 from netspec.train.crew import Crew
+from netspec.train.sending import Epoch
 from netspec.train.trainer import trainer
 
 NET = {
@@ -25,6 +26,7 @@ NET = {
     "losses": [{"type": "MeanSquaredError", "from": ["fc", "y"]}],
 }
 ROWS, RATE = 5, 0.1
+EPOCH = Epoch([(ROWS, 2 * ROWS)], [(ROWS, 2 * ROWS)], 1)
 
 
 class Two(Communicator):
@@ -60,16 +62,17 @@ def test_what_a_step_is_expected_to_send_is_the_mean_of_its_stages() -> None:
         spec = load_train(training(strategy="one_bit", smallest=1, **given))
         assert isinstance(spec.parallel, Strategy)
         crew = Crew(Two(), spec.parallel)
-        crew.expect(trainer(spec, "reference", crew), ROWS, 1, steps)
+        crew.expect(trainer(spec, "reference", crew), EPOCH, steps)
         found: int = crew.sent_facts()["bytes_per_step"]["expected"]
         return found
 
     plain, full = expected(range(10)), expected(range(10), warm_up_steps=10)
-    assert full - plain == 24 * 8 - (3 + 4 * 8)  # a matrix of float64, or a bit a number and two numbers a column
+    # A matrix of float64, behind others at a line of memory, or a bit a number and two numbers a column.
+    assert 0 <= full - plain - (24 * 8 - (3 + 4 * 8)) < 2 * 64
     assert expected(range(10), warm_up_steps=4) == round(0.4 * full + 0.6 * plain)
     assert expected(range(2, 4), warm_up_steps=4) == full
     assert expected(range(4, 10), warm_up_steps=4) == plain
-    assert expected(range(10, 10), warm_up_steps=4) == plain
+    assert expected(range(10, 10), warm_up_steps=4) == 0
 
 
 def test_velocities_of_the_workers_are_those_of_deep_gradient_compression() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,21 +12,26 @@ from netspec.cli.sending import Imagined
 from netspec.parallel.strategies.base import Strategy
 from netspec.schema.load import load_train
 from netspec.train.crew import Crew
+from netspec.train.sending import Epoch
 from netspec.train.shards import branches_of
 from netspec.train.stepper import moving
 from netspec.train.trainer import trainer
 
 
-@pytest.mark.parametrize(("workers", "branches"), [(2, [1, 1]), (3, [1, 2, 2])])
+@pytest.mark.parametrize(("workers", "branches", "level"), [(2, [1, 1], 2), (3, [1, 2, 2], 1)])
 def test_a_step_in_parts_knows_its_bytes(
-    spec: Callable[..., dict[str, Any]], workers: int, branches: list[int]
+    spec: Callable[..., dict[str, Any]], workers: int, branches: list[int], level: int
 ) -> None:
-    assert [branches_of(rank, 8, workers) for rank in range(workers)] == branches
+    assert [len(branches_of(rank, 8, workers, 8)) for rank in range(workers)] == branches
     given = load_train(spec() | {"parallel": {"strategy": "all_reduce", "deterministic": True}})
     assert isinstance(given.parallel, Strategy)
     crew = Crew(Imagined(workers, workers), given.parallel)
     compiler = trainer(given, "reference", crew)
-    crew.expect(compiler, 4, 1, range(10))
+    crew.expect(compiler, Epoch([(16, 32)], [(16, 32)], 1), range(10))
     sums = [*compiler.names("gradient"), *moving(compiler)]
     branch = 2 * 8 + sum(compiler.states[name].nbytes for name in sums)  # the loss, and how many samples
-    assert crew.sent_facts() == {"bytes_per_step": {"expected": (workers - 1) * branch}}
+    head = [[f"{level}/0/{name}", str(compiler.states[name].dtype), list(compiler.states[name].shape)] for name in sums]
+    head += [[f"{level}/0/{name}", "float64", []] for name in ("$loss", "$weight")]
+    told = 8 + 8 + len(json.dumps(head)) + branch  # and how much it is, and the head of it
+    expected = round((workers - 1) * (told + 2 * 8 / workers))  # and the wish to stop
+    assert crew.sent_facts() == {"bytes_per_step": {"expected": expected}}

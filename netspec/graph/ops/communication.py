@@ -42,6 +42,8 @@ class Communication(Op):
     encoding: str
     holds: tuple[str, ...]
     """Names of what it sends, for whoever reads a plan."""
+    in_a_row: ClassVar[bool] = False
+    """Whether values travel as one piece of memory in which each is at an aligned place, unless they are encoded."""
 
     def carried(self, types: Sequence[TensorType]) -> Sequence[TensorType]:
         """Those of the operands' types of which a worker sends the values; nothing where another op has sent them."""
@@ -108,6 +110,7 @@ class _Bucket(Communication):
     count: int
     encoding: str = ""
     holds: tuple[str, ...] = ()
+    in_a_row: ClassVar[bool] = True
     onnx = NO_ONNX
 
     def _checked(self, types: Sequence[TensorType]) -> tuple[TensorType, ...]:

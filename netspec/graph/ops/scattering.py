@@ -32,6 +32,7 @@ class Cut(Placed, NoGradient):
     """This worker."""
     holds: tuple[str, ...] = ()
     encoding: ClassVar[str] = ""  # type: ignore[misc]  # always as they are
+    in_a_row: ClassVar[bool] = True
     onnx = _NO_ONNX
 
     @property

@@ -112,13 +112,23 @@ class Strategy(Spec):
         """What keeps the strategy from so many ranks."""
         yield from ()
 
+    @property
+    def period(self) -> int:
+        """Of so many steps workers wait for each other at the last one."""
+        return 1
+
     def meets(self, step: int) -> bool:
         """Whether all workers wait for each other at this step, the first being 1."""
-        return True
+        return step % self.period == 0
 
-    def messages(self, sizes: Sizes, cluster: Cluster) -> Iterator[Message]:
-        """What workers send between steps, for states of these shapes and bytes an element."""
-        yield from ()
+    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
+        """What workers send beside what their programs do, for states of these shapes and bytes an element.
+
+        Of a step of so many batches, in a training with so many learning rates.
+        """
+        from netspec.parallel.messages import wish_to_stop
+
+        yield wish_to_stop(cluster, batches, self.period)
 
     def roles(self, workers: int) -> dict[str, int]:
         """How many of the workers are what, where not all do the same."""

@@ -54,16 +54,19 @@ class ElasticAveraging(Strategy):
         """Each worker follows its own."""
         return False
 
-    def meets(self, step: int) -> bool:
-        """Where they move towards the center."""
-        return step % self.every == 0
+    @property
+    def period(self) -> int:
+        """After so many steps they move towards the center."""
+        return self.every
 
-    def messages(self, sizes: Sizes, cluster: Cluster) -> Iterator[Message]:
+    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
         """The differences from the center, every so many steps."""
-        from netspec.parallel.messages import between_steps
+        from netspec.parallel.messages import Message, encoded
 
+        yield from super().messages(sizes, cluster, batches, rates)
         nbytes = sum(prod(shape) * itemsize for shape, itemsize in sizes.values())
-        yield between_steps("differences", tuple(sizes), nbytes, cluster, self.every)
+        sent = encoded(nbytes, IN_FULL, next(itemsize for _, itemsize in sizes.values()), cluster)
+        yield Message("differences", tuple(sizes), nbytes, sent, every=self.every)
 
     def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
         """Move towards each other every so many steps."""

@@ -59,9 +59,10 @@ class Hogwild(Strategy):
         """Each worker follows its own."""
         return False
 
-    def meets(self, step: int) -> bool:
-        """Where they wait for each other."""
-        return step % self.every == 0
+    @property
+    def period(self) -> int:
+        """After so many steps they wait for each other."""
+        return self.every
 
     def before_looking(self, group: Communicator, replica: Replica) -> None:
         """Wait until nobody writes, and average what each has of its own."""

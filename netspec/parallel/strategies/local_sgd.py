@@ -41,16 +41,19 @@ class LocalSGD(Strategy):
         """Each worker follows its own."""
         return False
 
-    def meets(self, step: int) -> bool:
-        """Where they average."""
-        return step % self.every == 0
+    @property
+    def period(self) -> int:
+        """After so many steps they average."""
+        return self.every
 
-    def messages(self, sizes: Sizes, cluster: Cluster) -> Iterator[Message]:
+    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
         """All that is averaged, every so many steps."""
-        from netspec.parallel.messages import between_steps
+        from netspec.parallel.costs.collectives import ring
+        from netspec.parallel.messages import Message
 
+        yield from super().messages(sizes, cluster, batches, rates)
         nbytes = sum(prod(shape) * itemsize for shape, itemsize in sizes.values())
-        yield between_steps("states", tuple(sizes), nbytes, cluster, self.every)
+        yield Message("states", tuple(sizes), nbytes, ring(nbytes, cluster), every=self.every)
 
     def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
         """Average every so many steps."""

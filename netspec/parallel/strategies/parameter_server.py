@@ -117,15 +117,31 @@ class ParameterServer(Strategy):
         servers = self.servers_among(workers)
         return {"worker": workers - servers, "server": servers}
 
-    def messages(self, sizes: Sizes, cluster: Cluster) -> Iterator[Message]:
-        """Gradients to the servers, and parameters back."""
+    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
+        """Gradients to the servers, and parameters back; and what they say to each other about that."""
+        from netspec.parallel.costs.collectives import Exchange
         from netspec.parallel.costs.servers import exchange
         from netspec.parallel.messages import Message
+        from netspec.parallel.servers.letters import answer, letter, order
 
         names = tuple(name.removeprefix(f"{GRADIENT}/") for name in sizes)
         nbytes, roles = sum(prod(shape) * size for shape, size in sizes.values()), self.roles(cluster.ranks)
         for name, role, every in (("push", "worker", self.push_every), ("fetch", "server", self.fetch_every)):
-            yield Message(name, names, nbytes, (exchange(nbytes, role, roles, cluster),), times=1 / every)
+            yield Message(name, names, nbytes, (exchange(nbytes, role, roles, cluster),), every=every)
+        workers, followers = roles["worker"], roles["server"] - 1
+
+        def told(name: str, nbytes: int, role: str, number: float, every: int) -> Message:
+            """So many letters of all of a role."""
+            leave = number if cluster.hosts > 1 else 0.0
+            return Message(name, (), nbytes, (Exchange(1, nbytes, number, leave, role=role),), every=every)
+
+        yield told("push it", letter(rates).nbytes, "worker", workers, self.push_every)
+        yield told("go on", letter(rates).nbytes, "worker", workers, self.fetch_every)
+        yield told("answers", answer().nbytes, "server", workers, self.fetch_every)
+        if followers:
+            size, updates = order(rates, workers).nbytes, 1 if self.mode == "synchronous" else workers
+            yield told("orders to move", size, "server", followers * (workers + updates), self.push_every)
+            yield told("orders to send", size, "server", followers * workers, self.fetch_every)
 
     def before_looking(self, group: Communicator, replica: Replica) -> None:
         """Moving statistics are each worker's own until all look: then they are averaged."""
