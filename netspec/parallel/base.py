@@ -74,6 +74,8 @@ class Communicator:
         """Sums whose parts are on their way, in the order in which they were started (`sums.py`)."""
         self.under_way: dict[Hashable, list[Pending]] = {}
         """What was started and not waited for, by whom: an address of what is summed up, a channel, a question."""
+        self._parts: dict[int, Communicator] = {}
+        """The groups that `below` has made, by where they are cut."""
         self._given_up: list[Pending] = []
         """Calls that nobody waits for any more, kept since MPI may still write to their memory."""
 
@@ -115,13 +117,16 @@ class Communicator:
         """Wait until all workers have come here. What each wrote to memory that they share is there for all then."""
 
     def share_memory(self, nbytes: int) -> Any:
-        """Memory of so many bytes that all workers of this host have in common, until the job ends: a NumPy array.
+        """Memory of so many bytes that all workers of this host have in common, until they give it back: a NumPy array.
 
         What it holds at first is not said. Raises `RunError` where the host has not as much.
         """
         import numpy as np
 
         return np.zeros(nbytes, np.uint8)
+
+    def give_back_memory(self) -> None:
+        """Have the memory that workers shared so far be that of what shares memory next: nobody uses it any more."""
 
     def all_reduce(self, array: Any) -> None:
         """Replace an array by the sum of all workers'."""
@@ -184,6 +189,15 @@ class Communicator:
     def split(self, color: int) -> Communicator:
         """A group of those who say the same, in the order of ranks."""
         return Communicator()
+
+    def below(self, rank: int) -> Communicator:
+        """The group that this worker is in, of those below a rank or of the others: made once, for all trainings.
+
+        MPI has about two thousand communicators, and one that is freed may still be waited on by a worker.
+        """
+        if rank not in self._parts:
+            self._parts[rank] = self.split(int(self.rank >= rank))
+        return self._parts[rank]
 
     def collect(self, array: Any) -> Any:
         """The arrays of all workers, stacked in the order of ranks, on worker 0; None on the others."""

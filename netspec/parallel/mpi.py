@@ -44,6 +44,9 @@ class MpiCommunicator(Communicator):
         self._on_host = MPI.Intracomm(self._comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
         self.host_rank, self.host_size = self._on_host.rank, self._on_host.size
         self._windows: list[MPI.Win] = []
+        self._spare: dict[int, list[Any]] = {}
+        """Memory that was given back, by its size."""
+        self._shared: list[Any] = []
         self.host = MPI.Get_processor_name()
         self._hosts = [one.decode() for one in self.all_gather(self.host.encode())]
 
@@ -61,13 +64,23 @@ class MpiCommunicator(Communicator):
 
     def share_memory(self, nbytes: int) -> Any:
         """A window of MPI, which the first worker of the host has and all others see."""
+        if spare := self._spare.get(nbytes):
+            self._shared.append(spare.pop())
+            return self._shared[-1]
         check_room(nbytes)
         _Request(self._comm.Ibarrier()).wait()  # what comes next waits where the watchdog does not see it
         window = MPI.Win.Allocate_shared(nbytes if self.host_rank == 0 else 0, 1, comm=self._on_host)
         window.Lock_all(MPI.MODE_NOCHECK)
         self._windows.append(window)
         memory: Any = window.Shared_query(0)[0]
-        return np.frombuffer(memory, np.uint8)
+        self._shared.append(np.frombuffer(memory, np.uint8))
+        return self._shared[-1]
+
+    def give_back_memory(self) -> None:
+        """Keep the windows: arrays of a training that has ended may still be there."""
+        for one in self._shared:
+            self._spare.setdefault(one.nbytes, []).append(one)
+        self._shared = []
 
     def start_all_reduce(self, array: Any, *, apart: bool = False) -> _Request:
         """Sum in place; MPI chooses the way by the size and where the workers are."""

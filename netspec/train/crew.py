@@ -67,7 +67,7 @@ class Crew:
         """How many workers there are, servers apart."""
         self.serves = everyone.rank >= self.size
         """Whether this one is a server, and no worker."""
-        self.workers = everyone.split(int(self.serves)) if servers else everyone
+        self.workers = everyone.below(self.size) if servers else everyone
         """The workers; of a server, the servers."""
         self.servers: Connection | None = None
         """What this worker does with the servers, once all have begun."""
@@ -164,7 +164,9 @@ class Crew:
         """Have the servers end; what the first worker tells all, servers too."""
         if self.servers is not None:
             self.servers.leave()
-        return self.everyone.shared(told)
+        found = self.everyone.shared(told)
+        self.everyone.give_back_memory()
+        return found
 
     def ask(self, signals: Signals, step: int) -> Asked | AskedOfServers:
         """Find out, while this step is computed, whether any worker was asked to stop or to write a checkpoint."""

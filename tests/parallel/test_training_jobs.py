@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from netspec.cli import main
 from netspec.exchange.hdf5 import read_checkpoint, read_weights
@@ -82,6 +83,20 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"strategy": "sharded_optimizer", "heartbeat": 3},
 )
 """Of those that have a `heartbeat` a worker is stopped, of the others one is killed."""
+
+
+def test_many_trainings_take_no_more_of_mpi_than_one(jobs, spec: Path, tmp_path: Path) -> None:
+    """MPI has about two thousand communicators, and memory that workers share lasts as long as the job."""
+    ways: tuple[dict[str, Any], ...] = ({"strategy": "parameter_server"}, {"strategy": "hogwild"})
+    given = yaml.safe_load(spec.read_text()) | {"net": str(spec.parent / "net.yaml"), "train": {"max_steps": 2}}
+    given["data"]["train"]["path"] = str(spec.parent / "blobs.npz")
+    listed = [{"spec": given | {"parallel": way}, "run_dir": str(tmp_path / way["strategy"])} for way in ways]
+    (tmp_path / "list.json").write_text(json.dumps(listed))
+    job = jobs(2, "many.py", str(tmp_path / "list.json"), by="mpiexec")
+    assert job.end() == 0, job.err
+    found = json.loads(job.out)
+    assert found["made"] == ["a communicator", "memory"]
+    assert found["counts"] == [found["counts"][0]] * 3
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
