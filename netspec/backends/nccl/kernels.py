@@ -7,7 +7,7 @@ from functools import partial
 from netspec.backends.cuda.beside import beside
 from netspec.backends.cuda.elementwise import fill
 from netspec.backends.nccl import scattering, through_host  # noqa: F401  # they register their kernels
-from netspec.backends.nccl.memory import Bundle, address, all_of, filling
+from netspec.backends.nccl.memory import Bundle, address, all_of, filling, joining
 from netspec.backends.nccl.packing import FORMS, PackedSum
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
@@ -135,8 +135,4 @@ class Join(Kernel):
         return unsummed(op.encoding)
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        place = filling(buffers.inputs, buffers.outputs)
-        if world().size == 1:
-            return place
-        join = partial(beside().join, address(buffers.inputs[0]))
-        return all_of([join, place])
+        return joining(buffers.inputs[0], filling(buffers.inputs, buffers.outputs))

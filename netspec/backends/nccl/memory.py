@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from netspec.backends.cuda import launch
+from netspec.backends.cuda.beside import beside
 from netspec.backends.cuda.elementwise import copy
 from netspec.graph.kernel import Thunk
 from netspec.graph.plan import aligned
+from netspec.parallel import world
 
 
 def address(array: Any) -> int:
@@ -48,6 +51,11 @@ def filling(inputs: Sequence[Any], outputs: Sequence[Any]) -> Thunk:
         if target is not None and address(target) != address(source)
     ]
     return copying([source for source, _ in apart], [target for _, target in apart])
+
+
+def joining(first: Any, place: Thunk) -> Thunk:
+    """What has the step's stream wait for what was set going with an array, and puts what came where it belongs."""
+    return place if world().size == 1 else all_of([partial(beside().join, address(first)), place])
 
 
 class Bundle:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from netspec.backends.cuda.beside import Call, beside
-from netspec.backends.nccl.memory import Bundle, address, all_of, copying, filling, memory
+from netspec.backends.nccl.memory import Bundle, address, all_of, copying, filling, joining, memory
 from netspec.backends.workers.scattering import borders
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.scattering import Cut, GatherPieces, JoinScatterSums, ScatterSums, StartScatterSums
@@ -80,10 +80,7 @@ class JoinScatter(Kernel):
         op = node.op
         assert isinstance(op, JoinScatterSums)
         count = len(op.parts)
-        place = filling(buffers.inputs[:count], buffers.outputs[:count])
-        if world().size == 1:
-            return place
-        return all_of([partial(beside().join, address(buffers.inputs[count + 1])), place])
+        return joining(buffers.inputs[count + 1], filling(buffers.inputs[:count], buffers.outputs[:count]))
 
 
 @kernel(GatherPieces, backend="nccl", rank=10)

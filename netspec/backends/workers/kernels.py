@@ -12,7 +12,7 @@ from typing import Any
 from netspec.backends.workers import messages, scattering  # noqa: F401  # they register their kernels
 from netspec.backends.workers.filling import filling
 from netspec.backends.workers.spans import Bundle, Emptied, address, span
-from netspec.backends.workers.underway import send
+from netspec.backends.workers.underway import joining, send
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
 from netspec.graph.ops.exchange import Exchange
@@ -129,14 +129,7 @@ class Join(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that waits."""
-        key, workers = address(buffers.inputs[0]), world()
-        fill = filling(buffers.inputs, buffers.outputs)
-
-        def run() -> None:
-            workers.finish(key)
-            fill()
-
-        return run
+        return joining(address(buffers.inputs[0]), filling(buffers.inputs, buffers.outputs))
 
 
 def _sender(encoding: str, arrays: Sequence[Any]) -> Callable[[], list[Pending]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from netspec.backends.workers.filling import filling
+from netspec.backends.workers.underway import joining
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.messages import After, JoinReceive, Send, Sent, StartReceive
 from netspec.graph.value import Node
@@ -76,16 +77,10 @@ class Receiving(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that waits."""
-        op, workers = node.op, world()
+        op = node.op
         assert isinstance(op, JoinReceive)
         channel: Channel = ("from", op.source, op.tag)
-        place = filling(buffers.inputs[:1], buffers.outputs[:1])
-
-        def run() -> None:
-            workers.finish(channel)
-            place()
-
-        return run
+        return joining(channel, filling(buffers.inputs[:1], buffers.outputs[:1]))
 
 
 @kernel(After, backend="workers", rank=10)

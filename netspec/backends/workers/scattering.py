@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from netspec.backends.workers.filling import filling
 from netspec.backends.workers.spans import Bundle, address, span
-from netspec.backends.workers.underway import send
+from netspec.backends.workers.underway import joining, send
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.scattering import Cut, GatherPieces, JoinScatterSums, ScatterSums, StartScatterSums
 from netspec.graph.value import Node
@@ -115,16 +115,10 @@ class JoinScatter(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """A thunk that waits."""
-        op, workers = node.op, world()
+        op = node.op
         assert isinstance(op, JoinScatterSums)
         count = len(op.parts)
-        key, copy = address(buffers.inputs[count + 1]), filling(buffers.inputs[:count], buffers.outputs[:count])
-
-        def run() -> None:
-            workers.finish(key)
-            copy()
-
-        return run
+        return joining(address(buffers.inputs[count + 1]), filling(buffers.inputs[:count], buffers.outputs[:count]))
 
 
 @kernel(ScatterSums, backend="workers", rank=10)

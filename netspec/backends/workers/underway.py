@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
-from netspec.parallel import Communicator, Pending
+from netspec.graph.kernel import Thunk
+from netspec.parallel import Communicator, Pending, world
 
 
 def send(workers: Communicator, key: int, start: Callable[[], list[Pending]]) -> None:
@@ -14,3 +15,14 @@ def send(workers: Communicator, key: int, start: Callable[[], list[Pending]]) ->
             one.advance()
     workers.finish(key)  # of a step that was broken off
     workers.under_way[key] = start()
+
+
+def joining(key: Hashable, place: Thunk) -> Thunk:
+    """What waits for what was set going under a key, and puts what came where it belongs."""
+    workers = world()
+
+    def run() -> None:
+        workers.finish(key)
+        place()
+
+    return run
