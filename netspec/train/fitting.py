@@ -67,6 +67,7 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
             Problem(
                 "LBFGS trains on one worker", spec.solver.where(), "solver", expected="another solver, or one worker",
                 got=f"{workers} workers",
+                hint="how often a step evaluates the loss is found out outside of the graph that sums up gradients",
             )
         )  # fmt: skip
     if problems:
