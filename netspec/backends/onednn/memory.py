@@ -49,7 +49,9 @@ class MemoryDesc(Handle):
         strides: tuple[int, ...] | None = None,
         dtype: DataType = DataType.F32,
     ) -> Self:
-        """A plain layout by its strides, counted in elements; C order without them."""
+        """A plain layout by its strides, counted in elements; C order without them. Raises `ValueError` for too few."""
+        if strides is not None and len(strides) != len(shape):
+            raise ValueError(f"{len(strides)} strides for {len(shape)} axes")
         return cls._make(engine, "create_with_strides", len(shape), shape, dtype, strides or row_major(shape))
 
     @classmethod

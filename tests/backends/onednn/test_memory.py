@@ -126,3 +126,8 @@ def test_a_memory_keeps_its_array_and_nothing_keeps_the_memory(engine):
         del memory
         assert watched() is None
     gc.collect()
+
+
+def test_each_axis_has_a_stride(engine):
+    with pytest.raises(ValueError, match="3 strides for 4 axes"):
+        MemoryDesc.strided(engine, (1, 2, 3, 4), (12, 4, 1))

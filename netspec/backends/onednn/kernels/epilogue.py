@@ -99,6 +99,7 @@ def padded(kind: TensorType, rank: int) -> tuple[int, ...]:
 def extra_desc(kind: TensorType, layout: Layout, result: TensorType) -> MemoryDesc:
     """The memory of an extra operand, of the result's rank."""
     shape, dtype = padded(kind, result.rank), data_type(kind, layout)
-    if shape == result.shape:
-        return MemoryDesc.strided(engine(), shape, layout.strides(kind), dtype)
+    if shape == result.shape:  # of a single sample, an operand of fewer axes may have it too
+        strides = layout.strides(kind)
+        return MemoryDesc.strided(engine(), shape, (kind.size,) * (len(shape) - len(strides)) + tuple(strides), dtype)
     return MemoryDesc.strided(engine(), shape, dtype=dtype)

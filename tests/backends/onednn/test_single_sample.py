@@ -1,0 +1,28 @@
+"""Of a single sample, what is added behind a product has its shape with an axis less: no memory beside it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netspec.exchange.hdf5 import write_weights
+from netspec.train.model import load
+from tests.exchange.nets import Net, net_data
+
+CONV = {"type": "Conv2D", "name": "first", "filters": 3, "kernel_size": 3}
+
+
+@pytest.mark.parametrize("behind", ["Bias", "Scale"])
+def test_numbers_of_all_places_of_a_sample(behind: str, tmp_path: Path, engine: object) -> None:
+    data = net_data(CONV, {"type": behind, "name": "behind", "num_axes": 3}, {"type": "ReLU", "name": "last"})
+    net = Net.of(data)
+    x = np.random.default_rng(2).uniform(-1, 1, (1, 2, 8, 8)).astype(np.float32)
+    (tmp_path / "net.yaml").write_text(str(data))
+    weights = {name: array.astype(np.float32) for name, array in net.states.items()}
+    write_weights(tmp_path / "weights.h5", weights, net=str(data), name="net")
+    model = load(tmp_path / "net.yaml", tmp_path / "weights.h5", device="cpu")
+    (got,) = dict(model.predict({"image": x})).values()
+    (expected,) = Net.of(data, weights).predict({"image": x}).values()
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
