@@ -290,6 +290,8 @@ MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
 }  # fmt: skip
 
 OTHER = {
+    "channels that other axes are made of": dealt((36,), (3, 2, 2, 3), (0, 2, 1, 3, 4), (-1, 2, 3)),
+    "blocks of channels that other axes are made of": dealt((4, 12), (2, 2, 2, 2, 3), (0, 1, 4, 2, 5, 3), (2, 4, 6)),
     "another scale": attention("s = MatMul qh kt", "p = Mul s third"),
     "another mask": attention("s = MatMul qh kt", "d = Div s root", "p = Add d seen"),
     "another choice": attention("s = MatMul qh kt", "d = Div s root", "p = Where some d forbidden"),
