@@ -19,7 +19,7 @@ from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Op, Xp
 from netspec.graph.plan import Plan
 from netspec.graph.rates import CORE, Rates
-from netspec.graph.types import DType, TensorType
+from netspec.graph.types import DType, Precision, TensorType
 from netspec.graph.value import Node
 
 if TYPE_CHECKING:
@@ -206,11 +206,11 @@ class Device:
             "missing": missing_backends(self.backends),
         }
 
-    def candidates(self, node: Node, *, tf32: bool = False) -> Candidates:
-        """The kernels that take a node; without `tf32` none that rounds so. Raises `NoKernelError` where none does."""
-        key = node.op, tuple(value.type for value in node.inputs), tf32
+    def candidates(self, node: Node, precision: Precision = Precision.FLOAT32) -> Candidates:
+        """The kernels that take a node where values may be rounded so. Raises `NoKernelError` where none does."""
+        key = node.op, tuple(value.type for value in node.inputs), precision
         if key not in self._candidates:
-            self._candidates[key] = candidates(node, self.kernels, tf32=tf32, deterministic=self.deterministic)
+            self._candidates[key] = candidates(node, self.kernels, precision, deterministic=self.deterministic)
         return self._candidates[key]
 
     @property
@@ -219,7 +219,7 @@ class Device:
         return any(one.tf32 for one in registered(self.kernels))
 
     @cached_property
-    def _candidates(self) -> dict[tuple[Op, tuple[TensorType, ...], bool], Candidates]:
+    def _candidates(self) -> dict[tuple[Op, tuple[TensorType, ...], Precision], Candidates]:
         """Those of the nodes that were asked for."""
         return {}
 
@@ -232,11 +232,10 @@ class Device:
         """Seconds that each offer takes, if there is a tuner and it has looked, now or before."""
         return None if self.tuner is None else self.tuner.measured(node, offers)
 
-    def accepts(self, op: Op, types: Sequence[TensorType], *, tf32: bool = False) -> bool:
-        """Whether a kernel above the reference takes the op on operands of these types."""
+    def accepts(self, op: Op, types: Sequence[TensorType], precision: Precision = Precision.FLOAT32) -> bool:
+        """Whether a kernel above the reference takes the op on operands of these types, where they are rounded so."""
         fast = (one for one in kernels_for(type(op), self.kernels) if one.rank > 0)
-        given = {"tf32": tf32, "deterministic": self.deterministic}
-        return any(reason_against(one, op, types, **given) is None for one in fast)
+        return any(reason_against(one, op, types, precision, deterministic=self.deterministic) is None for one in fast)
 
     def load_kernels(self) -> None:
         """Import the kernels of this device's backends, so that they are registered."""

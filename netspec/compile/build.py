@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from netspec.errors import Problem, SpecError, did_you_mean, listing
+from netspec.graph.op import Accepts, nothing
 from netspec.graph.ops.cropping import CropAndFlip
 from netspec.graph.ops.elementwise import Cast
 from netspec.graph.ops.linear import Gather
@@ -51,16 +52,18 @@ def build(
     standing: Mapping[str, str] = MappingProxyType({}),
     workers: int = 1,
     postponed: Mapping[str, Any] = MappingProxyType({}),
+    accepts: Accepts = nothing,
 ) -> Built:
     """The net as graph values. Raises `SpecError` with every shape error there is, not only the first.
 
     What reads a layer that is wrong is passed over: nothing can be said of it. Without `judged` the losses and metrics
     are left out, and with them the inputs that only they use. `standing` says which other state is read in place of a
-    parameter, `postponed` what is to be done with inputs that come as bytes.
+    parameter, `postponed` what is to be done with inputs that come as bytes, `accepts` which ops that could be written
+    out have kernels.
     """
     names = resolve_names(spec)
     dtype = dtype.computed
-    builder = Builder(training, dtype, standing=standing, workers=workers)
+    builder = Builder(training, dtype, standing=standing, workers=workers, accepts=accepts)
     values: dict[str, Value | None] = {
         name: _input(builder, name, input_type(one, batch_size, dtype), postponed.get(name))
         for name, one in spec.inputs.items()

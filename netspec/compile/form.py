@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from netspec.backends.failures import OutOfMemory
@@ -46,10 +46,12 @@ class Form:
         standing = compiler.evaluated if evaluates else {} if steps else compiler.wholes
         size, dtype, workers = self._batch_size, compiler.dtype, compiler.workers if steps else 1
         postponed = compiler.postponed if steps or purpose is Purpose.ADAPT else {}
-        return build(
-            compiler.spec, size, training=training, dtype=dtype, judged=judged, standing=standing, workers=workers,
-            postponed=postponed,
-        )  # fmt: skip
+        accepts = partial(compiler.device.accepts, precision=compiler.precision)
+        with compiler.device.planning():
+            return build(
+                compiler.spec, size, training=training, dtype=dtype, judged=judged, standing=standing, workers=workers,
+                postponed=postponed, accepts=accepts,
+            )  # fmt: skip
 
     @cached_property
     def built(self) -> Built:

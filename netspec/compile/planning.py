@@ -81,12 +81,12 @@ def make_plan(
 
 
 def _made(graph: Graph, device: Device, precision: Precision, limit: int | None, buckets: DataParallel) -> Plan:
-    stored, tf32 = precision.stored, precision == Precision.TF32
-    accepts = partial(device.accepts, tf32=tf32)
+    stored = precision.stored
+    accepts = partial(device.accepts, precision=precision)
     fusing = FuseEpilogues(accepts), FusePrologues(accepts), FuseElementwise(accepts), GroupAlike(accepts)
     graph = run_passes(graph, (InSequence(), *PASSES, buckets, *fusing))
     narrow = None if stored == stored.computed else Narrow(narrowable(graph), stored)
-    assigned = assign_layouts(graph, device, narrow, tf32=tf32)
+    assigned = assign_layouts(graph, device, narrow, precision)
     plain = Variant(assigned.graph, assigned.layouts, assigned.choices)
     planned = cache(partial(_planned, slots=device.slots))
 

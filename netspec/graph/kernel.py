@@ -49,6 +49,8 @@ class Kernel:
     """Whether the processor takes part in each call of a device's: it waits for what comes before, and then does it."""
     tf32: ClassVar[bool] = False
     """Whether it rounds operands of float32 to ten bits of the mantissa before it multiplies them."""
+    elements: ClassVar[tuple[DType, ...]] = ()
+    """The element types that large operands must lie in; none where it takes them as they are."""
 
     deterministic: ClassVar[bool] = True
     """Whether it finds the same numbers each time, to the last bit."""
@@ -198,8 +200,8 @@ class Kernels(Protocol):
     def races(self) -> bool:
         """Whether somebody looks how long kernels take."""
 
-    def candidates(self, node: Node, *, tf32: bool = False) -> Candidates:
-        """Those that take a node; without `tf32` none that rounds so. Raises `NoKernelError` where none does."""
+    def candidates(self, node: Node, precision: Precision = Precision.FLOAT32) -> Candidates:
+        """Those that take a node where values may be rounded so. Raises `NoKernelError` where none does."""
 
     def measured(self, node: Node, offers: Sequence[Offer]) -> Sequence[float] | None:
         """Seconds that each takes, operands lying as it wants them; None where nobody looks or has looked."""
@@ -237,22 +239,29 @@ class NoKernelError(Exception):
     """No kernel of the device takes a node."""
 
 
-def reason_against(one: Kernel, op: Op, types: Sequence[TensorType], *, tf32: bool, deterministic: bool) -> str | None:
+def reason_against(
+    one: Kernel, op: Op, types: Sequence[TensorType], precision: Precision, *, deterministic: bool
+) -> str | None:
     """Why a kernel is not for an op on operands of these types; None where it is.
 
-    `tf32`: it may round so; not `deterministic`: it may find other numbers each time, but for rounding.
+    Values may be rounded as `precision` says; not `deterministic`: it may find other numbers each time, but for
+    rounding.
     """
-    if one.tf32 and not tf32:
+    if one.tf32 and precision != Precision.TF32:
         return "it rounds to tf32, and `precision` is not"
+    if one.elements and precision.stored not in one.elements:
+        return f"its operands lie as {' or '.join(one.elements)}, and `precision` is {precision}"
     if deterministic and not one.deterministic:
         return "it adds up in another order each time, and `deterministic` is not false"
     return one.why_not(op, *types)
 
 
-def candidates(node: Node, backends: Sequence[str], *, tf32: bool = False, deterministic: bool = True) -> Candidates:
+def candidates(
+    node: Node, backends: Sequence[str], precision: Precision = Precision.FLOAT32, *, deterministic: bool = True
+) -> Candidates:
     """The kernels of these backends that take the node; the reference's alone where there is no other.
 
-    `tf32` and `deterministic` as in `reason_against`. Raises `NoKernelError` with all reasons.
+    `precision` and `deterministic` as in `reason_against`. Raises `NoKernelError` with all reasons.
     """
     types = [value.type for value in node.inputs]
     accepting: list[Kernel] = []
@@ -260,7 +269,7 @@ def candidates(node: Node, backends: Sequence[str], *, tf32: bool = False, deter
     for one in kernels_for(type(node.op), backends):
         if accepting and one.rank <= 0:
             break
-        reason = reason_against(one, node.op, types, tf32=tf32, deterministic=deterministic)
+        reason = reason_against(one, node.op, types, precision, deterministic=deterministic)
         if reason is None:
             accepting.append(one)
         else:

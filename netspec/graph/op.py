@@ -7,7 +7,7 @@ costs (`flops`), its `traits` and its ONNX form. Passes decide by traits, never 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -186,6 +186,15 @@ def simpler(value: Value) -> Value:
         assert isinstance(made, Value), "one result is one value"
         value = made
     return value
+
+
+Accepts: TypeAlias = Callable[[Op, Sequence[TensorType]], bool]
+"""Whether a fast kernel takes an op on operands of these types."""
+
+
+def nothing(op: Op, types: Sequence[TensorType]) -> bool:
+    """There is none."""
+    return False
 
 
 @dataclass(frozen=True)

@@ -2,68 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.elementwise import Where, elementwise, scalar
+from netspec.graph.ops.attention import Band
+from netspec.graph.ops.elementwise import Where, elementwise
 from netspec.graph.ops.functions import Tanh
 from netspec.graph.ops.linear import MatMul
-from netspec.graph.ops.logic import And
 from netspec.graph.ops.reduce import ReduceSum, reshape_to
-from netspec.graph.ops.softmax import Softmax
-from netspec.graph.ops.source import constant
 from netspec.graph.value import Value
+from netspec.layers.attending import attended
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import need
 from netspec.layers.dropout import dropped
 from netspec.layers.initializers import GlorotUniform, Ones
 from netspec.layers.masking import steps_that_count
 from netspec.schema.kinds import LAYERS
-
-NEVER = -1e9
-"""The score of what must not be looked at, or what is added to it: e to this power is 0, in float64 too."""
-
-
-def weighted_mean(
-    net: Builder,
-    scores: Value,
-    values: Value,
-    rate: float,
-    *,
-    use_causal_mask: bool,
-    mask: Value | None = None,
-    window: int | None = None,
-) -> Value:
-    """Means of `values`, weighted by the softmax of `scores`; `rate` is that of the dropout of the weights.
-
-    scores: (…, T, S), values: (…, S, V), mask: bool that broadcasts to scores, True where may be looked → (…, T, V).
-    With the causal mask place t looks at the places up to t, with a window at those less than `window` away. A place
-    that the masks let look nowhere gets zeros.
-    """
-    near = _near(scores.shape[-2], scores.shape[-1], use_causal_mask, window)
-    if mask is None and near.any(axis=1).all():
-        scores = scores if near.all() else scores + constant(_never_but(near, str(scores.dtype)))
-        return MatMul()(dropped(net, Softmax(-1)(scores), rate), values)
-    seen = constant(near) if mask is None else mask if near.all() else And()(mask, constant(near))
-    zero, never = scalar(0.0, scores.dtype), scalar(NEVER, scores.dtype)
-    weights = Where()(seen, Softmax(-1)(Where()(seen, scores, never)), zero)
-    return MatMul()(dropped(net, weights, rate), values)
-
-
-def _near(rows: int, columns: int, causal: bool, window: int | None) -> Any:
-    """(T, S) bool, in NumPy: True for the places that are not too late and not too far away."""
-    import numpy as np
-
-    away = np.arange(rows)[:, None] - np.arange(columns)
-    return (away >= 0 if causal else True) & (abs(away) < (window or rows + columns))
-
-
-def _never_but(near: Any, dtype: str) -> Any:
-    """0 where it is near, else `NEVER`."""
-    import numpy as np
-
-    return np.where(near, 0, NEVER).astype(dtype)
 
 
 def values_mask(net: Builder, index: int, values: Value) -> Value | None:
@@ -76,6 +31,12 @@ def queries_mask(net: Builder, query: Value) -> Value | None:
     """(N, T, 1): which of the queries, the first input, count; None for all."""
     mask = steps_that_count(net, query)
     return None if mask is None else reshape_to(mask, (*mask.shape, 1))
+
+
+def _counting(net: Builder, query: Value, y: Value) -> Value:
+    """y: (N, T, V), with zeros for queries that do not count."""
+    counts = queries_mask(net, query)
+    return y if counts is None else elementwise(Where(), counts, y, 0.0)
 
 
 def need_sequences(query: Value, value: Value, key: Value) -> None:
@@ -122,12 +83,15 @@ class AttentionSpec(LayerSpec):
     use_causal_mask: bool = False
     """place t looks at the places up to t only. An argument of the call in Keras"""
 
-    def attended(self, net: Builder, query: Value, scores: Value, values: Value) -> Value:
+    @property
+    def band(self) -> Band:
+        """Where each place looks."""
+        return Band(self.use_causal_mask)
+
+    def weighted(self, net: Builder, query: Value, scores: Value, values: Value) -> Value:
         """Means of the values that count, and zeros for queries that do not."""
-        mask = values_mask(net, 1, values)
-        y = weighted_mean(net, scores, values, self.dropout, use_causal_mask=self.use_causal_mask, mask=mask)
-        counts = queries_mask(net, query)
-        return y if counts is None else elementwise(Where(), counts, y, 0.0)
+        weights = dropped(net, self.band.weights(scores, values_mask(net, 1, values)), self.dropout)
+        return _counting(net, query, MatMul()(weights, values))
 
 
 @LAYERS.register
@@ -158,14 +122,17 @@ class Attention(AttentionSpec):
         need_sequences(query, value, key)
         _need_equal_features(query, key)
         scale = net.parameter("scale", (), Ones()) if self.use_scale else None
+        if self.score_mode == "dot" and scale is None:
+            y = attended(net, query, key, value, self.dropout, self.band, values_mask(net, 1, value))
+            return _counting(net, query, y)
         if self.score_mode == "dot":
-            scores = MatMul(transpose_b=True)(query, key)
-            scores = scores if scale is None else scores * scale
+            assert scale is not None
+            scores = MatMul(transpose_b=True)(query, key) * scale
         else:
             pairs = _pairs(query, key)
             fits = ReduceSum((-1,))(Tanh()(pairs if scale is None else pairs * scale))
             scores = fits * net.parameter("concat_score_weight", (), Ones())
-        return self.attended(net, query, scores, value)
+        return self.weighted(net, query, scores, value)
 
 
 @LAYERS.register
@@ -193,4 +160,4 @@ class AdditiveAttention(AttentionSpec):
         fits = Tanh()(_pairs(query, key))
         if self.use_scale:
             fits = fits * net.parameter("scale", (query.shape[-1],), GlorotUniform())
-        return self.attended(net, query, ReduceSum((-1,))(fits), value)
+        return self.weighted(net, query, ReduceSum((-1,))(fits), value)

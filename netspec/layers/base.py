@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 from zlib import crc32
 
 from netspec.graph.fused import several
+from netspec.graph.op import Accepts, nothing
 from netspec.graph.ops.elementwise import cast
 from netspec.graph.ops.random import RNG_INPUT, RNG_TYPE, RandomUniform
 from netspec.graph.ops.reduce import reshape_to
@@ -54,6 +55,8 @@ class Builder:
     """For each input of what is being built which of its places count, as bool (N, …); None where all do."""
     workers: int = 1
     """How many train together, each on a part of the batch."""
+    accepts: Accepts = nothing
+    """Whether who runs the graph has a kernel for an op that could be written out as simpler ones."""
     sample_weight: Value | None = None
     """Of the loss or metric being built: how much each sample, or each place of it, counts; None where all do alike."""
     _layer: LayerFields | None = None

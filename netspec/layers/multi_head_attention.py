@@ -8,12 +8,13 @@ from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
+from netspec.graph.ops.attention import Band
 from netspec.graph.ops.functions import Sigmoid
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import reshape_to
-from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
-from netspec.layers.attention import need_sequences, queries_mask, values_mask, weighted_mean
+from netspec.layers.attending import attended
+from netspec.layers.attention import need_sequences, queries_mask, values_mask
 from netspec.layers.attention_axes import Folding
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import Axes, PositiveInt, need
@@ -67,18 +68,8 @@ class HeadsSpec(LayerSpec):
         q = self._heads(net, "query", query, each, size, factor=1 / sqrt(size))
         k = self._heads(net, "key", key, (groups,), size)
         v = self._heads(net, "value", value, (groups,), value_size)
-        if groups < heads:  # an axis for the heads that share them
-            k, v = (reshape_to(x, (*x.shape[:2], 1, *x.shape[2:])) for x in (k, v))
-        if mask is not None:
-            mask = reshape_to(mask, (mask.shape[0], *(1,) * len(each), *mask.shape[1:]))
-        scores = MatMul(transpose_b=True)(q, k)
-        made = weighted_mean(
-            net, scores, v, self.dropout,
-            use_causal_mask=self.use_causal_mask, mask=mask, window=self.sliding_window,
-        )  # fmt: skip
-        places = len(made.shape) - 2
-        behind = Transpose((0, places, *range(1, places), places + 1))(made)
-        joined = reshape_to(behind, (*query.shape[:2], heads * value_size))
+        made = attended(net, q, k, v, self.dropout, Band(self.use_causal_mask, self.sliding_window), mask)
+        joined = reshape_to(made, (*query.shape[:2], heads * value_size))
         if self.use_gate:
             joined = joined * Sigmoid()(self._projected(net, "gate", query, heads, value_size))
         y = MatMul()(joined, self._kernel(net, "attention_output", (heads, value_size, outputs), inputs=2))
@@ -91,11 +82,9 @@ class HeadsSpec(LayerSpec):
     def _heads(
         self, net: Builder, name: str, x: Value, heads: tuple[int, ...], size: int, factor: float = 1.0
     ) -> Value:
-        """The projection called `name` of x: (N, T, …) → (N, *heads, T, size), times `factor`."""
+        """The projection called `name` of x: (N, T, …) → (N, T, *heads, size), times `factor`."""
         y = self._projected(net, name, x, prod(heads), size)
-        y = reshape_to(y if factor == 1 else y * factor, (*x.shape[:2], *heads, size))
-        last = len(y.shape) - 1
-        return Transpose((0, *range(2, last), 1, last))(y)
+        return reshape_to(y if factor == 1 else y * factor, (*x.shape[:2], *heads, size))
 
     def _projected(self, net: Builder, name: str, x: Value, heads: int, size: int) -> Value:
         """The projection called `name` of x: (N, T, …) → (N, T, heads · size)."""

@@ -6,18 +6,14 @@ reference accepts it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from netspec.graph.fused import Anchored, Step
 from netspec.graph.graph import Graph, topological, users
-from netspec.graph.op import Op
-from netspec.graph.types import TensorType
+from netspec.graph.op import Accepts
 from netspec.graph.value import Node, Value, apply, in_scope
 from netspec.passes.base import Pass
-
-Accepts = Callable[[Op, Sequence[TensorType]], bool]
-"""Whether a fast kernel takes an op on operands of these types."""
 
 
 class FuseEpilogues(Pass):

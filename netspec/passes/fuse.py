@@ -12,10 +12,10 @@ from typing import ClassVar
 
 from netspec.graph.fused import Fused, Step
 from netspec.graph.graph import Graph, rebuild, topological, users
+from netspec.graph.op import Accepts
 from netspec.graph.ops.source import Fill
 from netspec.graph.value import Node, Value, apply, in_scope
 from netspec.passes.base import Pass
-from netspec.passes.epilogue import Accepts
 
 Made = tuple["_Group", Fused, list[Value], list[Value]]
 """A group, its op, the op's operands, and the results that are read outside."""

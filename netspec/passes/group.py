@@ -14,10 +14,10 @@ from typing import ClassVar
 
 from netspec.graph.fused import ForEach
 from netspec.graph.graph import Graph, rebuild, topological, users
+from netspec.graph.op import Accepts
 from netspec.graph.value import Node, Value, in_scope
 from netspec.passes.base import Pass
 from netspec.passes.cse import exactly
-from netspec.passes.epilogue import Accepts
 
 MAX_BYTES = 1 << 20
 """Of a result: a larger update takes so long that its call does not count, and would keep its gradient alive."""

@@ -24,7 +24,7 @@ from netspec.graph.layout import PLAIN, Layout, Signature
 from netspec.graph.ops.shape import Reorder
 from netspec.graph.ops.source import Input
 from netspec.graph.rates import rated, rates
-from netspec.graph.types import DType
+from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node, Scope, Value, in_scope
 from netspec.passes.precision import contracted
 from netspec.passes.steady import steady_nodes
@@ -54,9 +54,11 @@ class Assigned:
     """Wishes that some kernel was granted, and that the node could do without: orders of axes, a kernel's own forms."""
 
 
-def assign_layouts(graph: Graph, kernels: Kernels, narrow: Narrow | None = None, *, tf32: bool = False) -> Assigned:
-    """The cheapest assignment of those that were tried. `tf32`: kernels may round what they multiply."""
-    chooser = _Chooser(graph, kernels, narrow, tf32=tf32)
+def assign_layouts(
+    graph: Graph, kernels: Kernels, narrow: Narrow | None = None, precision: Precision = Precision.FLOAT32
+) -> Assigned:
+    """The cheapest assignment of those that were tried, by kernels that may round as `precision` says."""
+    chooser = _Chooser(graph, kernels, narrow, precision)
     with rated(kernels.rates):
         first = best = _Assignment(chooser).run()
         refused: frozenset[str] = frozenset()
@@ -77,8 +79,8 @@ def alike(value: Value, one: Layout, other: Layout) -> bool:
 class _Chooser:
     """What kernels offer for the nodes of a graph."""
 
-    def __init__(self, graph: Graph, kernels: Kernels, narrow: Narrow | None, *, tf32: bool) -> None:
-        self.graph, self.kernels, self.narrow, self._tf32 = graph, kernels, narrow, tf32
+    def __init__(self, graph: Graph, kernels: Kernels, narrow: Narrow | None, precision: Precision) -> None:
+        self.graph, self.kernels, self.narrow, self._precision = graph, kernels, narrow, precision
         self.steady, self.read = steady_nodes(graph), users(graph.nodes())
         self._candidates: dict[Node, Candidates] = {}
         self._offers: dict[tuple[Node, tuple[Layout, ...]], list[Offer]] = {}
@@ -86,7 +88,7 @@ class _Chooser:
     def candidates(self, node: Node) -> Candidates:
         """The kernels that take a node."""
         if node not in self._candidates:
-            self._candidates[node] = self.kernels.candidates(node, tf32=self._tf32)
+            self._candidates[node] = self.kernels.candidates(node, self._precision)
         return self._candidates[node]
 
     def offers(self, node: Node, given: Sequence[Layout]) -> list[Offer]:

@@ -12,10 +12,10 @@ from typing import ClassVar
 
 from netspec.graph.fused import Fed, Step
 from netspec.graph.graph import Graph, topological, users
+from netspec.graph.op import Accepts
 from netspec.graph.ops.source import Fill
 from netspec.graph.value import Node, Value, in_scope
 from netspec.passes.base import Pass
-from netspec.passes.epilogue import Accepts
 
 MOST_READ = 2
 """A body that reads more large operands than this, once for each time that its result is read, saves nothing."""

@@ -45,5 +45,5 @@ def test_who_rounds_is_chosen_where_the_precision_allows_it(device: Device, prec
     reasons = dict(choice.declined)
     assert (precision == Precision.TF32) == (reasons.get("rounding:Rounded") is None)
     assert device.has_tf32
-    assert device.accepts(product.op, [one.type for one in product.inputs], tf32=True)
+    assert device.accepts(product.op, [one.type for one in product.inputs], Precision.TF32)
     assert not device.accepts(product.op, [one.type for one in product.inputs])

@@ -19,7 +19,7 @@ from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import Reorder, Reshape
 from netspec.graph.ops.source import Input, State
 from netspec.graph.rates import CORE
-from netspec.graph.types import DType
+from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node, Value
 from netspec.graph.verify import InvalidGraphError, verify, verify_layouts
 from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
@@ -39,7 +39,7 @@ class Known:
 
     rates, races = CORE, True
 
-    def candidates(self, node: Node, *, tf32: bool = False) -> Candidates:
+    def candidates(self, node: Node, precision: Precision = Precision.FLOAT32) -> Candidates:
         return Candidates(tuple(self.kernels.get(type(node.op), (Plain(),))), ())
 
     def measured(self, node: Node, offers: Sequence[Offer]) -> Sequence[float] | None:

@@ -36,6 +36,7 @@ from netspec.graph.ops import (
     shape,
     special,
 )
+from netspec.graph.ops.attention import Attention, AttentionGrad, Band
 from netspec.graph.ops.cropping import CropAndFlip
 from netspec.graph.ops.source import Constant, Input
 from netspec.graph.types import DType, TensorType
@@ -94,6 +95,27 @@ _CUTS = (0, 16, 40, 40), (0, 0, 16, 20)
 
 _BYTES = np.arange(180, dtype=np.uint8).reshape(3, 2, 5, 6)
 
+
+def _attention(band: Band, q: np.ndarray, k: np.ndarray, v: np.ndarray, *mask: np.ndarray) -> Iterator[Any]:
+    """It, and its gradient of the results that it has."""
+    results = Attention(band).forward(np, q, k, v, *mask)
+    yield Attention(band), (q, k, v, *mask)
+    yield AttentionGrad(band), (q, k, v, *results, numbers(*results[0].shape, offset=0.6), *mask)
+
+
+def _heads(places: int, *sizes: int) -> np.ndarray:
+    return numbers(2, places, *sizes, low=-1, high=1, offset=0.1 * places)
+
+
+_ATTENTIONS = (
+    *_attention(Band(), _heads(3, 2, 8), _heads(4, 2, 8), _heads(4, 2, 16)),
+    *_attention(Band(causal=True, window=2), _heads(3, 2, 2, 8), _heads(4, 2, 8), _heads(5, 2, 8)[:, :4]),
+    *_attention(Band(), _heads(3, 2, 8), _heads(4, 2, 8), _heads(4, 2, 8), numbers(2, 1, 4) > 0),
+    *_attention(
+        Band(causal=True), _heads(3, 8), _heads(4, 8), _heads(4, 8), (numbers(2, 3, 4) > 0) | np.eye(3, 4, dtype=bool)
+    ),
+)
+
 _TRUE = np.array([[True, True, False, False]])
 
 _ROWS, _COLUMNS = exchange.Parts((0, 3, 5, 8), 1), exchange.Parts((0, 2, 4, 6), 1)
@@ -132,6 +154,7 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     (messages.StartReceive(1, 0, TensorType((3, 4), DType.FLOAT64)), (np.array(True),)),
     (messages.JoinReceive(1, 0), (numbers(3, 4), np.array(True))),
     (messages.After(), (numbers(3, 4), np.array(True))),
+    *_ATTENTIONS,
     (logic.And(), (_TRUE, _TRUE[:, ::-1])),
     (logic.Or(), (_TRUE, _TRUE[:, ::-1])),
     (Anchored(_CONV, 2, (_BIAS,)), (_IMAGE, _KERNEL, numbers(4, 1, 1))),

@@ -1,7 +1,7 @@
-"""Convolutions and batch normalization by cuDNN, through its frontend's Python package `cudnn`.
+"""Convolutions, batch normalization and attention by cuDNN, through its frontend's Python package `cudnn`.
 
-`library` loads it, `plans` has it plan operations, `convolutions` and `normalizations` put these in its words, and the
-modules that `kernels` names say which nodes they are. Importing this loads nothing.
+`library` loads it, `plans` has it plan operations, `convolutions`, `normalizations` and `attentions` put these in its
+words, and the modules that `kernels` names say which nodes they are. Importing this loads nothing.
 """
 
 from __future__ import annotations

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from netspec.backends.cudnn import convolution, normalization
+from netspec.backends.cudnn import attention, convolution, normalization
 
-__all__ = ["convolution", "normalization"]
+__all__ = ["attention", "convolution", "normalization"]

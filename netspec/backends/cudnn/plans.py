@@ -80,6 +80,16 @@ class Operation:
         """The element type of its operands."""
         raise NotImplementedError
 
+    @property
+    def most_workspace(self) -> int:
+        """Bytes that a plan may want."""
+        return MOST_WORKSPACE
+
+    @property
+    def known_workspace(self) -> int:
+        """Bytes that a plan is known to want where the library can't say."""
+        return 0
+
     def describe(self, to: Described) -> None:
         """Put it into the library's words."""
         raise NotImplementedError
@@ -112,7 +122,7 @@ class Described:
         if what.dtype == DType.FLOAT32 and not what.tf32:
             unwanted += [cudnn.numerical_note.TENSOR_CORE, cudnn.numerical_note.DOWN_CONVERT_INPUTS]
         graph.deselect_numeric_notes(unwanted)
-        graph.deselect_workspace_greater_than(MOST_WORKSPACE)
+        graph.deselect_workspace_greater_than(what.most_workspace)
 
     def read(self, one: Tensor) -> Any:
         """The next operand."""
@@ -193,11 +203,27 @@ class Assumed:
 
 
 @cache
+def _unsupported(what: Operation, cudnn: Any, gpu: str | None) -> str | None:
+    try:
+        Described(what).graph.check_support()
+    except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
+        return str(error).strip().splitlines()[0]
+    return None
+
+
+def unsupported(what: Operation) -> str | None:
+    """Why the library has no idea how to do it; None where it has: nothing is compiled."""
+    gpu = target()
+    if gpu is not None and library.why_not_asked(gpu) is not None:
+        return None
+    return _unsupported(what, library.frontend(), gpu)
+
+
+@cache
 def _planned(what: Operation, cudnn: Any, gpu: str | None) -> Plan | Assumed | str:
     try:
         if gpu is not None and what.needs_driver:
-            Described(what)
-            return Assumed()
+            return _unsupported(what, cudnn, gpu) or Assumed(what.known_workspace)
         return Plan(what)
     except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
         return str(error).strip().splitlines()[0]
@@ -209,7 +235,7 @@ def planned(what: Operation) -> Plan | Assumed | str:
     if gpu is not None and GPUS[gpu].capability < what.oldest:
         return f"it has none for GPUs before {'.'.join(map(str, what.oldest))}"
     if gpu is not None and library.why_not_asked(gpu) is not None:
-        return Assumed()
+        return Assumed(what.known_workspace)
     return _planned(what, library.frontend(), gpu)
 
 

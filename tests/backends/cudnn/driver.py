@@ -1,4 +1,7 @@
-"""A stand-in for the driver's library: cuDNN wants to load one even where it only plans, and calls nothing of it."""
+"""A stand-in for the driver's library: cuDNN wants to load one even where it only plans.
+
+It calls functions where it compiles kernels, which they are said to have loaded.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,32 @@ FUNCTIONS = """
     StreamGetCtx TensorMapEncodeIm2col TensorMapEncodeTiled
 """
 """What cuDNN 9.28 looks for in it."""
+GIVING = "CtxGetCurrent KernelGetFunction LibraryGetKernel LibraryLoadData ModuleGetFunction ModuleLoadData"
+"""Those of them that give a handle by their first argument."""
+NUMBERS = {"DeviceGetCount": 1, "DriverGetVersion": 13000, "OccupancyMaxActiveBlocksPerMultiprocessor": 1}
+"""Those that give a number."""
+TABLE = """
+extern "C" int cuGetExportTable(const void **table, const void *) {
+    static const unsigned long long bytes = sizeof bytes;
+    *table = &bytes;
+    return 0;
+}
+"""
+"""What cuDNN looks for where it loads kernels that it has compiled: a list of further functions, that begins with its
+size in bytes, and has none."""
+
+
+def source() -> str:
+    """The library, in C++."""
+    code = [TABLE, "static char handle[4096];"]
+    for name in FUNCTIONS.split():
+        if name in GIVING.split():
+            code.append(f'extern "C" int cu{name}(void **made) {{ *made = handle; return 0; }}')
+        elif name in NUMBERS:
+            code.append(f'extern "C" int cu{name}(int *found) {{ *found = {NUMBERS[name]}; return 0; }}')
+        else:
+            code.append(f'extern "C" int cu{name}() {{ return 0; }}')
+    return "\n".join(code)
 
 
 def load_driver() -> bool:
@@ -34,11 +63,10 @@ def load_driver() -> bool:
         found = compiler()
         if found is None:
             raise RuntimeError(f"there is no {NAME}, and no C++ compiler to make one with") from None
-        code = "\n".join(f'extern "C" int cu{name}() {{ return 0; }}' for name in FUNCTIONS.split())
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder, NAME)
             command = [found, "-shared", "-fPIC", f"-Wl,-soname,{NAME}", "-x", "c++", "-", "-o", str(made)]
-            subprocess.run(command, input=code, text=True, check=True)
+            subprocess.run(command, input=source(), text=True, check=True)
             ctypes.CDLL(str(made), mode=ctypes.RTLD_GLOBAL)  # stays loaded, and is found by its name
         return True
     return False

@@ -116,6 +116,7 @@ class pygraph:  # noqa: N801  the library's name
         self.compute = compute_data_type
         self.inputs: list[Tensor] = []
         self.steps: list[tuple[Any, tuple[Tensor, ...], list[Tensor]]] = []
+        self.attends = False
         self.normalized: Tensor | None = None
         """What batch normalization reads, if there is any."""
         self.done: list[str] = []
@@ -208,12 +209,50 @@ class pygraph:  # noqa: N801  the library's name
         assert bias.dim == [1, input.dim[1], *(1 for _ in input.dim[2:])]
         return self._step(lambda y, b: y + b, input, bias, dim=input.dim)
 
+    def sdpa(
+        self, *, q: Tensor, k: Tensor, v: Tensor, generate_stats: bool, bias: Tensor | None = None, **band: int
+    ) -> list[Tensor]:
+        assert generate_stats
+        added, looked = (() if bias is None else (bias,)), looking(q, k, v, band)
+
+        def means(q: Any, k: Any, v: Any, added: Any = 0) -> Any:
+            scores = looked(q, k) + added
+            greatest = scores.max(axis=-1, keepdims=True)
+            e = np.exp(scores - greatest)
+            total = e.sum(axis=-1, keepdims=True)
+            return e / total @ shared(v, q), greatest + np.log(total)
+
+        return self._attention(means, q, k, v, *added, results=2)
+
+    def sdpa_backward(
+        self, *, q: Tensor, k: Tensor, v: Tensor, o: Tensor, dO: Tensor, stats: Tensor, bias: Tensor | None = None,
+        use_deterministic_algorithm: bool, **band: int,
+    ) -> list[Tensor]:  # fmt: skip
+        looked = looking(q, k, v, band)
+        assert o.dim == dO.dim
+        self.ordered = use_deterministic_algorithm
+
+        def gradients(q: Any, k: Any, v: Any, y: Any, total: Any, dy: Any, added: Any = 0) -> Any:
+            weights = np.exp(looked(q, k) + added - total)
+            ds = weights * (dy @ shared(v, q).swapaxes(-1, -2) - (y * dy).sum(axis=-1, keepdims=True))
+            dk, dv = ds.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dy
+            dk, dv = (one.reshape(*x.shape[:2], -1, *x.shape[2:]).sum(axis=2) for one, x in ((dk, k), (dv, v)))
+            return ds @ shared(k, q), dk, dv
+
+        added = () if bias is None else (bias,)
+        return self._attention(gradients, q, k, v, o, stats, dO, *added, results=3)
+
+    def _attention(self, run: Any, *inputs: Tensor, results: int) -> list[Tensor]:
+        self.attends = True
+        self.steps.append((run, inputs, [Tensor() for _ in range(results)]))
+        return self.steps[-1][2]
+
     def validate(self) -> None:
         for made in self.steps[-1][2]:
             assert made.output
             assert None not in (made.dim, made.stride, made.dtype), "a result whose sizes the library does not know"
         (first, *_), x = self.steps[-1][2], self.normalized
-        if x is None and any(one.dtype != first.dtype for one in self.inputs):
+        if x is None and not self.attends and any(one.dtype != first.dtype for one in self.inputs):
             raise cudnnGraphNotSupportedError("No valid engine configs for results of another type\nand so on")
         if x is not None:
             assert (first.stride, first.dtype) == (x.stride, x.dtype)
@@ -238,7 +277,7 @@ class pygraph:  # noqa: N801  the library's name
         assert nbytes > WORKSPACE
 
     def check_support(self) -> None:
-        assert self.done == ["validate", "notes"]
+        assert self.done[:2] == ["validate", "notes"]
 
     def build_plans(self, policy: Any) -> None:
         assert policy is build_plan_policy.HEURISTICS_CHOICE
@@ -293,6 +332,26 @@ class pygraph:  # noqa: N801  the library's name
 
 def kind(dim: Any) -> TensorType:
     return TensorType(tuple(dim), DType.FLOAT32)
+
+
+def looking(q: Tensor, k: Tensor, v: Tensor, band: dict[str, int]) -> Any:
+    """What computes scores; those that are out of the band are less than any number."""
+    for one in (q, k, v):
+        assert one.dtype in (data_type.BFLOAT16, data_type.HALF)
+        if one.dim[3] % 8 or one.stride[3] != 1:
+            raise cudnnGraphNotSupportedError("hidden_dim should be multiple of 8")
+    right, left = band.pop("diagonal_band_right_bound", None), band.pop("diagonal_band_left_bound", None)
+    assert not band
+    rows, columns = np.arange(q.dim[2])[:, None], np.arange(k.dim[2])
+    if left is not None and len(rows) > len(columns):
+        raise cudnnGraphNotSupportedError("Sliding window attention is only supported with max_s_q <= max_s_kv.")
+    seen = (right is None or columns <= rows + right) & (left is None or columns + left > rows)
+    return lambda q, k: np.where(seen, q @ shared(k, q).swapaxes(-1, -2), -np.inf)
+
+
+def shared(x: Any, q: Any) -> Any:
+    """Keys or values, once for each head of q."""
+    return np.repeat(x, q.shape[1] // x.shape[1], axis=1)
 
 
 def convolution(

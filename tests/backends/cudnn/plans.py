@@ -1,4 +1,4 @@
-"""`python -m tests.backends.cudnn.plans`: cuDNN plans known nets' convolutions for an H200 that is not there.
+"""`python -m tests.backends.cudnn.plans`: cuDNN plans convolutions and attentions for an H200 that is not there.
 
 Of batch normalization it says how it would run it, which is no more than that it takes it so: it compiles those kernels
 itself, for which it wants a driver.
@@ -13,22 +13,26 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
 import netspec.backends.cuda.kernels
 import netspec.backends.cudnn.kernels
 import netspec.backends.reference.kernels  # noqa: F401  # they register them
+from netspec.backends.cuda.target import planned_for
 from netspec.backends.cudnn import library
 from netspec.backends.device import PlannedGpu
 from netspec.compile import Compiler, Purpose
 from netspec.graph.fused import Anchored, Fed
+from netspec.graph.ops.attention import Attention, AttentionGrad
 from netspec.graph.ops.normalization import BatchNormalizationGrad, BatchNormalizationTraining, OverChannels
 from netspec.graph.plan import Plan
-from netspec.graph.types import Precision
+from netspec.graph.types import DType, Precision
 from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.schema.load import load_net
 from netspec.solvers.sgd import SGD
+from tests.backends.cudnn.attentions import SIZES, failures
 from tests.backends.cudnn.driver import load_driver
 
 ROOT = Path(__file__).parents[3]
@@ -40,10 +44,12 @@ NETS = {
     "benchmarks/nets/vgg_a.yaml": 64,
     "benchmarks/nets/googlenet.yaml": 128,
     "benchmarks/nets/resnet50.yaml": 256,
+    "benchmarks/nets/transformer.yaml": 64,
 }
 """Nets and the batch size of each."""
 PRECISIONS = (Precision.FLOAT32, Precision.TF32, Precision.BFLOAT16, Precision.FLOAT16)
-PLANNED = (Conv, ConvInputGrad, ConvWeightGrad, BatchNormalizationTraining, BatchNormalizationGrad)
+ATTENTIONS = (Attention, AttentionGrad)
+PLANNED = (Conv, ConvInputGrad, ConvWeightGrad, BatchNormalizationTraining, BatchNormalizationGrad, *ATTENTIONS)
 
 
 class Planned(PlannedGpu):
@@ -60,7 +66,8 @@ def asked(plan: Plan) -> Iterator[tuple[Any, str, str | None]]:
             types = tuple(value.type for value in node.inputs)
             reasons = [f"{label}: {why}" for label, why in choice.declined if "cuDNN has no plan" in why]
             told = f"{op.name} {' '.join(map(str, types))}: {'; '.join(reasons)}" if reasons else None
-            kind = "normalizations" if isinstance(op, OverChannels) else "convolutions"
+            attends = "attentions" if isinstance(op, ATTENTIONS) else "convolutions"
+            kind = "normalizations" if isinstance(op, OverChannels) else attends
             yield (node.op, types), f"{kind} by {choice.kernel.backend}", told
 
 
@@ -84,6 +91,11 @@ def main() -> int:
             workspace = max((one.size for one in plan.memory.workspace.values()), default=0)
             told = ", ".join(f"{count} {backend}" for backend, count in sorted(counted.items()))
             print(f"{path} ({batch}) {precision}: {told}; largest workspace {workspace / 1e6:,.1f} MB", flush=True)
+    with planned_for(device.name):
+        for dtype, name in product((DType.BFLOAT16, DType.FLOAT16), SIZES):
+            found_wrong = list(failures(dtype, name))
+            missed += found_wrong
+            print(f"attentions, {name}, {dtype}: {len(found_wrong)} not as they should be", flush=True)
     print("\n".join([f"cuDNN {library.version(library.frontend())}, {driver}: {len(missed)} without a plan", *missed]))
     return 1 if missed else 0
 
