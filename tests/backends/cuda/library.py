@@ -9,8 +9,9 @@ import numpy as np
 
 from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.reference.kernels import Forward
-from netspec.graph.fused import ForEach
+from netspec.graph.fused import ForEach, inner_traits
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.layout import Signature
 from netspec.graph.op import Op
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.shape import Reorder
@@ -24,7 +25,10 @@ machine = Machine()
 
 @kernel(Op, backend="library", rank=2)
 class Library(Kernel):
-    """Any op, by its reference code."""
+    """Products, and any op that nobody else takes, by reference code."""
+
+    def seconds(self, node: Node, lying: Signature) -> float:
+        return 0.0 if inner_traits(node.op).contracts else 1.0
 
     def why_not(self, op: Op, *types: TensorType) -> str | None:
         return "an opaque layout" if isinstance(op, Reorder) and op.opaque else None
@@ -44,7 +48,10 @@ class Library(Kernel):
 
 @kernel(ForEach, backend="library_updates", rank=50)
 class LibraryUpdates(Library):
-    """Updates too: nothing stops them."""
+    """Updates too, whoever else takes them: nothing stops them."""
+
+    def seconds(self, node: Node, lying: Signature) -> float:
+        return 0.0
 
 
 @kernel(MatMul, backend="array_code", rank=2)
