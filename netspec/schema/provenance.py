@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from netspec.errors import Location
@@ -20,6 +20,11 @@ DEFAULT = "default"
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./]*(?:[ -]+[A-Za-z0-9_./]+)*\Z")
 _COMMENT_COLUMN = 44
+_MARK = "  # "
+
+
+def _nothing(_: Location) -> None:
+    """No origin is known but the place itself."""
 
 
 def origin(spec: Spec, field: str) -> str:
@@ -40,14 +45,20 @@ def _words(place: Location | None) -> str:
     return " ← ".join(dict.fromkeys(lines))
 
 
-def resolved_yaml(spec: Spec) -> str:
+def resolved_yaml(spec: Spec, told: Callable[[Location], str | None] = _nothing) -> str:
     """The spec as one YAML document: the net inline, expressions evaluated, defaults filled in, absolute file paths.
 
-    Each line ends with a comment that says where its value comes from. Reading it gives an equal spec.
+    Each line ends with a comment that says where its value comes from: what `told` knows of the place of its key, else
+    the place of its value. Reading it gives an equal spec.
     """
-    writer = _Writer()
+    writer = _Writer(told)
     writer.spec(spec, 0, None)
-    return "".join(f"{text:<{_COMMENT_COLUMN}}  # {comment}\n" for text, comment in writer.lines)
+    return "".join(f"{text:<{_COMMENT_COLUMN}}{_MARK}{comment}\n" for text, comment in writer.lines)
+
+
+def told_origin(place: Location) -> str | None:
+    """What the line of a resolved spec says of where its value comes from; None where it says nothing."""
+    return place.text.rpartition(_MARK)[2].strip() if _MARK in place.text else None
 
 
 def canonical_yaml(spec: Spec) -> str:
@@ -65,8 +76,15 @@ def spec_sha256(spec: Spec) -> str:
 class _Writer:
     """Collects lines and the comment of each. `place` is where the value was written; None for none."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[Location], str | None] = _nothing) -> None:
         self.lines: list[tuple[str, str]] = []
+        self._told = told
+
+    def _origin(self, tree: Map | Seq, step: Any) -> str:
+        """Where a value of a document comes from."""
+        key_at: Mapping[Any, Location] = tree.key_at if isinstance(tree, Map) else {}
+        at = tree.value_at[step]
+        return self._told(key_at.get(step, at)) or _words(at)
 
     def spec(self, spec: Spec, indent: int, place: Location | None, inherited: str | None = None) -> None:
         """The fields of a spec; `inherited` is the comment for those of a spec that was not written as a mapping."""
@@ -77,9 +95,8 @@ class _Writer:
                 if value != "":  # stands for `none given`, and names may not be empty
                     self._entry(f"{key}:", value, None, indent, None, DEFAULT)
                 continue
-            at = tree.value_at[key] if tree is not None and key in tree else None
-            comment = _words(at) if at is not None else inherited or _words(place)
-            self._entry(f"{key}:", value, tree.get(key) if tree else None, indent, at or place, comment)
+            within = tree if tree is not None and key in tree else None
+            self._inside(f"{key}:", value, within, key, indent, place, inherited or _words(place))
 
     def _entry(self, head: str, value: Any, raw: Any, indent: int, place: Location | None, comment: str) -> None:
         """One `key:` or `-` with its value; `raw` is the part of the document that the value was made from."""
@@ -95,21 +112,24 @@ class _Writer:
             self.spec(value, below, place, comment)
         elif isinstance(value, Mapping):
             for key, item in ((str(key), item) for key, item in value.items()):  # a document's keys are texts
-                at = raw.value_at[key] if isinstance(raw, Map) and key in raw else None
-                self._inside(f"{_text(key)}:", item, raw[key] if at is not None else None, below, (at, place, comment))
+                within: Map | Seq | None = raw if isinstance(raw, Map) and key in raw else None
+                self._inside(f"{_text(key)}:", item, within, key, below, place, comment)
         else:
             for index, item in enumerate(value):
-                at = raw.value_at[index] if isinstance(raw, Seq) and len(raw) == len(value) else None
-                self._inside("-", item, raw[index] if at is not None else None, below, (at, place, comment))
+                within = raw if isinstance(raw, Seq) and len(raw) == len(value) else None
+                self._inside("-", item, within, index, below, place, comment)
         if head == "-":  # the first line of an item stands beside its dash
             text, own = self.lines[first]
             self.lines[first] = (f"{start} {text.lstrip()}", own)
 
     def _inside(
-        self, head: str, item: Any, raw: Any, indent: int, origins: tuple[Location | None, Location | None, str]
+        self, head: str, item: Any, within: Any, step: Any, indent: int, place: Location | None, comment: str
     ) -> None:
-        at, place, comment = origins
-        self._entry(head, item, raw, indent, at or place, _words(at) if at is not None else comment)
+        """One entry of a mapping or a sequence; `within` is the part of the document that has it, if one has."""
+        if within is None:
+            self._entry(head, item, None, indent, place, comment)
+        else:
+            self._entry(head, item, within[step], indent, within.value_at[step], self._origin(within, step))
 
 
 def _ordered(spec: Spec) -> Iterable[tuple[str, str]]:

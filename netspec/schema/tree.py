@@ -81,8 +81,8 @@ def copied(value: Any, calls: tuple[Call, ...] = ()) -> Any:
 def locate(tree: Any, path: Iterable[Any], *, key: bool = False) -> tuple[Location | None, Path]:
     """The place of `path` in `tree`, as far as the path exists, and the part of the path that was walked.
 
-    Steps that name nothing in the tree (validators put union tags in their paths) are skipped. With `key`, the
-    place of the last key instead of its value.
+    Items of a sequence that have a `name` can go by it. Steps that name nothing in the tree (validators put union tags
+    in their paths) are skipped. With `key`, the place of the last key instead of its value.
     """
     place: Location | None = getattr(tree, "origin", None)
     walked: list[str | int] = []
@@ -90,13 +90,21 @@ def locate(tree: Any, path: Iterable[Any], *, key: bool = False) -> tuple[Locati
         if isinstance(tree, Map) and step in tree:
             place = tree.key_at[step] if key else tree.value_at[step]
             tree = tree[step]
-        elif isinstance(tree, Seq) and isinstance(step, int) and 0 <= step < len(tree):
-            place = tree.value_at[step]
-            tree = tree[step]
+        elif isinstance(tree, Seq) and (index := _index(tree, step)) is not None:
+            place, step = tree.value_at[index], index
+            tree = tree[index]
         else:
             continue
         walked.append(step)
     return place, tuple(walked)
+
+
+def _index(items: Seq, step: Any) -> int | None:
+    """The position of an item, given as it is or by the item's name."""
+    if isinstance(step, int):
+        return step if 0 <= step < len(items) else None
+    named = (index for index, item in enumerate(items) if isinstance(item, dict) and item.get("name") == step)
+    return next(named, None)
 
 
 def dotted(root: Any, path: Path) -> str:

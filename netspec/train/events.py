@@ -34,12 +34,18 @@ class LogFiles:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "log.jsonl"
-        self._json, self._text = _appended(self.path), _appended(folder / "log.txt")
+        self._open()
+
+    def _open(self) -> None:
+        self._json, self._text = _appended(self.path), _appended(self.path.with_suffix(".txt"))
 
     def __call__(self, event: Event) -> None:
         """Write one event. Raises `RunError` where the disk does not take it."""
         if event["event"] == "progress":
             return
+        if self.path.parent.is_dir() and not self.path.exists():  # somebody removed them
+            self.__exit__(None, None, None)
+            self._open()
         for file, line in ((self._json, json_text(event)), (self._text, as_text(event))):
             try:
                 file.write(line + "\n")

@@ -122,6 +122,7 @@ class Loop:
         if self._saved != self.progress:
             self._save_together()
         if self.finished and self.crew.is_first:
+            self._mend_folder()
             save_weights(self.compiler, self.folder.weights, self.preparation, step=self.progress.step)
 
     @property
@@ -271,6 +272,7 @@ class Loop:
         if self._is_best(found.loss):
             progress.best_loss, progress.best_step = found.loss, progress.step
             if self.crew.is_first:
+                self._mend_folder()
                 save_weights(self.compiler, self.folder.best, self.preparation, step=progress.step)
 
     def _is_best(self, loss: float | None) -> bool:
@@ -332,9 +334,16 @@ class Loop:
         # What was gathered from pieces stands in the file under its own name.
         standing = {name: self.compiler.info[one].gathers or one for name, one in self.compiler.evaluated.items()}
         spec, evaluated = canonical_yaml(self.spec), {name: one for name, one in standing.items() if one != name}
+        self._mend_folder()
         write_checkpoint(path, states, roles=roles, progress=progress, spec=spec, evaluated=evaluated, own=own)
         self.folder.prune(self.spec.train.keep_checkpoints)
         tell(self.listeners, "checkpoint", step=self.progress.step, path=str(path))
+
+    def _mend_folder(self) -> None:
+        """Make the run directory again if somebody removed it: what was learned is not lost with it."""
+        if self.folder.made_again():
+            message = f"{self.folder.folder} was removed during the training: it is made again, for what is saved now"
+            tell(self.listeners, "warning", message=message, step=self.progress.step)
 
     def _not_finite(self, error: NonFiniteLoss, begun: Begun | None) -> RunError:
         """Where the first value that is not finite came from; the weights before the step are saved.

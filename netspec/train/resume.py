@@ -9,13 +9,14 @@ from typing import Any
 
 from netspec.compile import Compiler
 from netspec.data.loader import Loader
-from netspec.errors import InputError, Problem, command, listing
+from netspec.errors import InputError, Location, Problem, command, listing
 from netspec.exchange.checkpoints import find_latest_checkpoint
 from netspec.exchange.hdf5 import CheckpointFile, read_checkpoint
 from netspec.parallel import world
 from netspec.parallel.tether import options
 from netspec.schema.comparing import MISSING, differences, plain
 from netspec.schema.load import load_train
+from netspec.schema.paths import FilePath
 from netspec.schema.reader import parse_yaml
 from netspec.schema.train import TrainSpec
 from netspec.train.crew import Crew
@@ -65,6 +66,8 @@ class Begun:
     """States of which each worker is to have a piece, by name."""
     other_test: bool = False
     """Whether the last evaluation was of something else than is asked for now."""
+    changed: frozenset[Location] = frozenset()
+    """Where the spec says something else than the run began with."""
 
 
 def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader, crew: Crew) -> Begun:
@@ -77,13 +80,14 @@ def restore(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader,
     checkpoint = None if found.path is None else read_checkpoint(found.path)
     before = _spec_of_run(folder, checkpoint)
     if before is not None:
-        changed = compare(before, spec, again=f"`{go_on(folder.folder)}`")
+        changed = compare(before, spec, folder)
         begun.warnings += [f"changed since the run began: {path}: {change}" for path, change in changed.items()]
+        begun.changed = frozenset(filter(None, (_place(spec, path) for path in changed)))
         begun.other_test = any(_is_below(path, OF_THE_TEST) for path in changed)
     begun.warnings += found.notes
     if checkpoint is None:
-        if found.notes:
-            raise _all_damaged(folder, found.notes)
+        if found.notes or folder.has_saved():
+            raise _without_checkpoint(folder, found.notes)
         begun.warnings.append("there is no checkpoint yet: starting from the beginning")
         return begun
     checkpoint, told = as_of_these(checkpoint, compiler, crew)
@@ -149,17 +153,20 @@ def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler, known: Wh
 
 
 def _spec_of_run(folder: RunDir, checkpoint: CheckpointFile | None) -> TrainSpec | None:
-    """The spec that the run has had so far: its own file, or, should that be gone, what its checkpoint says."""
-    if folder.spec.exists():
-        return load_train(folder.spec)
-    return None if checkpoint is None else load_train(parse_yaml(checkpoint.spec, str(folder.spec)))
+    """The spec that the run has had so far: what its checkpoint says, or, where there is none yet, its own file."""
+    if checkpoint is not None:
+        return load_train(parse_yaml(checkpoint.spec, f"{folder.spec}"))
+    return load_train(folder.spec) if folder.spec.exists() else None
 
 
-def _all_damaged(folder: RunDir, notes: Sequence[str]) -> InputError:
+def _without_checkpoint(folder: RunDir, notes: Sequence[str]) -> InputError:
+    """The error of a run that has written checkpoints, none of which is there and sound."""
     sound = [f"--weights {path}" for path in (folder.weights, folder.best) if path.is_file()]
+    gone = f"there is no checkpoint in {folder.checkpoints}, though the run has written one"
     return InputError(
-        f"no checkpoint in {folder.checkpoints} can be read", expected="a checkpoint as it was written",
-        got="; ".join(note.removeprefix("left out: ") for note in notes),
+        f"no checkpoint in {folder.checkpoints} can be read" if notes else gone,
+        expected="a checkpoint as it was written",
+        got="; ".join(note.removeprefix("left out: ") for note in notes) or "none",
         hint=f"begin a new run{f' with {sound[0]}' if sound else ''}, or bring back a copy of a checkpoint",
     )  # fmt: skip
 
@@ -169,23 +176,42 @@ def go_on(run_dir: Path) -> str:
     return command("train", run_dir / SPEC, "--resume", *options(world().size))
 
 
-def compare(before: TrainSpec, now: TrainSpec, again: str) -> dict[str, str]:
-    """Differences that are allowed, by path. Raises `InputError` with all that are not; `again` goes on without any."""
+def compare(before: TrainSpec, now: TrainSpec, folder: RunDir) -> dict[str, str]:
+    """Differences that are allowed, by path. Raises `InputError` with all that are not."""
     allowed: dict[str, str] = {}
     problems: list[Problem] = []
+    again = f"`{go_on(folder.folder)}` goes on as the run began"
+    may_change = (*MAY_CHANGE, *_files_of(now))
     for path, old, new in differences(plain(before), plain(now)):
-        if _is_below(path, MAY_CHANGE):
+        if _is_below(path, may_change):
             allowed[path] = f"{_show(old)} → {_show(new)}"
         else:
+            place = _place(now, path)
+            mend = "write back what it was" if place is not None and folder.is_own(place.file) else again
             problems.append(
                 Problem(
-                    f"`{path}` is not what it was when the run began", path=path, expected=_show(old), got=_show(new),
-                    hint=f"{again} goes on as the run began; or start a new run with --weights",
+                    f"`{path}` is not what it was when the run began", place, path, expected=_show(old), got=_show(new),
+                    hint=f"{mend}; or start a new run with --weights",
                 )
             )  # fmt: skip
     if problems:
         raise InputError(problems)
     return allowed
+
+
+def _place(spec: TrainSpec, path: str) -> Location | None:
+    """Where a value is written, by its path in plain data: of the key, which stands even where the value is a block."""
+    return spec.where(*path.split("."), key=True)
+
+
+def _files_of(spec: TrainSpec) -> list[str]:
+    """The fields that say where the training data lies: whether it is the same is told by its fingerprint."""
+    source = spec.data.train
+    return [f"data.train.{name}" for name in type(source).model_fields if _is_files(getattr(source, name))]
+
+
+def _is_files(value: Any) -> bool:
+    return isinstance(value, FilePath) or (isinstance(value, list) and all(isinstance(one, FilePath) for one in value))
 
 
 def _is_below(path: str, roots: tuple[str, ...]) -> bool:

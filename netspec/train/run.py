@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from netspec.compile import Compiler
 from netspec.data.loader import Loader
-from netspec.errors import InputError
+from netspec.errors import InputError, Location
 from netspec.parallel import join
 from netspec.parallel.activity import training, writes_to
 from netspec.parallel.strategies.base import Strategy
 from netspec.parallel.world import be_patient
 from netspec.schema.load import Overrides, Source, load_train
-from netspec.schema.provenance import resolved_yaml
+from netspec.schema.provenance import resolved_yaml, told_origin
 from netspec.schema.train import TrainSpec
 from netspec.train.adapting import adapt
 from netspec.train.crew import Crew
@@ -111,7 +112,7 @@ def run(
         progress = crew.align(compiler, loader, begun.progress, begun.own, begun.wholes)
         everyone: list[Listener] = []
         if crew.is_first:
-            folder.write_spec(resolved_yaml(spec))
+            folder.write_spec(resolved_yaml(spec, _told_before(folder, begun.changed)))
             everyone = [stack.enter_context(LogFiles(folder.folder)), *listeners]
         signals = stack.enter_context(Signals())
         loop = Loop(spec, compiler, loader, test, folder, everyone, signals, progress, crew)
@@ -228,6 +229,12 @@ def _facts(spec: TrainSpec, compiler: Compiler, loader: Loader, folder: RunDir, 
 
 def _own_run(source: object) -> Path | None:
     return run_of(Path(source)) if isinstance(source, (str, PathLike)) else None
+
+
+def _told_before(folder: RunDir, changed: Collection[Location]) -> Callable[[Location], str | None]:
+    """The origins that the run's own spec, which is written anew, tells of values that have not changed since."""
+    is_own = cache(folder.is_own)
+    return lambda place: told_origin(place) if is_own(place.file) and place not in changed else None
 
 
 def _beyond(loop: Loop) -> Iterator[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from netspec.errors import InputError, RunError
@@ -14,11 +15,12 @@ from netspec.train.lock import locked
 SPEC, WEIGHTS, BEST, LOG = "spec.yaml", "weights.h5", "best.h5", "log.jsonl"
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunDir:
     """Where the files of a run are."""
 
     folder: Path
+    _spec_text: str | None = field(default=None, init=False)
 
     @property
     def spec(self) -> Path:
@@ -61,11 +63,32 @@ class RunDir:
 
     def write_spec(self, text: str) -> None:
         """Write the resolved spec, whole or not at all."""
+        self._spec_text = text
 
         def write(temporary: Path) -> None:
             temporary.write_text(text, encoding="utf-8")
 
         write_atomically(self.spec, write)
+
+    def made_again(self) -> bool:
+        """Make the folders anew, with the resolved spec, where somebody removed them; whether they were.
+
+        Raises `RunError` where they can't be made.
+        """
+        if self.checkpoints.is_dir():
+            return False
+        _make(self.checkpoints)
+        if self._spec_text is not None and not self.spec.exists():
+            self.write_spec(self._spec_text)
+        return True
+
+    def is_own(self, file: str) -> bool:
+        """Whether a file is the resolved spec of the run."""
+        return Path(file).resolve() == self.spec.resolve()
+
+    def has_saved(self) -> bool:
+        """Whether the run came to a checkpoint, as its log or its final weights tell."""
+        return self.weights.is_file() or (self.log.is_file() and "checkpoint" in _events(self.log))
 
 
 @contextmanager
@@ -89,7 +112,19 @@ def open_run_dir(name: str, given: Path | None, *, resume: bool) -> Iterator[Run
 
 def run_of(spec: Path) -> Path | None:
     """The run directory that a spec file is the resolved spec of, if it is one."""
-    return spec.parent if spec.name == SPEC and (spec.parent / "checkpoints").is_dir() else None
+    here = RunDir(spec.parent)
+    beside = (here.checkpoints, here.log, here.weights, here.best)
+    return here.folder if spec.name == SPEC and any(one.exists() for one in beside) else None
+
+
+def _events(log: Path) -> set[str]:
+    """The kinds of events in a log; lines that are damaged are passed over."""
+    found = set()
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            with suppress(ValueError, KeyError, TypeError, RecursionError):
+                found.add(str(json.loads(line)["event"]))
+    return found
 
 
 def _to_resume(name: str, given: Path | None) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,12 @@ import numpy as np
 import pytest
 
 import netspec
-from netspec.errors import InputError
+from netspec.errors import InputError, RunError
 from netspec.exchange.hdf5 import read_checkpoint, read_weights, write_checkpoint
+from netspec.schema.load import load_net
+from netspec.schema.provenance import resolved_yaml
 from netspec.train.events import Event
+from tests.train.conftest import NET
 
 Make = Callable[..., dict[str, Any]]
 
@@ -55,11 +60,112 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_not_begun_anew_in_silence(sp
     (problem,) = caught.value.problems
     assert all(str(path) in str(problem.got) for path in saved)
     assert f"--weights {run.weights}" in str(problem.hint)
-    for path in saved:
-        path.unlink()
+
+
+def test_a_run_whose_checkpoints_were_removed_is_not_begun_anew(
+    spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = netspec.train(spec(max_steps=2)), netspec.train(spec(max_steps=2))
+    shutil.rmtree(first.run_dir / "checkpoints")
+    with pytest.raises(InputError, match="there is no checkpoint in runs/small/checkpoints, though") as caught:
+        netspec.train(first.run_dir / "spec.yaml", resume=True)
+    assert f"--weights {first.weights}" in str(caught.value.problems[0].hint)
+    first.weights.unlink()  # the log tells too
+    with pytest.raises(InputError, match="there is no checkpoint in runs/small/checkpoints, though"):
+        netspec.train(first.run_dir / "spec.yaml", resume=True)
+    # A run that never came to a checkpoint begins again.
+    lines = [line for line in first.log.read_text().splitlines(keepends=True) if '"checkpoint"' not in line]
+    first.log.write_text("".join(lines))
     told: list[Event] = []
-    netspec.train(spec(), run_dir=run.run_dir, resume=True, listeners=[told.append])
+    assert netspec.train(first.run_dir / "spec.yaml", resume=True, listeners=[told.append]).run_dir == first.run_dir
     assert any("there is no checkpoint yet" in one.get("message", "") for one in told)
+    assert sorted(Path("runs").iterdir()) == [first.run_dir, second.run_dir]
+
+
+def edit(path: Path, old: str, new: str) -> int:
+    """Write another text in the place of one that a file has once; the line."""
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    return text[: text.index(old)].count("\n") + 1
+
+
+def test_an_edited_spec_of_the_run_changes_no_course(spec: Make, tmp_path: Path) -> None:
+    made = spec(max_steps=10)
+    made["net"] = NET | {"layers": [{**NET["layers"][0], "units": 17}, *NET["layers"][1:]]}
+    run = netspec.train(made, run_dir=tmp_path / "run")
+    own = run.run_dir / "spec.yaml"
+    kept = own.read_text()
+    lines = {
+        "data.train.batch_size": edit(own, "batch_size: 32", "batch_size: 16"),
+        "solver.learning_rate.initial": edit(own, "initial: 0.01", "initial: 0.001"),
+        "net.layers.fc1.units": edit(own, "units: 17", "units: 18"),
+    }
+    with pytest.raises(InputError) as caught:
+        netspec.train(own, resume=True, **{"train.max_steps": 12})
+    found = {problem.path: problem for problem in caught.value.problems}
+    assert found.keys() == lines.keys()
+    for path, problem in found.items():
+        assert problem.location is not None
+        assert (problem.location.file, problem.location.line) == (str(own), lines[path])
+        assert problem.hint == "write back what it was; or start a new run with --weights"
+    own.write_text(kept)
+    edit(own, "max_steps: 10", "max_steps: 12")
+    told: list[Event] = []
+    assert netspec.train(own, resume=True, listeners=[told.append]).steps == 12
+    assert {"event": "warning", "message": "changed since the run began: train.max_steps: 10 → 12"} in told
+
+
+def test_the_training_data_may_have_moved(spec: Make, points: Path, tmp_path: Path) -> None:
+    run = netspec.train(spec(max_steps=5), run_dir=tmp_path / "run")
+    (points / "train.npz").rename(points / "moved.npz")
+    moved = {"data.train.path": str(points / "moved.npz"), "train.max_steps": 6}
+    assert netspec.train(run.run_dir / "spec.yaml", resume=True, **moved).steps == 6
+
+
+def test_a_resumed_run_keeps_the_origins_of_its_values(spec: Make, tmp_path: Path) -> None:
+    made = spec(max_steps=4)
+    net, given = tmp_path / "net.yaml", tmp_path / "train.yaml"
+    net.write_text(resolved_yaml(load_net(made["net"])))
+    given.write_text(json.dumps({**made, "net": "net.yaml"}, indent=1))
+    run = netspec.train(given, run_dir=tmp_path / "run")
+    own, kept = run.run_dir / "spec.yaml", (run.run_dir / "spec.yaml").read_text()
+    assert f"# {given}:" in kept
+    netspec.train(own, resume=True)
+    assert own.read_text() == kept
+    line = edit(own, "log_every: 10 ", "log_every: 11 ")
+    netspec.train(own, resume=True, **{"train.max_steps": 5})
+    now = dict(re.split(" +# (?=[^#]*$)", text.strip()) for text in own.read_text().splitlines())
+    assert now["log_every: 11"] == f"{own}:{line}"
+    assert now["max_steps: 5"] == "python"
+    assert now["seed: 3"].startswith(f"{given}:")
+
+
+def test_a_run_directory_that_is_removed_is_made_again(spec: Make, tmp_path: Path) -> None:
+    told: list[Event] = []
+
+    def remove(event: Event) -> None:
+        told.append(event)
+        if event["event"] == "log" and event["step"] == 10:
+            shutil.rmtree(tmp_path / "run")
+
+    run = netspec.train(spec(max_steps=20, checkpoint_every=0), run_dir=tmp_path / "run", listeners=[remove])
+    (warning,) = [one["message"] for one in told if one["event"] == "warning"]
+    assert warning.startswith(f"{run.run_dir} was removed during the training")
+    assert read_weights(run.weights).meta["step"] == 20
+    assert json.loads(run.log.read_text().splitlines()[-1])["event"] == "done"
+    assert netspec.train(run.run_dir / "spec.yaml", resume=True).steps == 20
+
+
+def test_a_run_directory_that_cannot_be_made_again_fails_the_run(spec: Make, tmp_path: Path) -> None:
+    def replace(event: Event) -> None:
+        if event["event"] == "log" and event["step"] == 10:
+            shutil.rmtree(tmp_path / "run")
+            (tmp_path / "run").write_text("a file")
+
+    with pytest.raises(RunError, match="cannot make the run directory"):
+        netspec.train(spec(max_steps=20), run_dir=tmp_path / "run", listeners=[replace])
 
 
 def test_a_torn_last_line_of_the_log_spoils_no_other(spec: Make, tmp_path: Path) -> None:
