@@ -55,11 +55,16 @@ class Calls:
         found = zip(self._nodes, self._thunks, strict=True)
         return [thunk for node, thunk in found if node is not None and wanted(node)]
 
-    def each(self) -> Iterator[tuple[Node | None, float]]:
-        """Call one at a time: its node, and the seconds that it took. Looking at the clock adds some 50 ns."""
+    def each(self, ahead: Callable[[Node | None], None] | None = None) -> Iterator[tuple[Node | None, float]]:
+        """Call one at a time: its node, and the seconds that it took. Looking at the clock adds some 50 ns.
+
+        `ahead` is called with each node before.
+        """
         thunks, wait = dict(zip(map(id, self._thunks), self._nodes, strict=True)), self._wait
         try:
             for call in self._calls:
+                if ahead is not None and id(call) in thunks:
+                    ahead(thunks[id(call)])
                 start = perf_counter()
                 call()
                 wait()

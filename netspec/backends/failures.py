@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from netspec.errors import Problem, RunError
+from netspec.graph.fused import several
+from netspec.graph.graph import topological
 from netspec.graph.types import TensorType
-from netspec.graph.value import Node
+from netspec.graph.value import Node, in_scope
 
 
 class NonFiniteLoss(Exception):
@@ -22,6 +24,23 @@ class NonFiniteLoss(Exception):
         """The name of a state that was not finite before the step."""
         self.late = late
         """How many runs that write states were begun since, and came to nothing."""
+
+
+def first_inside(node: Node, operands: Sequence[Any]) -> Node:
+    """Of the nodes that one stands for, the first with a result that is not finite, by the reference kernels.
+
+    `operands` are the finite arrays that it reads. It is the node itself where the reference finds no such result.
+    """
+    import numpy as np
+
+    known = dict(zip(node.inputs, operands, strict=True))
+    with in_scope(node.scope), np.errstate(all="ignore"):
+        for part in topological(several(node.op.decompose(*node.inputs)), stop=frozenset(node.inputs)):
+            made = several(part.op.forward(np, *(known[value] for value in part.inputs)))
+            if not all(np.isfinite(one).all() for one in made):
+                return part
+            known.update(zip(part.outputs, made, strict=True))
+    return node
 
 
 class OutOfMemory(RunError):

@@ -9,10 +9,11 @@ from typing import Any
 from netspec.backends.base import Device
 from netspec.backends.calls import Calls
 from netspec.backends.device import NullDevice
-from netspec.backends.failures import NonFiniteLoss, input_problems
+from netspec.backends.failures import NonFiniteLoss, first_inside, input_problems
 from netspec.backends.states import States
 from netspec.backends.steps import Bound, Outcome
 from netspec.errors import InputError
+from netspec.graph.fused import scopes
 from netspec.graph.kernel import Buffers, Kernel, Thunk
 from netspec.graph.ops.messages import JoinReceive, StartReceive
 from netspec.graph.ops.source import Input, State
@@ -183,15 +184,27 @@ class Program:
 
         self._steps.take()
         found: tuple[Node | None, str | None] | None = None
+        read: list[Any] | None = None
+
+        def keep(node: Node | None) -> None:
+            """Keep what a node that computes several things at once reads, since it may write over it."""
+            nonlocal read
+            read = None
+            if found is None and node is not None and len(scopes(node)) > 1:
+                layouts = [self.plan.layouts[value] for value in node.inputs]
+                if all(one.form is None and one.dtype is None for one in layouts):
+                    read = [self.device.fetch(self._arrays[value]) for value in node.inputs]
+
         for node in self.plan.order[: self.plan.before_guard]:
             if found is None and isinstance(node.op, (Input, State)) and not finite(node.outputs[0]):
                 found = (None, node.op.label) if isinstance(node.op, State) else (node, None)
         with world().silence():
-            for made, _ in chain(self._first.each(), self._before.each()):
+            for made, _ in chain(self._first.each(keep), self._before.each(keep)):
                 if found is not None or made is None or isinstance(made.op, StartReceive):
                     continue
                 if not all(map(finite, made.outputs)):
-                    found = (None, None) if isinstance(made.op, JoinReceive) else (made, None)
+                    first = made if read is None else first_inside(made, read)
+                    found = (None, None) if isinstance(made.op, JoinReceive) else (first, None)
         return found or (None, None)
 
 

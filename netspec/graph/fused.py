@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from netspec.graph.graph import topological
 from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.op import Array, Infer, Op, Traits, Xp
 from netspec.graph.types import TensorType
-from netspec.graph.value import Value
+from netspec.graph.value import Node, Scope, Value, current_scope, in_scope
 
 T = TypeVar("T")
 
@@ -21,6 +21,8 @@ class Step:
 
     op: Op
     operands: tuple[int, ...]
+    scope: Scope | None = field(default=None, compare=False, repr=False)
+    """What the op stems from, which makes it no other step."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class Fused(Op):
     def decompose(self, *inputs: Value) -> tuple[Value, ...]:
         known = list(inputs)
         for step in self.body:
-            known.append(step.op(*(known[index] for index in step.operands)))
+            with in_scope(step.scope or current_scope()):
+                known.append(step.op(*(known[index] for index in step.operands)))
         return tuple(known[index] for index in self.results)
 
     def flops(self, *types: TensorType) -> int:
@@ -83,7 +86,7 @@ def fused(operands: Sequence[Value], results: Sequence[Value]) -> Fused:
     body: list[Step] = []
     for node in topological(results, stop=frozenset(operands)):
         place[node.outputs[0]] = len(operands) + len(body)
-        body.append(Step(node.op, tuple(place[value] for value in node.inputs)))
+        body.append(Step(node.op, tuple(place[value] for value in node.inputs), node.scope))
     return Fused(len(operands), tuple(body), tuple(place[value] for value in results))
 
 
@@ -97,6 +100,8 @@ class Anchored(Op):
     anchor: Op
     anchor_arity: int
     body: tuple[Step, ...]
+    scope: Scope | None = field(default=None, compare=False, repr=False)
+    """What the anchor stems from."""
     onnx = NoOnnx("a pass makes it for kernels; export sees the graph before that")
 
     @property
@@ -120,7 +125,8 @@ class Anchored(Op):
         return one_or_all((self.epilogue(len(extras)).forward(xp, first, *extras), *others))
 
     def decompose(self, *inputs: Value) -> tuple[Value, ...]:
-        first, *others = self.anchor.many(*inputs[: self.anchor_arity])
+        with in_scope(self.scope or current_scope()):
+            first, *others = self.anchor.many(*inputs[: self.anchor_arity])
         extras = inputs[self.anchor_arity :]
         return (*self.epilogue(len(extras)).decompose(first, *extras), *others)
 
@@ -248,6 +254,14 @@ def several(results: Any) -> tuple[Any, ...]:
 def one_or_all(results: tuple[Any, ...]) -> Any:
     """Results as an op gives them."""
     return results if len(results) > 1 else results[0]
+
+
+def scopes(node: Node) -> tuple[Scope, ...]:
+    """What a node stems from: all that it computes at once, in turn."""
+    op = node.op
+    first = [op.scope] if isinstance(op, Anchored) else []
+    found = [*first, *(step.scope for step in op.body)] if isinstance(op, (Fused, Anchored)) else []
+    return tuple(dict.fromkeys(one or node.scope for one in found)) or (node.scope,)
 
 
 def inner_traits(op: Op) -> Traits:

@@ -113,5 +113,5 @@ def _anchored(chain: Sequence[Node]) -> tuple[Anchored, list[Value]]:
     for number, (previous, node) in enumerate(zip(chain, following, strict=False)):
         carried = 0 if number == 0 else count + number - 1
         operands = tuple(carried if value is previous.outputs[0] else 1 + extras.index(value) for value in node.inputs)
-        body.append(Step(node.op, operands))
-    return Anchored(anchor.op, len(anchor.inputs), tuple(body)), [*anchor.inputs, *extras]
+        body.append(Step(node.op, operands, node.scope))
+    return Anchored(anchor.op, len(anchor.inputs), tuple(body), anchor.scope), [*anchor.inputs, *extras]

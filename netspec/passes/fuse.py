@@ -178,7 +178,7 @@ def _as_op(group: _Group, read: dict[Value, list[Node]], kept: set[Value]) -> tu
                 index[value] = len(operands) + len(body)
                 body.append(Step(value.op, ()))
         index[node.outputs[0]] = len(operands) + len(body)
-        body.append(Step(node.op, tuple(index[value] for value in node.inputs)))
+        body.append(Step(node.op, tuple(index[value] for value in node.inputs), node.scope))
     results = [
         node.outputs[0]
         for node in members

@@ -128,7 +128,7 @@ class _Body:
 
         visit(self.result)
         place = {value: index for index, value in enumerate([*operands, *order])}
-        steps = [Step(one.op, tuple(place[self.remade.get(v, v)] for v in one.inputs)) for one in order]
+        steps = [Step(one.op, tuple(place[self.remade.get(v, v)] for v in one.inputs), one.node.scope) for one in order]
         return Fed(node.op, operand, len(node.inputs), tuple(steps)), [*self.own, *operands]
 
     def _made_anew(self) -> set[Value]:

@@ -17,6 +17,7 @@ from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.errors import InputError, NetspecError, Problem, RunError
 from netspec.exchange.hdf5 import read_weights, write_checkpoint
+from netspec.graph.fused import scopes
 from netspec.parallel.activity import at_work
 from netspec.parallel.base import Broken
 from netspec.schema.provenance import canonical_yaml
@@ -364,8 +365,9 @@ class Loop:
                 self._save_after_failure()
         if error.state is not None:
             what = f"`{error.state}` is not finite since the step before"
-        elif error.node is not None and error.node.scope.layer:
-            what = f"first in layer `{error.node.scope.layer}` ({error.node.scope.kind})"
+        elif layers := {one.layer: one.kind for one in scopes(error.node) if one.layer} if error.node else {}:
+            named = [f"`{name}` ({kind})" for name, kind in layers.items()]
+            what = f"first in layer {named[0]}" if len(named) == 1 else f"first in one of the layers {', '.join(named)}"
         else:
             what = "in the sum of the losses"
         place = error.node.scope.location if error.node is not None else None

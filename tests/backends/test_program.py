@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 
 from netspec.backends.device import open_device
+from netspec.backends.failures import first_inside
 from netspec.backends.program import NonFiniteLoss, Program
 from netspec.backends.states import States
 from netspec.compile import make_plan
 from netspec.errors import InputError, Location, RunError
+from netspec.graph.fused import fused, scopes
 from netspec.graph.graph import Graph
 from netspec.graph.op import Op
 from netspec.graph.ops.functions import Exp, Log, Relu
@@ -376,3 +378,17 @@ def test_only_array_code_runs_inside_of_what_holds_its_library(
     made = Program(make_plan(Graph({"y": Relu()(x)}), device), device, States({}, device))
     assert made({"x": np.array([-1.0, 0.0, 1.0, 2.0], np.float32)})["y"].tolist() == [0, 0, 1, 2]
     assert times == entered
+
+
+@pytest.mark.parametrize(("value", "layer"), [(3e38, "double"), (1e30, "square"), (1.0, "both")])
+def test_a_value_that_is_not_finite_is_laid_to_the_layer_inside_of_a_fused_node(value: float, layer: str) -> None:
+    x = Input("x", typed((4,)))()
+    with in_scope(Scope("double", "A")):
+        twice = x + x
+    with in_scope(Scope("square", "B")):
+        result = twice * twice
+    with in_scope(Scope("both", "C")):
+        node = fused([x], [result]).many(x)[0].node
+    assert [one.layer for one in scopes(node)] == ["double", "square"]
+    # Where the reference finds nothing, it is the node itself.
+    assert first_inside(node, [np.full(4, value, np.float32)]).scope.layer == layer

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-NET = {
+NET: dict[str, Any] = {
     "netspec": 1,
     "name": "small",
     "inputs": {"x": {"shape": [6]}, "label": {"shape": [], "dtype": "int32"}},

@@ -177,7 +177,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_weights_before_it
     with pytest.raises(RunError, match="the loss is not finite at step") as caught:
         netspec.train(wild, run_dir=tmp_path / "run")
     (problem,) = caught.value.problems
-    assert "in layer `" in problem.message or "is not finite since the step before" in problem.message
+    # The variance of squares overflows; the kernel that finds it does what follows, drop, at once.
+    assert problem.message.endswith("at step 2: first in layer `norm` (BatchNormalization)")
     (kept,) = (tmp_path / "run" / "checkpoints").iterdir()
     assert str(kept) in problem.notes[0]
     assert not (tmp_path / "run" / "weights.h5").exists()
