@@ -31,7 +31,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 LAUNCHES = 3
-"""Sums of pieces, those together, what is done to each element."""
+"""Sums of pieces, those together unless there is one, what is done to each element."""
 HELD = 8
 """Elements that a thread reads at once for the statistics."""
 VECTORS = 5
@@ -39,35 +39,48 @@ VECTORS = 5
 
 FIRST = re.compile(r"\ba0\b")
 
-MOMENTS = f"""
-NUMBER mean = 0, spread = 0, seen = 0;
-for (Index start = first + own; inside && start < last; start += HELD * (THREADS / WIDTH)) {{
+READ = """
+NUMBER average = 0, spread = 0, seen = 0;
+for (Index start = first + own; inside && start < last; start += HELD * (THREADS / WIDTH)) {
     NUMBER held[HELD], total = 0, count = 0, around = 0;
     #pragma unroll
-    for (int i = 0; i < HELD; ++i) {{
+    for (int i = 0; i < HELD; ++i) {
         const Index e = start + i * (THREADS / WIDTH);
-        if (e < last) {{
+        if (e < last) {
             held[i] = load(x[AT]);
             total += held[i];
             count += 1;
-        }}
-    }}
-    const NUMBER middle = total / count, apart = middle - mean, both = seen + count;
+        }
+    }
+    const NUMBER middle = total / count, apart = middle - average, both = seen + count;
     #pragma unroll
-    for (int i = 0; i < HELD; ++i) {{
+    for (int i = 0; i < HELD; ++i) {
         const NUMBER centered = held[i] - middle;
         if (i < count) around += centered * centered;
-    }}
-    mean += apart * (count / both);
+    }
+    average += apart * (count / both);
     spread += around + apart * apart * (seen * (count / both));
     seen = both;
-}}
-const NUMBER middle = of_columns<WIDTH>(mean * seen, place) / (last - first), apart = mean - middle;
+}
+const NUMBER middle = of_columns<WIDTH>(average * seen, place) / (last - first), apart = average - middle;
 spread = of_columns<WIDTH>(spread + apart * apart * seen, place);
+"""
+MOMENTS = f"""{READ}
 {KEPT} {{
     means[piece * channels + c] = middle;
     squares[piece * channels + c] = spread;
 }}
+"""
+WRITTEN = f"""
+{KEPT} {{
+    mean[c] = middle;
+    variance[c] = spread;
+    scale[c] = gamma[c] / sqrt_NUMBER(spread + epsilon);
+}}
+"""
+OF_ONE_PIECE = f"""{READ}
+spread /= limit;
+{WRITTEN}
 """
 TOGETHER = f"""
 NUMBER total = 0, spread = 0;
@@ -78,11 +91,7 @@ const NUMBER middle = of_columns<WIDTH>(total, place) / elements;
     spread += squares[e * channels + c] + apart * apart * ELEMENTS;
 }}
 spread = of_columns<WIDTH>(spread, place) / elements;
-{KEPT} {{
-    mean[c] = middle;
-    variance[c] = spread;
-    scale[c] = gamma[c] / sqrt_NUMBER(spread + epsilon);
-}}
+{WRITTEN}
 """.replace("ELEMENTS", "(NUMBER)(elements - e * part < part ? elements - e * part : part)")
 FLOWS = """
 const NUMBER r = 1 / sqrt_NUMBER(variance[c] + epsilon);
@@ -181,22 +190,23 @@ class TrainingKernel(ByColumns):
         columns, dtype = it.columns, it.dtype
         mean, variance = map(it.own, found)
         scale = it.own(None)
-        means, squares = (it.scratch.take(columns.pieces * columns.channels) for _ in range(2))
-        parts = {"means": means, "squares": squares}
         made = {"mean": mean, "variance": variance, "scale": scale}
-        calls = [
-            columns.launch(
-                [pointer("x", x), *(pointer(name, one, written=True) for name, one in parts.items())],
-                MOMENTS.replace("AT", columns.at).replace("HELD", str(HELD)), dtype,
-            ),
-            columns.together.launch(
-                [
-                    *(pointer(name, one) for name, one in parts.items()), pointer("gamma", gamma),
-                    *(pointer(name, one, written=True) for name, one in made.items()), it.epsilon(),
-                ],
-                TOGETHER, dtype, elements=columns.limit, part=columns.length,
-            ),
+        results = [
+            pointer("gamma", gamma), *(pointer(name, one, written=True) for name, one in made.items()), it.epsilon(),
         ]  # fmt: skip
+        reading, last = (one.replace("AT", columns.at).replace("HELD", str(HELD)) for one in (MOMENTS, OF_ONE_PIECE))
+        if columns.pieces == 1:
+            calls = [columns.launch([pointer("x", x), *results], last, dtype)]
+        else:
+            parts = {name: it.scratch.take(columns.pieces * columns.channels) for name in ("means", "squares")}
+            written = [pointer(name, one, written=True) for name, one in parts.items()]
+            read = [pointer(name, one) for name, one in parts.items()]
+            calls = [
+                columns.launch([pointer("x", x), *written], reading, dtype),
+                columns.together.launch(
+                    [*read, *results], TOGETHER, dtype, elements=columns.limit, part=columns.length
+                ),
+            ]  # fmt: skip
         if y is not None:
             arrays = [x, *extras, *it.beside(mean, scale, beta)]
             code: Code = (), ("a0",)
