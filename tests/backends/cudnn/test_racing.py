@@ -12,6 +12,7 @@ import pytest
 
 import netspec.backends.cudnn.kernels  # noqa: F401  # it registers them
 from netspec.backends.cuda import launch
+from netspec.backends.cudnn import plans as plans_of
 from netspec.backends.tuning import Tuner
 from netspec.compile import Compiler, Purpose
 from netspec.graph.kernel import Thunk
@@ -69,3 +70,28 @@ def test_the_fastest_plan_wins_and_is_known_from_then_on() -> None:
         found = program(x)
         for name, right in expected.items():  # sums of 800 products in another order
             np.testing.assert_allclose(found[name], right, rtol=1e-5, atol=1e-6)
+
+
+def test_a_plan_that_is_gone_is_forgotten_and_those_that_are_new_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the library offers others without another version."""
+
+    def chosen(plans: tuple[str, ...]) -> tuple[set[str], int]:
+        monkeypatch.setattr(fake, "PLANS", plans)
+        plans_of._names.cache_clear()  # as in another process
+        plans_of._planned.cache_clear()
+        device = Racing()
+        device.tuner = Tuner(device, "full")
+        choices = Compiler(LENET, device=device).plan(Purpose.PREDICT, 2).choices.values()
+        return {one.label for one in choices if one.kernel.backend == "cudnn"}, device.races_run
+
+    before, (first, raced) = fake.PLANS, chosen(fake.PLANS)
+    assert first == {"cudnn:Forward by eng2_k2=5, the bias apart"}
+    assert raced
+    left = tuple(one for one in before if one != "eng2_k2=5")
+    second, again = chosen(left)
+    assert second.isdisjoint(first)
+    assert not again, "the times of all that are left are known"
+    third, again = chosen((*left, "eng7"))
+    assert again
+    assert third.isdisjoint(first)
+    chosen(before)  # what the process knows is what other tests expect
