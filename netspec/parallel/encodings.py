@@ -178,9 +178,9 @@ class TopK(Encoding):
         return flat.reshape(shape)
 
 
-IN_FULL = "in_full"
+IN_FULL, ONE_BIT = "in_full", "one_bit"
 _PLAIN: dict[str, Encoding] = {
-    IN_FULL: InFull(), "float16": Float16(), "bfloat16": BFloat16(), "one_bit": OneBit(),
+    IN_FULL: InFull(), "float16": Float16(), "bfloat16": BFloat16(), ONE_BIT: OneBit(),
 }  # fmt: skip
 TOP_K = "top_k:"
 

@@ -66,7 +66,8 @@ def together(graphs: Sequence[Graph], feeds: Sequence[Mapping[str, Any]]) -> lis
         assert len({type(one[0]) for one in told}) == 1
         sent = [one[1] for one in told]
         if isinstance(op, Exchange):
-            made = op.incoming(np, np.stack([one if op.to_all else one[rank] for one in sent]))
+            made = np.full(node.types[0].shape, np.nan)
+            op.incoming(np.stack([one[0 if op.to_all else rank] for one in sent]), made)
         else:
             made = sum(sent)
         barrier.wait()

@@ -6,8 +6,9 @@ from functools import partial
 
 from netspec.backends.cuda.beside import beside
 from netspec.backends.cuda.elementwise import fill
-from netspec.backends.nccl import scattering, through_host  # noqa: F401  # they register their kernels
+from netspec.backends.nccl import exchange, scattering, through_host  # noqa: F401  # they register their kernels
 from netspec.backends.nccl.memory import Bundle, address, all_of, filling, joining
+from netspec.backends.nccl.one_bit import BitSum
 from netspec.backends.nccl.packing import FORMS, PackedSum
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.communication import AllReduce, JoinAllReduce, StartAllReduce
@@ -16,7 +17,7 @@ from netspec.graph.ops.messages import After
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 from netspec.parallel import world
-from netspec.parallel.encodings import between_hosts
+from netspec.parallel.encodings import ONE_BIT, between_hosts
 from netspec.parallel.nccl import gpus
 
 
@@ -58,7 +59,7 @@ class Start(Kernel):
             return place
         form, group = _form(op.encoding), gpus(workers)
         if form:
-            packed = PackedSum(workers, group, form, read)
+            packed = BitSum(workers, group, read) if form == ONE_BIT else PackedSum(workers, group, form, read)
             call = beside().call(address(read[0]), packed, packed.empty)
             pack = packed.fill
         else:
@@ -116,7 +117,7 @@ def _form(encoding: str) -> str:
 def unsummed(encoding: str) -> str | None:
     """Why GPUs don't sum up what is encoded so; None if they do."""
     form = _form(encoding)
-    return None if form in ("", *FORMS) else f"no GPU packs {form}"
+    return None if form in ("", ONE_BIT, *FORMS) else f"no GPU packs {form}"
 
 
 @kernel(After, backend="nccl", rank=10)

@@ -1,14 +1,15 @@
 """Exchanges between workers that all wait for: of a batch each has samples of, and of values each has columns of.
 
-Each op says what a worker sends (`outgoing`) and what it makes of what came (`incoming`); the backend `workers` has the
-kernel that sends it. By itself an op computes what there is where no other worker sends anything: its own part, and
-zeros. Gradients go the way back: gathering ↔ summing up and scattering, columns ↔ samples.
+Each op says which parts of a value go where in the blocks that a worker sends (`packs`), and which parts of those that
+come make the result (`unpacks`); kernels copy them, and have the blocks sent. By itself an op computes what there is
+where no other worker sends anything: its own part, and zeros. Gradients go the way back: gathering ↔ summing up and
+scattering, columns ↔ samples.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -16,7 +17,7 @@ from typing import ClassVar
 from netspec.graph.onnx_map import NoOnnx
 from netspec.graph.op import Array, Grads, Traits, Xp
 from netspec.graph.ops.communication import Communication
-from netspec.graph.types import TensorType
+from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 
 
@@ -93,12 +94,33 @@ class Exchange(Communication, ABC):
         """What goes to another worker, or to all."""
 
     @abstractmethod
-    def outgoing(self, xp: Xp, x: Array) -> Array:
-        """What is sent of x: the block for all, or blocks in the order of ranks."""
+    def packs(self, x: Array, blocks: Array) -> Iterator[tuple[Array, Array]]:
+        """Parts of the blocks that are sent, in the order of ranks or one for all, and what of x they are; else 0."""
 
     @abstractmethod
-    def incoming(self, xp: Xp, blocks: Array) -> Array:
-        """The result, of the blocks that came in the order of ranks."""
+    def unpacks(self, blocks: Array, y: Array) -> Iterator[tuple[Array, Sequence[Array]]]:
+        """Parts of the result, and what of the blocks that came, in the order of ranks, is added up there; else 0."""
+
+    def outgoing(self, xp: Xp, x: Array) -> Array:
+        """What is sent of x: blocks in the order of ranks, or one for all."""
+        block = self.block(TensorType(x.shape, DType(str(x.dtype))))
+        made = xp.zeros((1 if self.to_all else self.ranks.workers, *block.shape), x.dtype)
+        for target, source in self.packs(x, made):
+            target[...] = source
+        return made
+
+    def incoming(self, blocks: Array, y: Array) -> None:
+        """Make the result of the blocks that came."""
+        if self.leaves_gaps(blocks, y):
+            y[...] = 0
+        for target, (first, *others) in self.unpacks(blocks, y):
+            target[...] = first
+            for one in others:
+                target += one
+
+    def leaves_gaps(self, blocks: Array, y: Array) -> bool:
+        """Whether parts of the result are 0."""
+        return bool(sum(target.size for target, _ in self.unpacks(blocks, y)) < y.size)
 
     @property
     @abstractmethod
@@ -106,11 +128,15 @@ class Exchange(Communication, ABC):
         """Any parts: who the workers are."""
 
     def forward(self, xp: Xp, x: Array, *before: Array) -> Array:
-        sent = self.outgoing(xp, x)
-        mine = sent if self.to_all else sent[self.ranks.rank]
+        sent, kind = self.outgoing(xp, x), TensorType(x.shape, DType(str(x.dtype)))
+        mine = sent[0 if self.to_all else self.ranks.rank]
         came = xp.zeros((self.ranks.workers, *mine.shape), mine.dtype)
         came[self.ranks.rank] = mine
-        return self.incoming(xp, came)
+        made = self.infer(kind)
+        assert isinstance(made, TensorType)
+        y = xp.zeros(made.shape, x.dtype)
+        self.incoming(came, y)
+        return y
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (self.transposed(y.inputs[0])(dy), *[None] * (len(y.inputs) - 1))
@@ -148,12 +174,13 @@ class AllGather(Exchange):
     def block(self, x: TensorType) -> TensorType:
         return _sized(x, self.axis, self.parts.most)
 
-    def outgoing(self, xp: Xp, x: Array) -> Array:
-        return _fitted(xp, _first(x, self.axis, self.parts.own), self.axis, self.parts.most)
+    def packs(self, x: Array, blocks: Array) -> Iterator[tuple[Array, Array]]:
+        count = min(self.parts.own, x.shape[self.axis])
+        yield _first(blocks[0], self.axis, count), _first(x, self.axis, count)
 
-    def incoming(self, xp: Xp, blocks: Array) -> Array:
-        sizes = zip(blocks, self.parts.sizes, strict=True)
-        return xp.concatenate([_first(one, self.axis, size) for one, size in sizes], axis=self.axis)
+    def unpacks(self, blocks: Array, y: Array) -> Iterator[tuple[Array, Sequence[Array]]]:
+        for rank, size in enumerate(self.parts.sizes):
+            yield self.parts.cut(y, rank, self.axis), [_first(blocks[rank], self.axis, size)]
 
     def transposed(self, x: Value) -> ReduceScatter:
         return ReduceScatter(self.parts, self.axis, x.shape[self.axis])
@@ -181,17 +208,13 @@ class ReduceScatter(Exchange):
     def block(self, x: TensorType) -> TensorType:
         return _sized(x, self.axis, self.parts.most)
 
-    def outgoing(self, xp: Xp, x: Array) -> Array:
-        return xp.stack([
-            _fitted(xp, self.parts.cut(x, rank, self.axis), self.axis, self.parts.most)
-            for rank in range(self.parts.workers)
-        ])  # fmt: skip
+    def packs(self, x: Array, blocks: Array) -> Iterator[tuple[Array, Array]]:
+        for rank, size in enumerate(self.parts.sizes):
+            yield _first(blocks[rank], self.axis, size), self.parts.cut(x, rank, self.axis)
 
-    def incoming(self, xp: Xp, blocks: Array) -> Array:
-        total = blocks[0].copy()
-        for one in blocks[1:]:
-            total += one
-        return _fitted(xp, _first(total, self.axis, min(self.parts.own, self.size)), self.axis, self.size)
+    def unpacks(self, blocks: Array, y: Array) -> Iterator[tuple[Array, Sequence[Array]]]:
+        count = min(self.parts.own, self.size)
+        yield _first(y, self.axis, count), [_first(one, self.axis, count) for one in blocks]
 
     def transposed(self, x: Value) -> AllGather:
         return AllGather(self.parts, self.axis)
@@ -224,20 +247,27 @@ class AllToAll(Exchange):
     def block(self, x: TensorType) -> TensorType:
         return _sized(_sized(x, 0, self.rows.most), -1, self.columns.most)
 
-    def outgoing(self, xp: Xp, x: Array) -> Array:
-        mine = x if self.back else _first(x, 0, self.rows.own)
-        parts, axis = (self.rows, 0) if self.back else (self.columns, -1)
-        blocks = [parts.cut(mine, rank, axis) for rank in range(parts.workers)]
-        return xp.stack([
-            _fitted(xp, _fitted(xp, one, 0, self.rows.most), -1, self.columns.most) for one in blocks
-        ])  # fmt: skip
+    def packs(self, x: Array, blocks: Array) -> Iterator[tuple[Array, Array]]:
+        yield from zip(self._corners(blocks, back=self.back), self._cuts(x, back=self.back), strict=True)
 
-    def incoming(self, xp: Xp, blocks: Array) -> Array:
-        if self.back:
-            mine = [_first(one, -1, size) for one, size in zip(blocks, self.columns.sizes, strict=True)]
-            return _fitted(xp, _first(xp.concatenate(mine, axis=-1), 0, min(self.rows.own, self.size)), 0, self.size)
-        theirs = [_first(one, 0, size) for one, size in zip(blocks, self.rows.sizes, strict=True)]
-        return _first(xp.concatenate(theirs, axis=0), -1, self.columns.own)
+    def unpacks(self, blocks: Array, y: Array) -> Iterator[tuple[Array, Sequence[Array]]]:
+        corners = ([one] for one in self._corners(blocks, back=not self.back))
+        yield from zip(self._cuts(y, back=not self.back), corners, strict=True)
+
+    def _cuts(self, x: Array, *, back: bool) -> Iterator[Array]:
+        """Of own columns of all samples the samples of each worker; of own samples the columns of each."""
+        if back:
+            return (self.rows.cut(x, rank, 0) for rank in range(self.rows.workers))
+        own = _first(x, 0, min(self.rows.own, self.size))
+        return (self.columns.cut(own, rank, -1) for rank in range(self.columns.workers))
+
+    def _corners(self, blocks: Array, *, back: bool) -> Iterator[Array]:
+        """Where these are in blocks, which are as large as the largest of them."""
+        if back:
+            return (_first(_first(one, 0, size), -1, self.columns.own)
+                    for one, size in zip(blocks, self.rows.sizes, strict=True))  # fmt: skip
+        own = min(self.rows.own, self.size)
+        return (_first(_first(one, 0, own), -1, size) for one, size in zip(blocks, self.columns.sizes, strict=True))
 
     def transposed(self, x: Value) -> AllToAll:
         return AllToAll(self.rows, self.columns, self.size, back=not self.back)
@@ -258,16 +288,6 @@ def _along(x: Array, axis: int, start: int, stop: int) -> tuple[slice, ...]:
 def _first(x: Array, axis: int, count: int) -> Array:
     """The first places of an axis, as many as there are up to `count`."""
     return x[_along(x, axis, 0, count)]
-
-
-def _fitted(xp: Xp, x: Array, axis: int, size: int) -> Array:
-    """The places of an axis with zeros behind them, to `size`."""
-    missing = size - x.shape[axis]
-    if not missing:
-        return x
-    shape = list(x.shape)
-    shape[axis] = missing
-    return xp.concatenate([x, xp.zeros(shape, x.dtype)], axis=axis)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 import numpy as np
 
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.flow import Flow
 from netspec.backends.cuda.steps import taking
+from netspec.backends.nccl.one_bit import BitSum
+from netspec.parallel import Communicator
 from tests.backends.cuda import nvrtc
 from tests.backends.cuda.calls import KERNELS, prepared
 from tests.backends.cuda.emulator import OnHost
@@ -20,6 +23,8 @@ from tests.backends.cuda.fake import Machine
 
 ARCHITECTURES = ("sm_80", "sm_90")
 """Ampere, the first with bfloat16, and Hopper. Newer ones compile the same source, and take as long again each."""
+_NO_NCCL: Any = None
+"""Nothing is sent."""
 AT_ONCE = 200
 """Kernels of one source: each has the same beginning."""
 
@@ -44,6 +49,7 @@ def main() -> int:
         for _ in prepared(one):
             pass
     _of_graphs()
+    _of_workers()
     texts, failed = list(collector.texts.values()), 0
     for architecture in ARCHITECTURES:
         for start in range(0, len(texts), AT_ONCE):
@@ -65,6 +71,14 @@ def _of_graphs() -> None:
     with flow.stopping():
         for one in KERNELS:
             next(prepared(one), None)
+
+
+def _of_workers() -> None:
+    """What packs gradients for other workers, and makes their sum of what comes."""
+    group = Communicator()
+    group.size = 2
+    for dtype in (np.float32, np.float64):
+        BitSum(group, _NO_NCCL, [np.zeros((33, 7), dtype), np.zeros((5, 3, 2, 2), dtype)])
 
 
 if __name__ == "__main__":
