@@ -17,6 +17,9 @@ BN: dict[str, Any] = {name: floats(2) for name in ("g", "b", "m", "v")}
 
 UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "operator": (model([node("TfIdfVectorizer", "x")]), "no layer for the operator TfIdfVectorizer (opset 13)"),
+    "bytes that are no text": (
+        model([node("PartitionedCall", "x", config=b"\x0a\x82\xff")]), "no layer for the operator PartitionedCall"
+    ),
     "foreign domain": (model([node("FusedGemm", "x", domain="com.microsoft")]), "com.microsoft.FusedGemm"),
     "faked pattern": (model([node("Activation", "x", domain="netspec")]), "no such activation function"),
     "4d convolution": (

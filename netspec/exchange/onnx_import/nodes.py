@@ -125,9 +125,9 @@ class Nodes:
             case kinds.INTS:
                 return list(attribute.ints)
             case kinds.STRING:
-                return attribute.s.decode()
+                return text(attribute.s)
             case kinds.STRINGS:
-                return [one.decode() for one in attribute.strings]
+                return [text(one) for one in attribute.strings]
             case kinds.TENSOR:
                 return self.arrays.numbers(attribute.t)
             case kinds.SPARSE_TENSOR:
