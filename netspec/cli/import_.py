@@ -93,10 +93,6 @@ def import_file(
     source, target = Path(file), Path(output)
     if phase not in ("", "train", "test"):
         raise InputError(f"there is no phase `{phase}`", expected="--phase train, or --phase test")
-    if phase and source.suffix in (".onnx", ".keras"):
-        raise InputError(
-            "a phase is of a net of Caffe's, whose layers name theirs", expected="no --phase", got=f"--phase {phase}"
-        )
     given_weights = Path(weights) if weights else None
     options = ImportOptions(given, given_weights, phase, level, tuple(stages or ()), values_of(values))
     with new_folder(target) as staged:
@@ -136,7 +132,7 @@ def _has_data(path: Path) -> bool:
 def _read(source: Path, net: str | None, rules: dict[str, str | None], options: ImportOptions) -> Imported:
     """What the file holds; where a net is given, the weights are laid onto that."""
     from netspec.exchange.coverage import match_weights
-    from netspec.exchange.imported import Imported, Target
+    from netspec.exchange.imported import Imported, Target, check_given
     from netspec.exchange.importing import import_model, import_weights
     from netspec.exchange.renaming import renamed
     from netspec.schema.provenance import canonical_yaml
@@ -146,6 +142,7 @@ def _read(source: Path, net: str | None, rules: dict[str, str | None], options: 
         if rules:
             raise InputError("--map is for weights that are laid onto a net", hint="give the net: --net SPEC")
         return import_model(source, options)
+    check_given(options, (), source, "laid onto a net (--net)")
     model = load(net, device="cpu")
     target = Target(model.spec, model.compiler.types("parameter", "statistic"), partial(renamed, rules))
     arrays = import_weights(source, target)

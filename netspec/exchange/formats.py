@@ -94,6 +94,8 @@ class Format:
     """`(Exportable without arrays, ExportOptions) -> Lost`; an empty one of a format that says every net."""
     options: tuple[str, ...] = ()
     """The fields of `ExportOptions` that it knows."""
+    given: tuple[str, ...] = ()
+    """The fields of `ImportOptions` that it knows."""
 
     parts: str = ""
     """`(path) -> (path, path)`: the net and the weights of what was written as `path`, where they are two files."""
@@ -153,6 +155,7 @@ _CAFFE = "netspec.exchange.caffe.writing.files:write_caffe"
 _CAFFE_PREFLIGHT = "netspec.exchange.caffe.writing.files:preflight_caffe"
 _KERAS_PREFLIGHT = "netspec.exchange.keras_export:preflight_keras"
 _CAFFE_WEIGHTS = "netspec.exchange.caffe.laying:weights_onto"
+_CAFFE_GIVEN = ("shapes", "weights", "phase", "level", "stages")
 _CAFFE_PARTS = "netspec.exchange.caffe.writing.files:parts_of"
 
 FORMATS: tuple[Format, ...] = (
@@ -173,11 +176,12 @@ FORMATS: tuple[Format, ...] = (
         ONNX, "an ONNX model (.onnx)", (".onnx",), _is_onnx,
         read="netspec.exchange.onnx_import:import_onnx", write="netspec.exchange.onnx_export:write_onnx",
         preflight="netspec.exchange.onnx_export:preflight_onnx", options=("batch", "opset", "form"),
+        given=("shapes", "values"),
     ),
     Format(
         "keras", "a Keras model or its weights (.keras, .h5)", (".keras",), _is_keras,
         read="netspec.exchange.keras_import:import_keras", weights="netspec.exchange.keras_import.onto:weights_of",
-        write="netspec.exchange.keras_export:write_keras", preflight=_KERAS_PREFLIGHT,
+        write="netspec.exchange.keras_export:write_keras", preflight=_KERAS_PREFLIGHT, given=("shapes",),
     ),
     Format(
         "keras_weights", "weights of a Keras model (.weights.h5)", (".weights.h5",), _is_keras,
@@ -185,22 +189,22 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "caffe_solver", "a solver of Caffe's (.prototxt)", (), is_solver,
-        read="netspec.exchange.caffe.solving.reading:read_solver",
+        read="netspec.exchange.caffe.solving.reading:read_solver", given=("shapes", "weights"),
     ),
     Format(
         "caffe", "a net of Caffe's (.prototxt)", (".prototxt",), is_net,
         read="netspec.exchange.caffe.reading:read_prototxt", write=_CAFFE, preflight=_CAFFE_PREFLIGHT,
-        parts=_CAFFE_PARTS,
+        parts=_CAFFE_PARTS, given=_CAFFE_GIVEN,
     ),
     Format(
         "caffemodel", "weights of Caffe's with their net (.caffemodel)", (".caffemodel",), is_weights,
         read="netspec.exchange.caffe.reading:read_caffemodel", weights=_CAFFE_WEIGHTS, write=_CAFFE,
-        preflight=_CAFFE_PREFLIGHT, parts=_CAFFE_PARTS,
+        preflight=_CAFFE_PREFLIGHT, parts=_CAFFE_PARTS, given=_CAFFE_GIVEN,
     ),
     Format(
         "caffemodel.h5", "weights of Caffe's (.caffemodel.h5)", (".caffemodel.h5",), is_hdf5_weights,
         read="netspec.exchange.caffe.reading:read_caffemodel", weights=_CAFFE_WEIGHTS, write=_CAFFE,
-        preflight=_CAFFE_PREFLIGHT, parts=_CAFFE_PARTS,
+        preflight=_CAFFE_PREFLIGHT, parts=_CAFFE_PARTS, given=_CAFFE_GIVEN,
     ),
     Format(
         "npz", "NumPy arrays (.npz)", (".npz",), is_npz,

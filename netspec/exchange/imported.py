@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netspec.errors import InputError
+from netspec.errors import InputError, listing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,6 +54,27 @@ class ImportOptions:
     """What else a file may make layers depend on."""
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Numbers that inputs always have, which are no inputs of the net then."""
+
+
+FLAGS = {
+    "shapes": "--shape", "weights": "--weights", "phase": "--phase", "level": "--level", "stages": "--stage",
+    "values": "--value",
+}  # fmt: skip
+"""What the fields of `ImportOptions` are called where users give them."""
+
+
+def check_given(options: ImportOptions, known: Sequence[str], path: Path, what: str) -> None:
+    """Raise `InputError` where an option is given that such a file knows not: those that it knows are named."""
+    plain = ImportOptions()
+    given = [flag for name, flag in FLAGS.items() if getattr(options, name) != getattr(plain, name)]
+    allowed = [FLAGS[name] for name in known]
+    unknown = [flag for flag in given if flag not in allowed]
+    if unknown:
+        raise InputError(
+            f"{path} is {what}, which takes no {listing(unknown)}",
+            expected=listing(allowed, len(allowed)) + ", or none" if allowed else f"no {listing(unknown)}",
+            got=listing(given),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

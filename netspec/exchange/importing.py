@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.formats import format_of
-from netspec.exchange.imported import Imported, ImportOptions, Target
+from netspec.exchange.imported import Imported, ImportOptions, Target, check_given
 from netspec.exchange.weight_files import without_net
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ def import_model(path: str | Path, options: ImportOptions | None = None) -> Impo
     found = format_of(path)
     if not found.read:
         raise without_net(Path(path))
-    return found.reads(Path(path), options or ImportOptions())
+    options = options or ImportOptions()
+    check_given(options, found.given, Path(path), found.what)
+    return found.reads(Path(path), options)
 
 
 def import_weights(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:

@@ -138,11 +138,19 @@ def test_what_is_imported_computes_the_same(netspec, exported, file):
     assert netspec("check", "new/net/net.yaml").status == 0
 
 
-@pytest.mark.parametrize("file", ["model.onnx", "model.keras"])
-def test_a_phase_is_of_caffe_alone(netspec, file):
-    found = netspec("import", file, "--output", "new", "--phase", "train")
+@pytest.mark.parametrize(
+    ("file", "words", "says"),
+    [
+        ("model.onnx", ("--phase", "train", "--level", "2"),
+         "is an ONNX model (.onnx), which takes no --level, --phase\n  expected: --shape, --value, or none"),
+        ("run/weights.h5", ("--stage", "deploy"), "is weights or a checkpoint that netspec wrote (.h5), which takes"),
+        ("run/weights.h5", ("--shape", "x=3", "--net", "net.yaml"), "is laid onto a net (--net), which takes no"),
+    ],
+)  # fmt: skip
+def test_what_says_nothing_of_such_a_file_is_refused(netspec, exported, file, words, says):
+    found = netspec("import", file, "--output", "new", *words)
     assert found.status == 2
-    assert "a phase is of a net of Caffe's" in found.err
+    assert found.err.startswith(f"error: {file} {says}")
 
 
 def test_what_no_layer_is_for_is_told(netspec, exported):

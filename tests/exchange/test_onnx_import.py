@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,6 +73,22 @@ def test_an_open_size_can_be_given(tmp_path: Path) -> None:
     assert net.spec.inputs["x"].shape == (2, 3, 4)
     with pytest.raises(InputError, match="a shape is given for `image`, which is no input"):
         imported(model([node("Relu", "x")]), tmp_path, shapes={"image": (1,)})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nodes", "notes"),
+    [
+        (TensorProto.DOUBLE, [node("Relu", "x")], ["the output `y` of float64 became float32"]),
+        (TensorProto.FLOAT16, [node("Relu", "x")], ["the output `y` of float16 became float32"]),
+        (TensorProto.INT64, [node("ArgMax", "x", axis=1)], []),
+        (TensorProto.FLOAT, [node("Relu", "x")], []),
+    ],
+)
+def test_an_output_of_another_element_type_is_noted(dtype: int, nodes: Any, notes: list[str], tmp_path: Path) -> None:
+    made = model(nodes, ("N", 3), dtype=TensorProto.FLOAT if dtype == TensorProto.INT64 else dtype)
+    made.graph.output[0].type.tensor_type.elem_type = dtype
+    (tmp_path / "m").write_bytes(made.SerializeToString())
+    assert [one for one in import_onnx(tmp_path / "m").notes if "output" in one] == notes
 
 
 def test_what_should_be_known_is_noted(tmp_path: Path) -> None:

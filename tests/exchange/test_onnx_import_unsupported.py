@@ -49,6 +49,10 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     ),
     "open size": (model([node("Relu", "x")], ("N", 2, "H", "W")), "the input `x` has no fixed size along `H` and `W`"),
     "open axes": (model([node("Relu", "x")], ("N", 2, "?", "?")), "no fixed size along axis 2 and axis 3"),
+    "no elements": (
+        model([node("Relu", "x")], ("N", 2, 0, 5)),
+        "axis 2: the model says 0 along axis 2\n  expected: a batch axis, then sizes that are numbers\n  got: [N, 2, 0",
+    ),
     "complex numbers": (model([node("Relu", "x")], dtype=TensorProto.COMPLEX64), "holds complex64"),
     "text": (model([node("Identity", "x")], dtype=TensorProto.STRING), "holds text"),
 }  # fmt: skip

@@ -100,8 +100,8 @@ def translate(model: Model, options: ImportOptions, origin: str) -> Translation:
         raise Untranslatable(located, frozenset(translator.wanted))
     layers, outputs = name_layers(translator), output_names(translator)
     draft = drafted(model, translator.inputs.values(), layers, outputs.values(), Path(origin).name)
-    shapes = translator.shapes()
-    join(draft, {name: shapes[tensor] for layer in layers for tensor, name in tensor_names(layer).items()})
+    types = translator.types()
+    join(draft, {name: types[tensor].shape for layer in layers for tensor, name in tensor_names(layer).items()})
     freeze(model, draft.layers)
     arrays = draft.arrays()
     return Translation(

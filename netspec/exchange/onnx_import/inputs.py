@@ -231,8 +231,10 @@ def _missing(one: ModelInput, batch: int | None) -> Problem:
     if open_ and all(open_.values()):
         options += " or `" + " ".join(f"--shape {name}=…" for name in dict.fromkeys(open_.values())) + "`"
     along = " and ".join(f"`{name}`" if name else f"axis {place}" for place, name in open_.items())
+    empty = [place for place in open_ if place in one.empty]
+    zero = f": the model says 0 along {listing([f'axis {place}' for place in empty])}" if empty else ""
     return Problem(
-        f"the input `{one.name}` has no fixed size" + (f" along {along}" if along else ""),
+        f"the input `{one.name}` has no fixed size" + (f" along {along}" if along else "") + zero,
         expected="sizes that are numbers" if batch is None else "a batch axis, then sizes that are numbers",
         got="unknown" if one.dims is None else _sizes(one),
         hint=f"give the sizes for which the net shall be made: {options}",
@@ -241,4 +243,4 @@ def _missing(one: ModelInput, batch: int | None) -> Problem:
 
 def _sizes(one: ModelInput) -> str:
     names = one.names or ("",) * len(one.dims or ())
-    return sizes_shown(one.dims or (), names)
+    return sizes_shown(one.dims or (), ["0" if axis in one.empty else name for axis, name in enumerate(names)])

@@ -94,6 +94,8 @@ class ModelInput:
     dims: tuple[int | None, ...] | None
     names: tuple[str, ...] = ()
     """What the model calls its axes, empty where it does not; as many as `dims`."""
+    empty: tuple[int, ...] = ()
+    """The axes that the model gives the size 0, which stands for one that it leaves open."""
 
 
 @dataclass
@@ -105,6 +107,8 @@ class Model:
     opset: int
     inputs: list[ModelInput] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    output_types: dict[str, str] = field(default_factory=dict)
+    """NumPy's names of their element types, where the model says them."""
     constants: dict[str, NDArray[Any]] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)

@@ -52,6 +52,11 @@ def notes(net: Translator, arrays: Mapping[str, NDArray[Any]], outputs: Collecti
     found = [*net.remarks, *notes_of_not_finite(arrays)]
     if net.size_of_batch not in (OPEN_BATCH, 1):
         found.append(f"the model is for batches of {net.size_of_batch}; the net takes any batch size")
+    types = net.types()
+    for name, output in net.outputs.items():
+        said, have = net.model.output_types.get(name), str(types[output.tensor].dtype)
+        if said not in (None, have):
+            found.append(f"the output `{name}` of {said} became {have}")
     inputs = [feed.name for feed in net.inputs.values()]
     for old, new in [(name, clean(name)) for name in (*inputs, *net.model.outputs)]:
         if old != new and (new in outputs or old in inputs):

@@ -74,6 +74,7 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
     problems += twice([name for name, _ in held], "initializer")
     problems += twice([one.name for one in model.inputs], "input")
     model.outputs = [text(one.name) for one in graph.output]
+    model.output_types = _element_types(graph.output)
     for made in _each(lambda node: nodes.several([node], opsets), graph.node, problems):
         model.nodes += made
     if not problems:
@@ -146,8 +147,19 @@ def _input(info: onnx.ValueInfoProto) -> ModelInput:
     if not kind.HasField("shape"):
         return ModelInput(info.name, dtype, None)
     dims = tuple(size.dim_value if size.dim_value > 0 else None for size in kind.shape.dim)  # 0 where it is not set
-    names = (text(size.dim_param) for size in kind.shape.dim)
-    return ModelInput(info.name, dtype, dims, tuple("" if name in NO_NAMES else name for name in names))
+    said = [text(size.dim_param) for size in kind.shape.dim]
+    empty = [axis for axis, size in enumerate(kind.shape.dim) if size.HasField("dim_value") and not size.dim_value]
+    names = tuple("" if name in NO_NAMES else name for name in said)
+    return ModelInput(info.name, dtype, dims, names, tuple(empty))
+
+
+def _element_types(outputs: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
+    """Of the outputs that are tensors whose element type is said, NumPy's name of it."""
+    import numpy as np
+    import onnx
+
+    kinds = {text(one.name): one.type.tensor_type.elem_type for one in outputs}
+    return {name: str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind))) for name, kind in kinds.items() if kind}
 
 
 def _sort(model: Model) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from netspec.exchange.onnx_import.layer import Layer
 from netspec.exchange.onnx_import.model import Mixed, Model, Node, Unsupported
-from netspec.graph.types import DType
+from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 
 if TYPE_CHECKING:
@@ -137,9 +137,9 @@ class Tensors:
         """The number of axes, with the batch, of the tensor of the net that a computed tensor lies in."""
         return len(self._values[self.resolve(self.held(tensor).source)].shape)
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of every value as the net has it, with the batch."""
-        return {tensor: value.shape for tensor, value in self._values.items()}
+    def types(self) -> dict[str, TensorType]:
+        """The type of every value as the net has it, with the batch."""
+        return {tensor: value.type for tensor, value in self._values.items()}
 
     def axis(self, tensor: str, axis: int, why_not: str = "it runs over the samples of a batch") -> int:
         """The axis of the net for the model's `axis` (from the end if negative). Raises `Mixed` where it is the batch.
