@@ -21,9 +21,10 @@ from netspec.graph.ops.elementwise import (
     elementwise,
 )
 from netspec.graph.ops.indexing import GatherND
-from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.ops.reduce import BroadcastLike, reshape_to
 from netspec.graph.ops.rounding import Floor, Round
 from netspec.graph.ops.shape import Slice, Transpose
+from netspec.graph.ops.source import constant
 from netspec.graph.ops.whole import Mod
 from netspec.graph.types import DType
 from netspec.graph.value import Value
@@ -171,17 +172,27 @@ class GridSample(LayerSpec):
             if axes == 2 or self.mode != "cubic" else "images, not volumes",
             got=x.type,
         )  # fmt: skip
-        x, grid, samples = net.floating(x), net.floating(grid), x.shape[:lead]
-        x = reshape_to(x, (prod(samples), *x.shape[lead:]))
-        sizes, out = x.shape[2:], grid.shape[lead:-1]
-        rows = reshape_to(grid, (x.shape[0], prod(out), axes))
+        x, grid, images = net.floating(x), net.floating(grid), x.shape[1:lead]
+        channels, *sizes = x.shape[lead:]
+        count, out = x.shape[0], grid.shape[lead:-1]
+        rows = reshape_to(grid, (count, prod((*images, *out)), axes))
         along = []
         for axis, size in enumerate(sizes):
             place = column(rows, axes - 1 - axis)
             at = (place + 1.0) * ((size - 1) / 2) if self.align_corners else (place + 1.0) * (size / 2) - 0.5
             along.append(taps(at, size, self.mode, self.padding_mode, self.align_corners))
-        found = Transpose((0, 2, 1))(looked_up(x, along, added))
-        return reshape_to(found, (*samples, x.shape[1], *out))
+        # Each sample keeps its images: samples and images as one axis would mix what a batch is of.
+        number = _numbers(images[0], prod(out), column(rows, 0)) if images else None
+        found = reshape_to(looked_up(x, along, added, number), (count, *images, prod(out), channels))
+        turned = Transpose((0, 2, 1) if not images else (0, 1, 3, 2))(found)
+        return reshape_to(turned, (count, *images, channels, *out))
+
+
+def _numbers(images: int, places: int, like: Value) -> Value:
+    """Of each of so many places of each image of a sample (N, images · places) the number of the image."""
+    import numpy as np
+
+    return BroadcastLike()(constant(np.repeat(np.arange(images, dtype="int64"), places)[None]), like)
 
 
 def column(rows: Value, k: int) -> Value:
