@@ -18,11 +18,31 @@ from tests.exchange.nets import Arrays, Net, net_data
 from tests.registry.cases import cases, generator
 
 CONV: dict[str, Any] = {"type": "Conv2D", "filters": 4, "kernel_size": 3}
+CONV_LSTM: dict[str, Any] = {"type": "ConvLSTM2D", "filters": 2, "kernel_size": 2}
 IMAGE = {"x": {"shape": [2, 7, 6]}}
 SEQUENCE = {"x": {"shape": [5, 3]}}
 WORDS = {"x": {"shape": [5], "dtype": "int32"}}
 
 NETS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = {
+    "recurrent images in each step": (
+        {"x": {"shape": [2, 3, 2, 5, 4]}},
+        [
+            {"type": "TimeDistributed", "layer": {**CONV_LSTM, "return_sequences": True}},
+            {"type": "TimeDistributed", "layer": {"type": "TimeDistributed", "layer": {**CONV, "kernel_size": 2}}},
+            {"type": "TimeDistributed", "layer": {"type": "TimeDistributed", "layer": {"type": "PReLU"}}},
+            {"type": "TimeDistributed", "layer": {"type": "Bidirectional", "layer": CONV_LSTM}},
+        ],
+        {},
+    ),
+    "images in each step": (
+        {"x": {"shape": [2, 2, 7, 6]}},
+        [
+            {"type": "TimeDistributed", "layer": CONV},
+            {"type": "TimeDistributed", "layer": {"type": "MaxPooling2D"}},
+            {"type": "Bidirectional", "layer": {**CONV_LSTM, "kernel_size": 1}},
+        ],
+        {},
+    ),
     "dense behind an image": (IMAGE, [CONV, {"type": "Flatten"}, {"type": "Dense", "units": 3}], {}),
     "dense behind a row that was changed": (
         IMAGE,

@@ -148,6 +148,23 @@ def test_a_layer_that_shares_parameters_and_computes_otherwise_has_them_as_const
     assert one.model.layers["a"].arrays.keys() == {"vars/0", "vars/1"}
 
 
+@pytest.mark.parametrize(
+    "inner",
+    [
+        {"type": "SpectralNormalization", "layer": {"type": "Conv2D", "filters": 2, "kernel_size": 2}},
+        {"type": "LayerNormalization", "axis": 1},
+        {"type": "AveragePooling2D", "padding": "same"},
+        {"type": "MaxPooling2D", "ceil_mode": True},
+    ],
+)
+def test_what_keras_computes_otherwise_inside_another_layer_is_operations(inner: Any) -> None:
+    """Keras with PyTorch loads no such layer in a TimeDistributed, or computes something else."""
+    net = Net.of(net_data({"type": "TimeDistributed", "layer": inner}, inputs={"x": {"shape": [2, 3, 5, 4]}}))
+    found = kinds(Written("y", net, {}))
+    assert len(found) > 3
+    assert "TimeDistributed" not in found
+
+
 def test_the_name_says_the_format() -> None:
     assert format_to_write("a/b.weights.h5").name == "keras_weights"
     assert format_to_write("b.keras").name == "keras"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from netspec.exchange.keras_export.laying import channels_last, clean, flattened, in_order, row_order
 from netspec.exchange.keras_export.model import OPS_NN, OPS_NUMPY, Tensor
-from netspec.exchange.keras_export.values import Unwritable, configured, function_fields, inside
+from netspec.exchange.keras_export.values import Unwritable, configured, data_format, function_fields, inside
 from netspec.exchange.keras_export.writer import Rule, Writer
 from netspec.exchange.keras_names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT
 from netspec.layers.activations import ActivationSpec, OverAxis
@@ -44,7 +45,7 @@ def type_of(fields: object) -> str:
 
 @rule(
     "EinsumDense", "Embedding", "Masking", "RepeatVector", "Dot",
-    "SimpleRNN", "LSTM", "GRU", "RNN", "Bidirectional",
+    "SimpleRNN", "LSTM", "GRU", "RNN",
 )  # fmt: skip
 def same(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[Tensor]:
     """A layer that reads what is there as it lies in the net; further inputs are first states."""
@@ -170,25 +171,37 @@ def applied(net: Writer, name: str, function: ActivationSpec, x: Tensor, axis: i
 # Layers of images, and of what else has channels
 
 
+AROUND = {"TimeDistributed": 1, "SpectralNormalization": 0, "Bidirectional": 0}
+"""Layers around another, and how many axes more their input has."""
+
+
 def of_images(fields: LayerFields) -> int | None:
     """The axis of the channels, for layers that want it last."""
     type_, layer = type_of(fields), getattr(fields, "layer", None)
-    if type_ == "TimeDistributed" and layer is not None:
-        return 2 if of_images(layer) == 1 else None
-    if type_ == "SpectralNormalization" and layer is not None:
-        return of_images(layer)
+    if type_ in AROUND and layer is not None:
+        axis = of_images(layer)
+        return axis if axis is None else axis + AROUND[type_]
     if type_.startswith("ConvLSTM"):
         return 2
     spatial = (type_ != "Flatten" and DATA_FORMAT.fullmatch(type_)) or type_ in SPATIAL_WITHOUT_FORMAT
     return 1 if spatial else None
 
 
-def data_format(fields: LayerFields) -> dict[str, str]:
-    """What a configuration says of the order of axes, where the layer has a word for it."""
-    type_ = type_of(fields)
-    return (
-        {"data_format": "channels_last"} if DATA_FORMAT.fullmatch(type_) and type_ not in SPATIAL_WITHOUT_FORMAT else {}
-    )
+def channels_of(fields: LayerFields) -> int | None:
+    """The axis of the channels of its output, for layers that have it last."""
+    type_, layer = type_of(fields), getattr(fields, "layer", None)
+    if type_ in AROUND and layer is not None:
+        axis = channels_of(layer)
+        return axis if axis is None else axis + AROUND[type_]
+    if type_.startswith("ConvLSTM"):
+        return 2 if getattr(fields, "return_sequences", False) else 1
+    return of_images(fields)
+
+
+@rule("Bidirectional", channel=of_images)
+def both_ways(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[Tensor]:
+    """As the recurrent layer inside, of vectors or of images."""
+    return same(net, link, inputs) if of_images(link.fields) is None else recurrent_images(net, link, inputs)
 
 
 @rule(
@@ -202,7 +215,7 @@ def recurrent_images(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequ
         raise Unwritable("Keras has no explicit padding there")
     x, states = net.last(inputs[0], 2), [net.last(one) for one in inputs[1:]]
     orders = [
-        channels_last(net.types[name].rank, 2 if index == 0 and getattr(fields, "return_sequences", False) else 1)
+        channels_last(net.types[name].rank, (channels_of(fields) or 1) if index == 0 else 1)
         for index, name in enumerate(link.outputs)
     ]
     config = net.config(link, **data_format(fields))
@@ -217,22 +230,38 @@ def around(net: Writer, link: LayerLink, inputs: list[Tensor]) -> Sequence[Tenso
     inner, channel = fields.layer, of_images(link.fields)
     if type_of(inner) not in RULES:
         raise Unwritable(f"Keras has no layer `{type_of(inner)}`, which is inside")
+    if type_of(inner) == "SpectralNormalization":
+        raise Unwritable("Keras does not load the weights of a SpectralNormalization there")
+    if type_of(inner) in ("LayerNormalization", "RMSNormalization") and tuple(getattr(inner, "axis", (-1,))) != (-1,):
+        raise Unwritable("with PyTorch, Keras takes the axes for the last ones")
     if len(inputs) > 1:
         raise Unwritable("a layer around another has one input there")
-    if not isinstance(getattr(inner, "padding", ""), str) and channel is not None:
-        raise Unwritable("Keras has no explicit padding there")
+    if channel is not None:
+        _need_plain(inner)
     x = net.plain(inputs[0]) if channel is None else net.last(inputs[0], channel)
     if len(link.outputs) > 1:
         return step_by_step(net, link, inner, x)
-    rank = net.types[link.outputs[0]].rank
-    order = in_order(rank) if channel is None or rank <= channel + 1 else channels_last(rank, channel)
-    config = net.config(link, "layer", layer=inside(inner, "inner", **data_format(inner)))
+    rank, made = net.types[link.outputs[0]].rank, channels_of(link.fields)
+    order = in_order(rank) if made is None or rank <= made + 1 else channels_last(rank, made)
+    config = net.config(link, "layer", layer=inside(inner, "inner"))
     return net.layer(link, [x], orders=[order], config=config, arrays=net.weights(link, x))
+
+
+def _need_plain(layer: LayerFields) -> None:
+    """Raise `Unwritable` unless a layer of images in a field is one layer in Keras, with nothing beside it."""
+    if type_of(layer) in AROUND:
+        return _need_plain(cast("Any", layer).layer)
+    padding = getattr(layer, "padding", "valid")
+    if not isinstance(padding, str):
+        raise Unwritable("Keras has no explicit padding there")
+    if padding != "valid" and re.fullmatch("AveragePooling.D|Conv.DTranspose", type_of(layer)):
+        raise Unwritable(f"Keras's `padding: {padding}` is another one")
+    return None
 
 
 def step_by_step(net: Writer, link: LayerLink, inner: LayerSpec, x: Tensor) -> Sequence[Tensor]:
     """The layer inside, called with each step, and its outputs stacked: Keras's TimeDistributed has one output."""
-    if data_format(inner):
+    if of_images(inner) is not None:
         raise Unwritable("a layer around another has one output there")
     steps, *shape = x.shape
     parts = [

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.keras_export.laying import channels_last, in_order
 from netspec.exchange.keras_export.model import OPS_NUMPY, Tensor
-from netspec.exchange.keras_export.rules import data_format, finished, of_images, rule, type_of
-from netspec.exchange.keras_export.values import Unwritable, function_fields
+from netspec.exchange.keras_export.rules import finished, of_images, rule, type_of
+from netspec.exchange.keras_export.values import Unwritable, data_format, function_fields
 from netspec.exchange.keras_export.writer import Writer
 from netspec.schema.links import LayerLink
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from netspec.exchange.keras_export.model import FLOAT, LAYERS
-from netspec.exchange.keras_names import Variable, numbered, variables
+from netspec.exchange.keras_names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT, Variable, numbered, variables
 from netspec.layers.activations import ActivationSpec
 from netspec.layers.base import LayerSpec
 from netspec.layers.constraints import ConstraintSpec
@@ -24,7 +24,8 @@ ONLY_HERE_INITIALIZERS = ("Bilinear", "PositiveUnitball")
 
 ABSENT: Mapping[str, tuple[str, ...]] = {
     **{f"Conv{rank}DTranspose": ("groups",) for rank in (1, 2, 3)},
-    **{f"{kind}Pooling{rank}D": ("dilation_rate",) for kind in ("Max", "Average") for rank in (1, 2, 3)},
+    **{f"MaxPooling{rank}D": ("dilation_rate", "ceil_mode") for rank in (1, 2, 3)},
+    **{f"AveragePooling{rank}D": ("dilation_rate", "ceil_mode", "count_include_pad") for rank in (1, 2, 3)},
     "RMSNormalization": ("scale_initializer", "scale_regularizer", "scale_constraint"),
 }
 """Fields of layers that Keras's layers of the same name have not."""
@@ -81,9 +82,17 @@ def plain(value: Any, name: str = "", shapes: Mapping[str, tuple[int, ...]] | No
     return value
 
 
-def inside(layer: LayerSpec, name: str, **more: Any) -> dict[str, Any]:
-    """A layer in a field of another. `more` goes into its configuration."""
-    return _described(_type(layer), {**configured(layer, name, {}), **more})
+def inside(layer: LayerSpec, name: str) -> dict[str, Any]:
+    """A layer in a field of another."""
+    return _described(_type(layer), {**configured(layer, name, {}), **data_format(layer)})
+
+
+def data_format(layer: LayerFields) -> dict[str, str]:
+    """What a configuration says of the order of axes, where the layer has a word for it."""
+    type_ = _type(layer)
+    return (
+        {"data_format": "channels_last"} if DATA_FORMAT.fullmatch(type_) and type_ not in SPATIAL_WITHOUT_FORMAT else {}
+    )
 
 
 def _cell(cell: CellSpec, name: str) -> dict[str, Any]:

@@ -125,7 +125,8 @@ class Writer:
             array = self.state(link, one.state)
             if array is not None:
                 if one.kind == "sample":
-                    array = array.transpose([axis - 1 for axis in x.order[1:]])
+                    lead = len(x.order) - array.ndim
+                    array = array.transpose([axis - lead for axis in x.order[lead:]])
                 found[one.path] = kernel_to_keras(array, one)
             if one.name == "vector_u":  # the kernel that it belongs to is a variable of the wrapper too
                 first = next(other for other in variables(link.fields, self.shapes(link)) if other.name in KERNELS)
