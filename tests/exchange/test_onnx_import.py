@@ -13,7 +13,7 @@ from netspec.errors import InputError
 from netspec.exchange.onnx_import import import_onnx
 from netspec.exchange.onnx_import.translate import rules
 from netspec.exchange.onnx_model import open_session
-from tests.exchange.foreign import floats, imported, layers_of, model, node, random
+from tests.exchange.foreign import agrees, floats, imported, layers_of, model, node, random
 from tests.exchange.foreign_models import MODELS
 
 
@@ -121,3 +121,25 @@ def test_an_output_that_is_an_input_and_a_name_of_two_lines_are_told_of(tmp_path
     notes = import_onnx(tmp_path / "m.onnx").notes
     assert "the output `x` is called `x_1` here, since an input has its name" in notes
     assert not [one for one in notes if "\n" in one]
+
+
+@pytest.mark.parametrize(
+    ("said", "size"),
+    [
+        ({"strides": [3, 2], "auto_pad": "SAME_UPPER", "group": 2, "dilations": [1, 2]}, (4, 3)),
+        ({"strides": [2, 3], "auto_pad": "SAME_LOWER", "output_padding": [1, 2]}, (3, 2)),
+        ({"strides": [3, 2], "auto_pad": "SAME_LOWER", "output_shape": [11, 6], "output_padding": [1, 0]}, (3, 3)),
+        ({"strides": [3, 3], "output_shape": [10, 9], "dilations": [2, 1]}, (3, 4)),
+        ({"strides": [3, 1], "auto_pad": "VALID", "output_padding": [2, 0]}, (2, 2)),
+    ],
+)
+def test_a_transposed_convolution_is_as_large_as_onnxruntimes(
+    said: dict[str, Any], size: tuple[int, int], tmp_path: Path
+) -> None:
+    made = model(
+        [node("ConvTranspose", "x w b", **said)],
+        ("N", 2, 4, 3),
+        w=floats(2, 2, *size),
+        b=floats(2 * said.get("group", 1)),
+    )
+    agrees(made, tmp_path)
