@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,10 @@ from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import PositiveInt, need, sample_axis
 from netspec.layers.initializers import GlorotUniform, Initializer
 from netspec.schema.kinds import LAYERS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def _need_sequence(x: Value) -> None:
@@ -61,6 +65,15 @@ class PositionEmbedding(LayerSpec):
         return BroadcastLike()(table if places == self.sequence_length else Slice(0, 0, places)(table), net.floating(x))
 
 
+def sines(places: int, features: int, max_wavelength: float) -> NDArray[np.float64]:
+    """The vectors (places, features) of a SinePositionEncoding. Vaswani et al. 2017, arXiv:1706.03762."""
+    import numpy as np
+
+    index = np.arange(features)
+    angles = np.arange(places)[:, None] * max_wavelength ** -(2 * (index // 2) / features)
+    return np.where(index % 2, np.cos(angles), np.sin(angles))
+
+
 @LAYERS.register
 class SinePositionEncoding(LayerSpec):
     """A fixed vector for each place of a sequence, of sines and cosines of rising wavelengths. Add it to the input.
@@ -79,13 +92,9 @@ class SinePositionEncoding(LayerSpec):
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, …, T, C) → (N, …, T, C)."""
-        import numpy as np
-
         _need_sequence(x)
         places, features = x.shape[-2:]
-        index = np.arange(features)
-        angles = np.arange(places)[:, None] * self.max_wavelength ** -(2 * (index // 2) / features)
-        made = np.where(index % 2, np.cos(angles), np.sin(angles))
+        made = sines(places, features, self.max_wavelength)
         return BroadcastLike()(constant(made.astype(str(net.dtype))), net.floating(x))
 
 

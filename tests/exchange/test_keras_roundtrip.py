@@ -76,7 +76,7 @@ def test_what_is_written_comes_back(one: Written, tmp_path: Path) -> None:
     keras_model(Written(one.name, after, {}).exportable)  # nothing came that can't go
 
 
-@pytest.mark.parametrize("one", nets(), ids=lambda one: one.name)
+@pytest.mark.parametrize("one", list(nets()), ids=lambda one: one.name)
 def test_what_came_back_goes_again(one: Written, tmp_path: Path) -> None:
     after = again(one, tmp_path)
     inputs = next(inputs for inputs in fed(one, after) if agrees(one, after, inputs))

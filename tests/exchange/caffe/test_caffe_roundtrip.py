@@ -76,6 +76,11 @@ TIMED: dict[str, list[dict[str, Any]]] = {
         {"name": "h", "type": "SimpleRNN", "units": 4},
         {"name": "y", "type": "Dense", "units": 4, "activation": "tanh"},
     ],
+    "a class at each step, by a layer around": [
+        {"name": "vectors", "type": "Embedding", "input_dim": 2, "output_dim": 3},
+        {"name": "h", "type": "LSTM", "units": 4, "return_sequences": True},
+        {"name": "y", "type": "TimeDistributed", "layer": {"type": "Dense", "units": 2, "activation": "softmax"}},
+    ],
     "a single step": [
         {"name": "vectors", "type": "Embedding", "input_dim": 2, "output_dim": 3},
         {"name": "cut", "type": "Slice", "axis": 1, "start": 1, "stop": 2},

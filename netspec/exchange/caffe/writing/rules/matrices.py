@@ -1,10 +1,11 @@
-"""Dense and Embedding: Caffe's matrices of InnerProduct are (out, in)."""
+"""Dense, Embedding and the vectors of positions: Caffe's matrices of InnerProduct are (out, in)."""
 
 from __future__ import annotations
 
-from netspec.exchange.caffe.writing.functions import finish
+from netspec.exchange.caffe.writing.functions import finish, power, run
 from netspec.exchange.caffe.writing.rules.recurrent import with_dense
-from netspec.exchange.caffe.writing.writer import Layer, Writer, writes
+from netspec.exchange.caffe.writing.writer import Blob, Layer, Writer, writes
+from netspec.layers.positions import sines
 
 
 @writes("Dense", steps=True)
@@ -22,6 +23,20 @@ def dense(w: Writer, link: Layer) -> None:
     w.layer(link.name, "InnerProduct", w.bottoms(link), [link.name], *blobs, of=link,
             params={"inner_product_param": param | fillers})  # fmt: skip
     finish(w, link, one.activation, -1)
+
+
+@writes("PositionEmbedding", "SinePositionEncoding")
+def positions(w: Writer, link: Layer) -> None:
+    """Numbers that are the same in all samples: zeros (a Power), of which only the shape counts, and a Bias."""
+    one, shape = link.fields, w.shape(link.name)
+    if one.type == "PositionEmbedding":
+        blob = w.array(link, "embeddings", lambda table: table[: shape[-2]], one.initializer)
+    else:
+        blob = Blob(sines(shape[-2], shape[-1], one.max_wavelength).astype("float32"))
+    zeros = f"{link.name}_zeros"
+    run(w, zeros, zeros, w.bottoms(link)[0], [power(0.0, 0.0)])
+    param = {"axis": len(shape) - 2, "num_axes": 2, "filler": w.filler(blob)}
+    w.layer(link.name, "Bias", [zeros], [link.name], blob, of=link, params={"bias_param": param})
 
 
 @writes("Embedding", steps=True)

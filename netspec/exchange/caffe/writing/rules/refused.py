@@ -13,7 +13,7 @@ _WHY: dict[str, tuple[str, ...]] = {
         "MultiHeadAttention",
     ),
     "its recurrent layers are LSTM and RNN, without convolutions": ("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"),
-    "it has no layer around another": ("SpectralNormalization", "TimeDistributed"),
+    "it has no layer around another": ("SpectralNormalization",),
     "its windows of poolings are all of one size, and their places are not given": (
         "ArgMaxPooling1D", "ArgMaxPooling2D", "ArgMaxPooling3D", "MaxUnpool", "RoiAlign",
     ),
@@ -27,7 +27,7 @@ _WHY: dict[str, tuple[str, ...]] = {
         "QLinearMatMul", "QuantizeLinear",
     ),
     "it sums over whole axes alone": ("CumProd", "CumSum", "Det", "DFT", "STFT"),
-    "it knows no positions": ("PositionEmbedding", "RotaryEmbedding", "SinePositionEncoding"),
+    "it knows no positions": ("RotaryEmbedding",),
     "it has no masks": ("Masking",),
     "it has no formulas": ("Expression",),
     "its ArgMax gives no truth values": ("Hardmax",),
