@@ -242,8 +242,8 @@ def test_an_export_that_can_not_be(netspec, trained, words, why):
 
 
 def test_what_is_not_read_again_is_written_and_told(netspec, work):
-    inputs = "inputs: {x: {shape: [2, 1, 3, 4]}, grid: {shape: [2, 1, 2, 2]}}"  # two images a sample
-    Path("net.yaml").write_text(f"netspec: 1\n{inputs}\nlayers:\n  - {{type: GridSample, from: [x, grid]}}\n")
+    steps = "{type: TimeDistributed, layer: {type: LayerNormalization, axis: 1}}"  # operations on steps of all samples
+    Path("net.yaml").write_text(f"netspec: 1\ninputs: {{x: {{shape: [3, 2, 4, 4]}}}}\nlayers:\n  - {steps}\n")
     load("net.yaml").save_weights("weights.h5")
     found = netspec("export", "net.yaml", "--weights", "weights.h5", "--output", "net.keras")
     assert found.status == 0, found.err
