@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netspec.cli.expectations import check_net
@@ -49,14 +49,15 @@ def preflight(
     With `export` that includes all that the format has no words for; `note` is told what else an export would tell.
     """
     spec = load_spec(file, overrides)
-    problems: dict[Problem, None] = {}  # in order, and once though several forms of the net have it
+    problems: dict[Problem, Problem] = {}  # once though several forms of the net have it, which notes may tell apart
     for check in _checks(spec, export, note):
         try:
             check()
         except InputError as error:
-            problems.update(dict.fromkeys(error.problems))
+            for problem in error.problems:
+                problems.setdefault(replace(problem, notes=()), problem)
     if problems:
-        raise InputError(sorted(problems, key=by_place))
+        raise InputError(sorted(problems.values(), key=by_place))
     net = net_of(spec)
     states = build(net, 1, training=False, dtype=precision_of(spec), judged=False).builder.states.values()
     name = (spec.name if isinstance(spec, TrainSpec) else None) or net.name

@@ -17,7 +17,7 @@ from netspec.graph.types import DType, Precision, TensorType
 from netspec.graph.value import Scope, ShapeMismatch, Value, explain, in_scope
 from netspec.layers.base import Builder, arity
 from netspec.layers.judging import MetricSpec
-from netspec.schema.links import LayerLink, LossLink, MetricLink, resolve_names
+from netspec.schema.links import LayerLink, Links, LossLink, MetricLink, resolve_names
 from netspec.schema.net import InputSpec, NetSpec
 
 LOSS = "loss"
@@ -93,9 +93,11 @@ def build(
                 made = thing.build(builder, *inputs)
                 return made * thing.weight if isinstance(link, LossLink) and thing.weight != 1.0 else made
             except ShapeMismatch as mismatch:
-                problems.append(_in_list(explain(inputs, mismatch), what, link.name))
+                wrong = [explain(inputs, mismatch)]
             except SpecError as error:
-                problems.extend(_in_list(problem, what, link.name) for problem in error.problems)
+                wrong = list(error.problems)
+        hint = _another_input(spec, names, link)
+        problems.extend(replace(one, path=f"{what}.{link.name}", hint=one.hint or hint) for one in wrong)
         return None
 
     for layer in names.layers:
@@ -190,8 +192,17 @@ def _reserved(link: LossLink | MetricLink, clashes: bool, what: str, why: str) -
         yield Problem(message, link.fields.where("name"), path, expected="another name")
 
 
-def _in_list(problem: Problem, what: str, name: str) -> Problem:
-    return replace(problem, path=f"{what}.{name}")
+def _another_input(spec: NetSpec, names: Links, link: LayerLink | LossLink | MetricLink) -> str | None:
+    """A hint for a first layer that is not told what it reads, and reads a label where another input has no reader."""
+    if link is not names.layers[0] or link.fields.from_ is not None:
+        return None
+    judges: tuple[LossLink | MetricLink, ...] = (*names.losses, *names.metrics)
+    judged = {source for one in judges for source in one.sources}
+    read = judged.union(*(one.sources for one in names.layers))
+    spare = [name for name in spec.inputs if name not in read]
+    if not spare or not judged.intersection(link.sources):
+        return None
+    return f"the first layer reads the first input, `{link.sources[0]}`: another is named by `from: {spare[0]}`"
 
 
 def input_type(spec: InputSpec, batch_size: int, dtype: DType) -> TensorType:

@@ -66,10 +66,10 @@ class Builder:
     _name: str = ""
     _streams: int = 0
 
-    def input(self, name: str, type_: TensorType) -> Value:
-        """The input of the graph called `name`."""
+    def input(self, name: str, type_: TensorType, kind: str = "input") -> Value:
+        """The input of the graph called `name`; of another `kind` where no data comes in by it."""
         if name not in self.inputs:
-            with in_scope(Scope(name, "input")):
+            with in_scope(Scope(name, kind)):
                 self.inputs[name] = Input(name, type_)()
         return self.inputs[name]
 
@@ -241,7 +241,7 @@ class Builder:
         stream = crc32(f"{self._name}/{self._streams}".encode())
         self._streams += 1
         by_sample = (shape[0] // self._steps, self._steps, *shape[1:]) if self._steps > 1 else shape
-        return RandomUniform(TensorType(by_sample, self.dtype), stream), self.input(RNG_INPUT, RNG_TYPE)
+        return RandomUniform(TensorType(by_sample, self.dtype), stream), self.input(RNG_INPUT, RNG_TYPE, "counter")
 
     def uniform(self, shape: tuple[int, ...]) -> Value:
         """Uniform random numbers in [0, 1), other ones at every step; axis 0 is the batch."""

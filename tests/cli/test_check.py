@@ -36,6 +36,21 @@ def test_right_is_an_empty_list(netspec, work):
     assert netspec("check", "net.yaml", "--json").json == []
 
 
+def test_a_mistake_is_told_once_though_training_has_layers_of_its_own(netspec, work):
+    change(work / "net.yaml", "layers:\n", "layers:\n  - {name: drop, type: Dropout, rate: 0.1}\n")
+    change(work / "net.yaml", ", dtype: int32", "")
+    found = netspec("check", "train.yaml", "--json")
+    text = (work / "net.yaml").read_text()
+    assert len(found.json) == text.count("[logits, label]") > 0
+    for one in found.json:
+        assert any(note.startswith("came from: features [1, 3] → ") for note in one["notes"])
+    train = work / "train.yaml"
+    found = netspec("train", train)
+    assert found.status == 2
+    assert "came from: features" in found.err
+    assert "$rng" not in found.err
+
+
 def test_what_an_export_could_not_say_is_known_before_training(netspec, work):
     assert netspec("check", "train.yaml", "--export", "onnx").out.endswith(
         "parameters; onnx has a form for all of it\n"
