@@ -154,3 +154,12 @@ def _whole(wired: Wired) -> dict[str, bool]:
 def as_field(known: Known, shape: tuple[int, ...]) -> dict[str, Any]:
     """The input as a net file declares it."""
     return {"shape": list(shape)} | ({"dtype": "int32"} if known.whole else {})
+
+
+def net_beside(weights: str) -> Path:
+    """The net that weights may be used with: the one of their name, the only one there, or what it is mostly called."""
+    path = Path(weights)
+    texts = sorted(path.parent.glob("*.prototxt"))
+    nets = [one for one in texts if "solver" not in one.stem and "train" not in one.stem]
+    alike = [one for one in nets if one.stem == path.stem]
+    return next(iter(alike or nets[: len(nets) == 1]), Path("deploy.prototxt"))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from netspec.errors import Problem, SpecError, did_you_mean
+from netspec.errors import Problem, SpecError, command, did_you_mean
 from netspec.exchange.caffe.blobs import Weights, fitted, trimmed
-from netspec.exchange.caffe.inputs import Known, as_field
+from netspec.exchange.caffe.inputs import Known, as_field, net_beside
 from netspec.exchange.caffe.phases import TRAIN
 from netspec.exchange.caffe.proto.message import Message
 from netspec.exchange.caffe.registry import Skipped, Unsupported, rules
@@ -156,10 +156,13 @@ class Translator:
         shape = known.shape if known.shape is not None else like
         if shape is None or min(shape, default=1) < 1:
             got = "nothing" if shape is None else f"{list(shape)}"
+            hint = f"give the sizes of a sample: `--shape {ref.blob}=CHANNELS,HEIGHT,WIDTH`, say"
+            if self.weights_file and known.layer.location() is None:  # weights, with the net that was trained
+                whole = command("import", net_beside(self.weights_file), "--weights", self.weights_file)
+                hint = f"import the net that says it, `{whole}`; or {hint}"
             problem = Problem(
-                f"the shape of the input `{ref.blob}` is not in the file", known.layer.location(), got=got,
-                hint=f"give the sizes of a sample: `--shape {ref.blob}=CHANNELS,HEIGHT,WIDTH`, say",
-            )  # fmt: skip
+                f"the shape of the input `{ref.blob}` is not in the file", known.layer.location(), got=got, hint=hint
+            )
             if problem not in self.problems:
                 self.problems.append(problem)
             raise Skipped

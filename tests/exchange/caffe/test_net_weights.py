@@ -93,6 +93,26 @@ def test_weights_that_do_not_fit(weights, said):
     assert said in caught.value.render()
 
 
+@pytest.mark.parametrize(
+    ("beside", "named"),
+    [
+        ([], "deploy.prototxt"),
+        (["small.prototxt", "other.prototxt"], "{}/small.prototxt"),
+        (["lenet.prototxt", "lenet_solver.prototxt", "lenet_train_test.prototxt"], "{}/lenet.prototxt"),
+        (["a.prototxt", "b.prototxt"], "deploy.prototxt"),
+    ],
+)
+def test_weights_whose_net_says_no_sizes_ask_for_the_net(tmp_path, beside, named):
+    path = tmp_path / "small.caffemodel"
+    path.write_bytes(encode(parse('input: "x" ' + dense("a", "x"), "NetParameter")))
+    for name in beside:
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match="the shape of the input `x` is not in the file") as caught:
+        read_caffemodel(path, ImportOptions())
+    hint = str(caught.value.problems[0].hint)
+    assert f"import {named.format(tmp_path)} --weights {path}`; or give the sizes" in hint
+
+
 def test_weights_with_their_net(tmp_path):
     net = parse(with_input(dense("a/b", "x"), 2, 4), "NetParameter")
     net["name"] = "small"
