@@ -127,11 +127,11 @@ def apart(text: str, samples: int, *, interleaved: bool) -> float:
     assert isinstance(solver, SolverSpec)
     how = Staged(workers.size, workers.rank, PARTS, interleaved, cut_by_cost(net, workers.size, 2, DType.FLOAT64))
     inputs = made_up(net, samples)
-    many = Compiler(net, solver=solver, dtype=DType.FLOAT64, staged=how)
+    many = Compiler(net, solver=solver, dtype=DType.FLOAT64, staged=how, device="cpu")
     found = staged(many, inputs, samples)
     if not workers.is_first:
         return 0.0
-    one = Compiler(net, solver=solver, dtype=DType.FLOAT64, loop=loop)
+    one = Compiler(net, solver=solver, dtype=DType.FLOAT64, loop=loop, device="cpu")  # `auto` asks all workers
     wanted = alone(one, inputs, samples)
     assert found[0] != found[-1]
     return max(*(abs(a - b) for a, b in zip(found, wanted, strict=True)),
