@@ -342,8 +342,8 @@ class Loop:
 
     def _mend_folder(self) -> None:
         """Make the run directory again if somebody removed it: what was learned is not lost with it."""
-        if self.folder.made_again():
-            message = f"{self.folder.folder} was removed during the training: it is made again, for what is saved now"
+        if (gone := self.folder.made_again()) is not None:
+            message = f"{gone} was removed during the training: it is made again, for what is saved now"
             tell(self.listeners, "warning", message=message, step=self.progress.step)
 
     def _not_finite(self, error: NonFiniteLoss, begun: Begun | None) -> RunError:

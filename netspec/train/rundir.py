@@ -70,17 +70,18 @@ class RunDir:
 
         write_atomically(self.spec, write)
 
-    def made_again(self) -> bool:
-        """Make the folders anew, with the resolved spec, where somebody removed them; whether they were.
+    def made_again(self) -> Path | None:
+        """Make the folders anew, with the resolved spec, where somebody removed them; the one that was, if one was.
 
         Raises `RunError` where they can't be made.
         """
         if self.checkpoints.is_dir():
-            return False
+            return None
+        gone = self.checkpoints if self.folder.is_dir() else self.folder
         _make(self.checkpoints)
         if self._spec_text is not None and not self.spec.exists():
             self.write_spec(self._spec_text)
-        return True
+        return gone
 
     def is_own(self, file: str) -> bool:
         """Whether a file is the resolved spec of the run."""

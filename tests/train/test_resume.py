@@ -142,17 +142,18 @@ def test_a_resumed_run_keeps_the_origins_of_its_values(spec: Make, tmp_path: Pat
     assert now["seed: 3"].startswith(f"{given}:")
 
 
-def test_a_run_directory_that_is_removed_is_made_again(spec: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("removed", ["run", "run/checkpoints"])
+def test_a_run_directory_that_is_removed_is_made_again(spec: Make, tmp_path: Path, removed: str) -> None:
     told: list[Event] = []
 
     def remove(event: Event) -> None:
         told.append(event)
         if event["event"] == "log" and event["step"] == 10:
-            shutil.rmtree(tmp_path / "run")
+            shutil.rmtree(tmp_path / removed)
 
     run = netspec.train(spec(max_steps=20, checkpoint_every=0), run_dir=tmp_path / "run", listeners=[remove])
     (warning,) = [one["message"] for one in told if one["event"] == "warning"]
-    assert warning.startswith(f"{run.run_dir} was removed during the training")
+    assert warning.startswith(f"{tmp_path / removed} was removed during the training")
     assert read_weights(run.weights).meta["step"] == 20
     assert json.loads(run.log.read_text().splitlines()[-1])["event"] == "done"
     assert netspec.train(run.run_dir / "spec.yaml", resume=True).steps == 20
