@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import warnings
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -52,10 +53,15 @@ def pytest_sessionstart() -> None:
 
 
 @pytest.fixture(autouse=True)
-def on_the_processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is a GPU only tests that are marked so use it: `auto` is the processor for all others."""
-    if signs_of_gpu() and request.node.get_closest_marker("gpu") is None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+def on_the_processor(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where there is a GPU only tests that are marked so use it: `auto` is the processor for all others.
+
+    The fixture `monkeypatch` would be made here, before all others, and undo what tests do after these have cleaned up.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if signs_of_gpu() and request.node.get_closest_marker("gpu") is None:
+            patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        yield
 
 
 def pytest_collection_finish() -> None:
