@@ -113,6 +113,10 @@ class Device:
         """Memory for so many bytes, all zero."""
         raise NotImplementedError
 
+    def computing(self, dtype: DType) -> str:
+        """The option that names devices which compute in a type of fewer bits than float32, where this one does not."""
+        return "`--device cuda`"
+
     def share(self, nbytes: int) -> Any:
         """Memory that all workers of this host have in common. Raises `InputError` on a device that has none."""
         raise InputError(

@@ -14,7 +14,7 @@ from netspec.backends import openmp
 from netspec.backends.base import ArrayDevice, Device, allowed, assumed, rounds_more
 from netspec.backends.cuda.automatic import against_gpu
 from netspec.backends.cuda.device import CudaDevice
-from netspec.backends.cuda.gpus import GPUS
+from netspec.backends.cuda.gpus import GPUS, Gpu
 from netspec.backends.cuda.recording import Recording
 from netspec.backends.cuda.target import planned_for
 from netspec.backends.failures import OutOfMemory
@@ -133,6 +133,11 @@ class NullDevice(Device):
         """Raise `InputError`."""
         raise self.refusal()
 
+    def computing(self, dtype: DType) -> str:
+        """GPUs that can be planned for."""
+        found = [f"`--device {name}`" for name, gpu in GPUS.items() if dtype in _narrow(gpu)]
+        return listing(found, len(found))
+
     def refusal(self) -> InputError:
         """What whoever wants to run something here is told."""
         return InputError(
@@ -141,11 +146,15 @@ class NullDevice(Device):
         )
 
 
+def _narrow(gpu: Gpu) -> tuple[DType, ...]:
+    """Types of fewer bits than float32 that it computes in."""
+    return tuple(one for one in CudaDevice.narrow if one != DType.BFLOAT16 or gpu.capability >= (8, 0))
+
+
 class PlannedGpu(NullDevice):
     """Plans for a GPU that need not be there, as if CuPy and all libraries were."""
 
     backends = CudaDevice.backends
-    narrow = CudaDevice.narrow
     slots = CudaDevice.slots
     sums_itself = CudaDevice.sums_itself
 
@@ -154,8 +163,7 @@ class PlannedGpu(NullDevice):
         self.gpu = GPUS[name]
         self.name = name  # type: ignore[misc]  # there is a class for all of them
         self.rates = self.gpu.rates
-        if self.gpu.capability < (8, 0):
-            self.narrow = tuple(one for one in self.narrow if one != DType.BFLOAT16)
+        self.narrow = _narrow(self.gpu)
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:

@@ -66,9 +66,9 @@ class Compiled:
         return OneWorker(self.samples, sum(plan.memory.nbytes for plan, _ in self.programs), dict(states))
 
 
-def one_worker(spec: NetSpec | TrainSpec, workers: int, batch_size: int) -> OneWorker:
-    """What `each_kind` finds of the one that needs most memory, on hosts without GPUs."""
-    return max((one.memory() for one in each_kind(spec, workers, batch_size)), key=lambda one: one.nbytes)
+def one_worker(spec: NetSpec | TrainSpec, workers: int, batch_size: int, device: str = "null") -> OneWorker:
+    """What `each_kind` finds of the one that needs most memory."""
+    return max((one.memory() for one in each_kind(spec, workers, batch_size, device)), key=lambda one: one.nbytes)
 
 
 def each_kind(

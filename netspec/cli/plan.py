@@ -79,6 +79,7 @@ def plan(
         assert isinstance(found.solver, SolverSpec)
         solver = found.solver
         batch_size = batch_size or found.data.train.batch_size
+    device = device or "null"
     loop = found.train if isinstance(found, TrainSpec) else None
     result = costs(
         net_of(found),
@@ -89,7 +90,7 @@ def plan(
         rounding=rounding_of(found),
         deterministic=deterministic_of(found),
         loop=loop,
-        device=device or "null",
+        device=device,
     )
     sent = gpus = None
     if workers is not None:
@@ -103,9 +104,9 @@ def plan(
         if device in GPUS:
             workers_per_host = workers_per_host or min(workers, OF_A_HOST)
             gpus = gpu_workers(found, device, workers, workers_per_host, batch_size or 1)
-        sent = sending(found, workers, workers_per_host, batch_size or 1)
-        worker = one_worker(found, workers, batch_size or 1)
-        stages = stage_costs(found, workers, batch_size or 1)
+        sent = sending(found, workers, workers_per_host, batch_size or 1, device)
+        worker = one_worker(found, workers, batch_size or 1, device)
+        stages = stage_costs(found, workers, batch_size or 1, device)
     if as_json:
         spread = {}
         if sent is not None:

@@ -143,8 +143,10 @@ def _begin(one: Message) -> str:
     return "before backward" if share == 0 else "after backward" if share == 100 else f"{share} % of backward done"
 
 
-def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int | None, batch_size: int) -> Sending:
-    """What the training's strategy sends, all-reduce where none is named, of the step as it is compiled.
+def sending(
+    spec: NetSpec | TrainSpec, workers: int, per_host: int | None, batch_size: int, device: str = "null"
+) -> Sending:
+    """What the training's strategy sends, all-reduce where none is named, of the step as it is compiled for a device.
 
     With so many workers a host; None: as many as the strategy wants, one where it can do with that. Raises `InputError`
     where the training can't be spread over so many workers, or over so many hosts.
@@ -158,7 +160,7 @@ def sending(spec: NetSpec | TrainSpec, workers: int, per_host: int | None, batch
         return Sending(name, cluster, {"worker": 1}, ())
     batches = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
     rows = -(-batch_size // (crew.size if crew.strategy.splits_batches else 1))
-    compiler, read = compiler_of(spec, "null", crew), [(rows, batch_size)] * batches
+    compiler, read = compiler_of(spec, device, crew), [(rows, batch_size)] * batches
     if crew.shards is None:
         found = messages(compiler, crew.strategy, cluster, read)
     else:

@@ -29,15 +29,15 @@ class StageCost:
     """Of its program, beside the states."""
 
 
-def stage_costs(spec: NetSpec | TrainSpec, workers: int, batch_size: int) -> list[StageCost]:
+def stage_costs(spec: NetSpec | TrainSpec, workers: int, batch_size: int, device: str = "null") -> list[StageCost]:
     """Those of a training whose strategy is a pipeline, on so many workers; of all others none."""
     if not isinstance(spec, TrainSpec) or not isinstance(spec.parallel, Pipeline) or workers == 1:
         return []
-    return [_cost(spec, spec.parallel, workers, stage, batch_size) for stage in range(workers)]
+    return [_cost(spec, spec.parallel, workers, stage, batch_size, device) for stage in range(workers)]
 
 
-def _cost(spec: TrainSpec, strategy: Pipeline, workers: int, stage: int, batch_size: int) -> StageCost:
-    compiler = trainer(spec, "null", Crew(Imagined(workers, workers, stage), strategy))
+def _cost(spec: TrainSpec, strategy: Pipeline, workers: int, stage: int, batch_size: int, device: str) -> StageCost:
+    compiler = trainer(spec, device, Crew(Imagined(workers, workers, stage), strategy))
     plan = compiler.plan(Purpose.TRAIN, batch_size)
     own = [name for name in compiler.names("parameter") if compiler.owners[name] == stage]
     return StageCost(

@@ -154,7 +154,7 @@ class Compiler:
                 f"the device `{self.device.name}` does not compute in {wanted}",
                 None if loop is None else loop.where("precision"), "" if loop is None else "train.precision",
                 expected=f"one of {listing(others)}",
-                hint="set `train.precision`, or take a device that does: `--device cuda`",
+                hint=f"set `train.precision`, or take a device that does: {self.device.computing(wanted)}",
             )
         )  # fmt: skip
 

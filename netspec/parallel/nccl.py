@@ -25,6 +25,8 @@ TYPES = {
     "float64": ("NCCL_FLOAT64", 8), "uint8": ("NCCL_UINT8", 1),
 }  # fmt: skip
 """NCCL's name of each element type, and the bytes of an element."""
+DONE, NOT_READY = 0, 600
+"""CUDA's answers about an event, `cudaSuccess` and `cudaErrorNotReady`; any other one is an error."""
 INSTALL = "pip install 'nvidia-nccl-cu13>=2.27.7,<3', or 'nvidia-nccl-cu12' with CUDA 12"
 
 
@@ -190,9 +192,18 @@ def _abort() -> None:
 
 
 def has_come(event: Any) -> bool:
-    """Whether the GPU has done what comes before an event. Raises `RunError` where NCCL knows that it never will."""
-    if event.done:
+    """Whether the GPU has done what comes before an event, CuPy's.
+
+    Raises `RunError` where the GPU has failed, and where NCCL knows that it never will.
+    """
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    status = runtime.eventQuery(event.ptr)  # `event.done` is False after a failure, too
+    if status == DONE:
         return True
+    if status != NOT_READY:
+        raise RunError("the GPU has failed", got=str(runtime.CUDARuntimeError(status)))
     for one in _groups.values():
         one.check()
     return False

@@ -79,6 +79,18 @@ def test_exchange_of_several_gpus_is_what_the_model_says(netspec: Netspec, work:
     assert (alone["exchange"], alone["exposed"]) == (0, 0)
 
 
+@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("strategy", ["all_reduce", "pipeline"])
+def test_workers_are_planned_in_each_precision(
+    precision: Precision, strategy: str, netspec: Netspec, work: Path
+) -> None:
+    more = (f"train.precision={precision}", f"parallel={strategy}", "--json")
+    found = netspec("plan", "train.yaml", "--device", "h200", "--workers", "2", *more)
+    assert found.status == 0, found.err
+    told = loads(found.out)
+    assert told["worker"]["bytes"] == told["gpus"]["needed_bytes"]
+
+
 @pytest.mark.parametrize("strategy", ["pipeline", "parameter_server", "local_sgd"])
 def test_what_goes_through_the_processor_is_not_hidden(strategy: str, netspec: Netspec, work: Path) -> None:
     found = netspec("plan", "train.yaml", "--device", "h200", "--workers", "2", f"parallel={strategy}", "--json")
@@ -120,7 +132,11 @@ def test_what_does_not_fit_is_told(netspec: Netspec, work: Path, monkeypatch: py
             "its workers write to one memory, which GPUs do not share",
         ),
         (["train", "train.yaml", "--device", "h200"], "the device `h200` only plans"),
-        (["plan", "train.yaml", "train.precision=float16"], "does not compute in float16"),
+        (["plan", "train.yaml", "train.precision=float16"], "`--device rtx4090`, `--device t4`"),
+        (
+            ["plan", "train.yaml", "--device", "t4", "train.precision=bfloat16"],
+            "a device that does: `--device a100`, `--device b200`, ",
+        ),
     ],
 )
 def test_what_it_is_not_for(words: list[str], told: str, netspec: Netspec, work: Path) -> None:

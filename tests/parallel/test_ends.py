@@ -53,6 +53,13 @@ def test_what_nccl_finds_out_is_told(jobs) -> None:
     assert re.search(words, job.err)
 
 
+def test_a_gpu_that_fails_is_told_of(jobs) -> None:
+    """CUDA's answer about an event is neither that it is done nor that it is not yet."""
+    job = jobs(2, "ends.py", "broken").begun()
+    assert job.end() == 1
+    assert "error: the GPU has failed\n  got: 719\n" in job.err
+
+
 def _hwloc_files() -> set[Path]:
     """In which hydra tells workers what processors there are: it removes its own, unless MPI aborts the job."""
     return set(Path("/tmp").glob("hydra_hwloc_xmlfile_*"))

@@ -27,8 +27,12 @@ from netspec.graph.plan import aligned
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
-UNSEEN = -1e30
-"""What is added to scores that must not be looked at: the sum is this number, whatever they are."""
+UNSEEN = -(2.0**41)
+"""What is added to scores that must not be looked at: the sum is this number, of any scores below 2¹⁷.
+
+A power of two: kernels subtract the rounded product of the greatest score and log2(e) from the unrounded one of each,
+and where a query looks nowhere, the rounding of another number would be all that is left, and its power infinite.
+"""
 _NUMBER = c_number(UNSEEN, DType.FLOAT32)
 _ADDED = ((), (f"a0 ? 0.0f : {_NUMBER}",))
 _SEEING = ((), (f"a1 < 0.5f * {_NUMBER} ? 0.0f : a0",))  # NaN is no less than that, and stays what it is

@@ -16,6 +16,7 @@ from netspec.backends.cuda.target import target
 from netspec.backends.cudnn import library
 from netspec.graph.kernel import Thunk
 from netspec.graph.layout import Layout
+from netspec.graph.plan import ALIGNMENT as MEMORY_ALIGNMENT
 from netspec.graph.types import DType, TensorType
 
 NAMES = {
@@ -27,6 +28,8 @@ NAMES = {
 """The library's words for element types."""
 MOST_WORKSPACE = 1 << 28
 """Bytes that a plan may want: with more, one operation would decide how large a batch may be."""
+ALIGNMENT = 256
+"""Of a workspace, as CUDA aligns what it allocates; memory that is planned is aligned to less."""
 
 
 @dataclass(frozen=True)
@@ -167,13 +170,13 @@ class Plan(Described):
         if what.pick is None:
             graph.check_support()
             graph.build_plans(cudnn.build_plan_policy.HEURISTICS_CHOICE)
-            self.workspace = int(graph.get_workspace_size())
+            self.workspace = _room(int(graph.get_workspace_size()))
             self._execute: Callable[[Mapping[int, int], int, int], None] = graph.execute
             return
         index = next((index for index, name in self.built() if name == what.pick), None)
         if index is None:
             raise RuntimeError(f"{what.pick} cannot be built")
-        self.workspace = int(graph.get_workspace_size_plan_at_index(index))
+        self.workspace = _room(int(graph.get_workspace_size_plan_at_index(index)))
         self._execute = lambda places, space, handle: graph.execute_plan_at_index(places, space, index, handle)
 
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any | None) -> Thunk:
@@ -184,7 +187,7 @@ class Plan(Described):
             **{tensor.get_uid(): address(array) for tensor, array in zip(tensors, arrays, strict=True)},
             **{tensor.get_uid(): number.ctypes.data for tensor, number in self.numbers},
         }
-        scratch = 0 if workspace is None else address(workspace)
+        scratch = 0 if workspace is None else -(-address(workspace) // ALIGNMENT) * ALIGNMENT
         handle, set_stream = library.handle(), library.frontend().set_stream
         alive = arrays, workspace, self.numbers  # `places` holds bare addresses
 
@@ -193,6 +196,11 @@ class Plan(Described):
             execute(places, scratch, handle)
 
         return launch.engine.on_stream(run)
+
+
+def _room(nbytes: int) -> int:
+    """Bytes in which so many can be aligned."""
+    return nbytes + ALIGNMENT - MEMORY_ALIGNMENT if nbytes else 0
 
 
 @dataclass(frozen=True)
@@ -223,7 +231,7 @@ def unsupported(what: Operation) -> str | None:
 def _planned(what: Operation, cudnn: Any, gpu: str | None) -> Plan | Assumed | str:
     try:
         if gpu is not None and what.needs_driver:
-            return _unsupported(what, cudnn, gpu) or Assumed(what.known_workspace)
+            return _unsupported(what, cudnn, gpu) or Assumed(_room(what.known_workspace))
         return Plan(what)
     except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
         return str(error).strip().splitlines()[0]
@@ -235,7 +243,7 @@ def planned(what: Operation) -> Plan | Assumed | str:
     if gpu is not None and GPUS[gpu].capability < what.oldest:
         return f"it has none for GPUs before {'.'.join(map(str, what.oldest))}"
     if gpu is not None and library.why_not_asked(gpu) is not None:
-        return Assumed(what.known_workspace)
+        return Assumed(_room(what.known_workspace))
     return _planned(what, library.frontend(), gpu)
 
 

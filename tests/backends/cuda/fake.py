@@ -13,6 +13,7 @@ from ctypes import memmove
 from functools import partial
 from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -72,10 +73,10 @@ class Event:
             self.mark.stream.run_until(self.mark)
 
     @property
-    def done(self) -> bool:
-        """Asking often enough is waiting."""
-        self.synchronize()
-        return True
+    def ptr(self) -> int:
+        """By which the machine knows it."""
+        self.machine.events[id(self)] = self
+        return id(self)
 
 
 def elapsed(start: Event, stop: Event) -> float:
@@ -279,6 +280,9 @@ class Machine:
         self._eager = eager
         self.allocated = self.recorded = self.launched = self.started = 0
         self.count = count
+        self.events: WeakValueDictionary[int, Event] = WeakValueDictionary()
+        self.failed = 0
+        """What is wrong with the GPU, as a number of CUDA's; 0: nothing."""
         self.clock = 0.0
         """Milliseconds, made up."""
 
@@ -328,6 +332,12 @@ class Machine:
         self.allocated += 1
         return memoryview(bytearray(nbytes))
 
+    def _query(self, event: int) -> int:
+        """Asking often enough is waiting."""
+        if self.failed == 0:
+            self.events[event].synchronize()
+        return self.failed
+
     def _devices(self) -> int:
         if isinstance(self.count, Exception):
             raise self.count
@@ -346,7 +356,7 @@ class Machine:
         runtime = SimpleNamespace(
             getDeviceProperties=lambda number: {"name": b"a made-up GPU", "major": 9, "minor": 0},
             getDeviceCount=self._devices, CUDARuntimeError=Trouble, memGetInfo=lambda: (2 * 10**9, 8 * 10**9),
-            deviceSynchronize=self.synchronize, runtimeGetVersion=lambda: 13000,
+            deviceSynchronize=self.synchronize, eventQuery=self._query, runtimeGetVersion=lambda: 13000,
             deviceGetPCIBusId="0000:{:02x}:00.0".format, getDevice=lambda: 0, driverGetVersion=lambda: 13000,
         )  # fmt: skip
         cuda = SimpleNamespace(

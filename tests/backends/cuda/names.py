@@ -59,6 +59,7 @@ CALLS: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
     ("cuda.MemoryPool.free_bytes", (None,), {}),
     ("cuda.runtime.deviceSynchronize", (), {}),
     ("cuda.runtime.driverGetVersion", (), {}),
+    ("cuda.runtime.eventQuery", (0,), {}),
     ("cuda.runtime.getDevice", (), {}),
     ("cuda.runtime.getDeviceCount", (), {}),
     ("cuda.runtime.getDeviceProperties", (0,), {}),

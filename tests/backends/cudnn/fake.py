@@ -218,7 +218,7 @@ class pygraph:  # noqa: N801  the library's name
         def means(q: Any, k: Any, v: Any, added: Any = 0) -> Any:
             scores = looked(q, k) + added
             greatest = scores.max(axis=-1, keepdims=True)
-            e = np.exp(scores - greatest)
+            e = exponential(scores, greatest)
             total = e.sum(axis=-1, keepdims=True)
             return e / total @ shared(v, q), greatest + np.log(total)
 
@@ -233,7 +233,7 @@ class pygraph:  # noqa: N801  the library's name
         self.ordered = use_deterministic_algorithm
 
         def gradients(q: Any, k: Any, v: Any, y: Any, total: Any, dy: Any, added: Any = 0) -> Any:
-            weights = np.exp(looked(q, k) + added - total)
+            weights = exponential(looked(q, k) + added, total)
             ds = weights * (dy @ shared(v, q).swapaxes(-1, -2) - (y * dy).sum(axis=-1, keepdims=True))
             dk, dv = ds.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dy
             dk, dv = (one.reshape(*x.shape[:2], -1, *x.shape[2:]).sum(axis=2) for one, x in ((dk, k), (dv, v)))
@@ -314,6 +314,7 @@ class pygraph:  # noqa: N801  the library's name
 
     def _run(self, places: dict[int, int], workspace: int, handle: int) -> None:
         assert handle == HANDLE
+        assert workspace % 256 == 0
         ctypes.memset(workspace, 0xFF, WORKSPACE)
         known = {one.uid: one.at(places[one.uid]) for one in self.inputs}
         wide = ELEMENTS[self.compute.name]
@@ -347,6 +348,13 @@ def looking(q: Tensor, k: Tensor, v: Tensor, band: dict[str, int]) -> Any:
         raise cudnnGraphNotSupportedError("Sliding window attention is only supported with max_s_q <= max_s_kv.")
     seen = (right is None or columns <= rows + right) & (left is None or columns + left > rows)
     return lambda q, k: np.where(seen, q @ shared(k, q).swapaxes(-1, -2), -np.inf)
+
+
+def exponential(scores: Any, less: Any) -> Any:
+    """Of their difference, as kernels do it: a power of two, by a product and a difference that are rounded once."""
+    log2e = np.float32(np.log2(np.e))
+    products = scores.astype(np.float64) * log2e  # of two numbers of 24 bits: nothing is rounded
+    return np.exp2((products - np.float32(less * log2e)).astype(np.float32))
 
 
 def shared(x: Any, q: Any) -> Any:

@@ -15,7 +15,7 @@ from netspec.cli.ranks import enter, leave
 from netspec.errors import InputError, RunError
 from netspec.parallel import Communicator, world
 from netspec.parallel.activity import at_work, writes_to
-from netspec.parallel.nccl import gpus, has_come
+from netspec.parallel.nccl import NOT_READY, gpus, has_come
 from netspec.parallel.waiting import wait_until
 from netspec.parallel.world import be_patient
 from netspec.train.interrupt import Signals
@@ -48,7 +48,7 @@ def act() -> int:
             from netspec.parallel.mpi import MpiCommunicator
 
             [MpiCommunicator() for _ in range(workers.size)][rank].barrier()
-        case (("stuck" | "lost"), rank):
+        case (("stuck" | "lost" | "broken"), rank):
             wait_for_gpu(workers, stuck=rank == 1 and HOW == "stuck")
         case "steps", _:
             return steps()
@@ -59,7 +59,8 @@ def act() -> int:
 def wait_for_gpu(workers: Communicator, *, stuck: bool) -> None:
     """A GPU waits for that of another worker, by a library whose `abort` takes its time."""
     with pytest.MonkeyPatch.context() as patch:
-        made = nccl.install(patch, Machine(2))
+        machine = Machine(2)
+        made = nccl.install(patch, machine)
 
         def abort(_: object) -> None:
             os.write(2, f"{workers.rank} lets go\n".encode())
@@ -72,7 +73,8 @@ def wait_for_gpu(workers: Communicator, *, stuck: bool) -> None:
         if stuck:
             at_work(9, "sleeping")
             time.sleep(60)
-        wait_until(partial(has_come, SimpleNamespace(done=False)))
+        machine.failed = 719 if HOW == "broken" else NOT_READY
+        wait_until(partial(has_come, SimpleNamespace(ptr=0)))
 
 
 def steps() -> int:
