@@ -42,7 +42,7 @@ test: $(DEV) ## all tests; ARGS="-k schema -x" goes to pytest, WORKERS=0 runs th
 test-masked: $(DEV) ## what must hold without oneDNN, with oneDNN masked
 	NETSPEC_ONEDNN=off $(PYTEST) $(MASKED) $(ARGS)
 
-test-gpu: $(DEV) ## what needs an NVIDIA GPU and CuPy (pip install cupy-cuda13x into .venv); fails without them
+test-gpu: $(DEV) ## what needs an NVIDIA GPU (.venv/bin/pip install -e '.[cuda13]'); fails without them
 	NETSPEC_REQUIRE_GPU=1 $(PYTEST) -m gpu $(ARGS)
 
 test-peers: $(DEV) ## layers, losses and metrics against Keras on PyTorch, computed anew in .venv-peers

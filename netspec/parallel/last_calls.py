@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -18,13 +19,15 @@ def before_the_end(call: Callable[[], None]) -> None:
 
 
 def let_go() -> None:
-    """Call all, and wait for them for as long as they may take."""
+    """Call all, each in a thread of its own, and wait for them for as long as they may take: one may be stuck."""
 
-    def run() -> None:
-        for one in _calls:
-            with suppress(Exception):
-                one()
+    def run(one: Callable[[], None]) -> None:
+        with suppress(Exception):
+            one()
 
-    thread = threading.Thread(target=run, name="last calls", daemon=True)
-    thread.start()
-    thread.join(WITHIN)
+    threads = [threading.Thread(target=run, args=(one,), name="last call", daemon=True) for one in _calls]
+    until = time.monotonic() + WITHIN
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))

@@ -6,6 +6,7 @@ stream: nothing waits for it here, and it can be part of a CUDA graph. Arrays ar
 
 from __future__ import annotations
 
+import atexit
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,8 @@ from contextlib import contextmanager, suppress
 from importlib import metadata
 from importlib.metadata import PackageNotFoundError
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 from netspec.errors import InputError, RunError
 from netspec.parallel import volumes
@@ -90,9 +92,27 @@ class Nccl:
         with self._told("NCCL has lost another worker's GPU"):
             self._comm.check_async_error()
 
+    def meet(self) -> None:
+        """Have all send each other a byte: what is sent from one to one is connected by the first such call, which
+
+        waits on the host. `NCCL_RUNTIME_CONNECT` is of collective calls only.
+        """
+        import cupy
+
+        size = self._workers.size
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            told = cupy.zeros(2 * size, cupy.uint8)
+        self._exchange(told.data.ptr, told.data.ptr + size, 1, stream.ptr)
+        self._met = stream, told  # until this is done
+
     def abort(self) -> None:
         """Have this GPU stop waiting for others: what was started is never done, and nothing can be started."""
         self._comm.abort()
+
+    def destroy(self) -> None:
+        """End it, once all that was started is done; all come here. It waits until no graph refers to it."""
+        self._comm.destroy()
 
     def all_reduce(self, place: int, count: int, dtype: str, stream: int) -> None:
         """Replace numbers by the sums of all workers'."""
@@ -110,6 +130,9 @@ class Nccl:
     def all_to_all(self, mine: int, theirs: int, nbytes: int, stream: int) -> None:
         """Send the i-th so many bytes to worker i, and receive what it has for this one in their place."""
         self._workers.sent += volumes.exchanged(nbytes * self._workers.size, self._workers.size)
+        self._exchange(mine, theirs, nbytes, stream)
+
+    def _exchange(self, mine: int, theirs: int, nbytes: int, stream: int) -> None:
         kind = self._nccl.NCCL_UINT8
         with self._grouped():
             for rank in range(self._workers.size):
@@ -176,19 +199,50 @@ _groups: dict[tuple[Communicator, bool], Nccl] = {}
 
 
 def gpus(workers: Communicator, *, apart: bool = False) -> Nccl:
-    """The GPUs of these workers; those that are `apart` are in an order of their own. All come here the first time."""
-    key = workers, apart
-    if key not in _groups:
+    """The GPUs of these workers; those that are `apart` are in an order of their own.
+
+    All come here the first time, whichever they ask for: workers with other numbers of samples need them in other
+    orders, so that both are made then.
+    """
+    if (workers, apart) not in _groups:
         if not _groups:
-            before_the_end(_abort)
-        _groups[key] = Nccl(workers)
-    return _groups[key]
+            before_the_end(forget_graphs)
+            atexit.register(leave)
+        for order in (False, True):
+            made = _groups[workers, order] = Nccl(workers)
+            # A GPU that waits for another one does so for ever, and its process may not end before.
+            before_the_end(made.abort)
+            made.meet()
+    return _groups[workers, apart]
 
 
-def _abort() -> None:
-    """A GPU that waits for another one does so for ever, and its process may not end before."""
-    for one in list(_groups.values()):
-        one.abort()
+class Recorded(Protocol):
+    """Who has graphs that refer to groups."""
+
+    def forget(self) -> None:
+        """Drop them."""
+
+
+_recorded: WeakSet[Recorded] = WeakSet()
+
+
+def refers(one: Recorded) -> None:
+    """Have graphs dropped before groups end: since NCCL 2.26 a group waits for that, to be aborted too."""
+    _recorded.add(one)
+
+
+def forget_graphs() -> None:
+    """Drop all of them."""
+    for one in list(_recorded):
+        one.forget()
+
+
+def leave() -> None:
+    """End all groups, in the order in which they were made, before Python tears down what holds graphs."""
+    forget_graphs()
+    while _groups:
+        with suppress(Exception):  # the next one is ended all the same
+            _groups.pop(next(iter(_groups))).destroy()
 
 
 def has_come(event: Any) -> bool:

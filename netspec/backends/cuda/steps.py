@@ -23,6 +23,7 @@ from netspec.graph.kernel import Thunk
 from netspec.graph.ops.source import Input
 from netspec.graph.plan import ALIGNMENT, aligned
 from netspec.parallel import world
+from netspec.parallel.nccl import refers
 
 if TYPE_CHECKING:
     from netspec.backends.cuda.device import CudaDevice
@@ -88,7 +89,14 @@ class GraphSteps(Steps):
         self.targets = self._slots[0].targets
         self._now = self._slots[0]
         self._judge = self.flow.judge(bound.guard) if bound.guard is not None else None
+        if world().size > 1:
+            refers(self)
         self._warm = False  # the first run compiles and loads what kernels load when they are first called
+
+    def forget(self) -> None:
+        """Drop what was recorded: it is recorded anew by the next run."""
+        for slot in self._slots:
+            slot.graphs.clear()
 
     def write(self, inputs: Mapping[str, Any]) -> None:
         """Put inputs on their way, beside the run that goes on."""

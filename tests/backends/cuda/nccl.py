@@ -100,6 +100,9 @@ def library(machine: Machine, members: Any = None) -> Any:
         def abort(self) -> None:
             calls.append(("abort", 0))
 
+        def destroy(self) -> None:
+            calls.append(("destroy", 0))
+
         def allReduce(self, mine: int, sums: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802  # CuPy's name
             assert op == 0
             self._do(stream, "allReduce", count, BY_NUMBER[kind], begin=lambda comm: [

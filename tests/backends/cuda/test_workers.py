@@ -8,6 +8,7 @@ import pytest
 
 from netspec.backends.cuda import launch
 from netspec.compile import WEIGHT, Compiler, Purpose
+from netspec.parallel import nccl as parallel
 from netspec.parallel.base import Communicator
 from netspec.parallel.world import acting_as
 from netspec.passes.data_parallel import DataParallel
@@ -28,6 +29,30 @@ class Gpu(library.LibraryDevice):
     def load_kernels(self) -> None:
         super().load_kernels()
         import netspec.backends.nccl.kernels  # noqa: F401  # it registers them
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_groups_begin_and_end_in_one_order(apart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever is asked for first; graphs refer to them, and end before."""
+    monkeypatch.setattr(parallel, "_groups", {})
+    machine, workers = Machine(2), Worker(0, 2)
+    carrier = nccl.install(monkeypatch, machine)
+    calls = carrier.calls
+
+    class Graphs:
+        def forget(self) -> None:
+            calls.append(("forget", 0))
+
+    graphs = Graphs()
+    monkeypatch.setattr(parallel, "_recorded", [graphs])
+    groups = {one: parallel.gpus(workers, apart=one) for one in (apart, not apart)}
+    assert groups[True] is not groups[False]
+    assert [*parallel._groups.values()] == [groups[False], groups[True]]
+    met = [(name, stream, 1, "uint8") for stream in (1, 2) for name in ("send", "recv") * 2]
+    assert calls == met, "each sends each a byte, itself too"
+    assert workers.sent == 0
+    parallel.leave()
+    assert calls[len(met) :] == [("forget", 0), ("destroy", 0), ("destroy", 0)]
 
 
 def test_buckets_are_a_branch_of_the_graph(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -60,6 +85,9 @@ def test_buckets_are_a_branch_of_the_graph(monkeypatch: pytest.MonkeyPatch, tmp_
     assert len(set(sent)) == 1
     streams = {stream for _, stream, *_ in asked[0]}
     assert len(streams) == 2, "buckets have a stream beside, what is waited for has that of the step"
+    parallel.forget_graphs()
+    program.run()
+    assert machine.recorded == 3, "what was dropped is recorded anew"
     main = machine.streams.index(device.flow.stream) + 1
     assert main in streams
     assert sum(stream != main for _, stream, *_ in asked[0]) > 1, "several buckets"
