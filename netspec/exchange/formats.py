@@ -216,6 +216,7 @@ FORMATS: tuple[Format, ...] = (
         read="netspec.exchange.weight_files:import_safetensors",
         weights="netspec.exchange.weight_files:safetensors_for",
         write="netspec.exchange.weight_files:export_safetensors",
+        preflight="netspec.exchange.weight_files:preflight_safetensors",
     ),
 )  # fmt: skip
 """In the order in which they are asked."""

@@ -46,13 +46,29 @@ def from_state_dict(given: Mapping[str, NDArray[Any]], wanted: Shapes) -> Arrays
 
 def to_state_dict(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     """States by PyTorch's names, in its shapes; those of layers that it does not have keep their own."""
-    shapes = {name: array.shape for name, array in arrays.items()}
-    made: Arrays = {}
-    for holder, own, family in _layers(shapes):
+    return {name: array for _, name, array in _written(arrays)}
+
+
+def collisions(shapes: Shapes) -> list[tuple[str, str, str]]:
+    """Names of a state dict that two layers would both have, each with the paths of the two: `(one, other, name)`."""
+    import numpy as np
+
+    holders: dict[str, str] = {}
+    found = []
+    nothing = np.zeros((), "int8")  # what is written is looked at by its name alone
+    for holder, name, _ in _written({state: np.broadcast_to(nothing, shape) for state, shape in shapes.items()}):
+        other = holders.setdefault(name, holder)
+        if other != holder:
+            found.append((other, holder, name))
+    return found
+
+
+def _written(arrays: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, str, NDArray[Any]]]:
+    """The path of each layer with the arrays that are written of it, by their whole names."""
+    for holder, own, family in _layers({name: array.shape for name, array in arrays.items()}):
         of_holder = {name: arrays[_joined(holder, name)] for name in own}
-        written = family.write(of_holder) if family else of_holder
-        made |= {f"{_dotted(holder)}.{name}" if holder else name: array for name, array in written.items()}
-    return made
+        for name, array in (family.write(of_holder) if family else of_holder).items():
+            yield holder, f"{_dotted(holder)}.{name}" if holder else name, array
 
 
 def _of_module(

@@ -6,21 +6,25 @@ Both hold the net's YAML beside the arrays when netspec writes them; those of ot
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netspec.errors import InputError, command
+from netspec.errors import InputError, Problem, command
+from netspec.exchange.formats import Lost
 from netspec.exchange.imported import Imported, ImportOptions, Target, WithoutNet
 from netspec.exchange.npz import NET, holds, read_npz, write_npz
 from netspec.exchange.safetensors import read_safetensors, write_safetensors
-from netspec.exchange.state_dicts import from_state_dict, to_state_dict
+from netspec.exchange.state_dicts import collisions, from_state_dict, to_state_dict
+from netspec.schema.links import resolve_names
 from netspec.schema.plainjson import json_text
 from netspec.schema.provenance import canonical_yaml
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from netspec.exchange.formats import Exportable
+    from netspec.exchange.formats import Exportable, ExportOptions
+    from netspec.schema.net import NetSpec
 
 NET_KEY, SHAPES_KEY = "netspec_net", "netspec_shapes"
 """Metadata of a safetensors file that netspec wrote: the net's YAML, and the shapes of its states as JSON."""
@@ -45,11 +49,32 @@ def safetensors_for(path: Path, target: Target) -> dict[str, NDArray[Any]]:
 
 
 def export_safetensors(path: Path, made: Exportable) -> tuple[str, ...]:
-    """All states by PyTorch's names and in its shapes."""
+    """All states by PyTorch's names and in its shapes. Raises `InputError` where two layers would have one name."""
+    lost = _lost(made.net, {name: array.shape for name, array in made.arrays.items()})
+    if lost.problems:
+        raise InputError(lost.problems)
     shapes = json_text({name: list(array.shape) for name, array in made.arrays.items()})
     metadata = {"format": "pt", NET_KEY: canonical_yaml(made.net), SHAPES_KEY: shapes}
     write_safetensors(path, to_state_dict(made.arrays), metadata)
     return ()
+
+
+def preflight_safetensors(made: Exportable, options: ExportOptions) -> Lost:
+    """Layers whose arrays would have one name, `a/b` and `a.b`."""
+    return _lost(made.net, {name: value.shape for name, value in made.graph_for(1).states().items()})
+
+
+def _lost(net: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> Lost:
+    told: dict[tuple[str, str], Problem] = {}
+    for one, other, name in collisions(shapes):
+        link = max(
+            (link for link in resolve_names(net).layers if f"{other}/".startswith(f"{link.name}/")),
+            key=lambda link: len(link.name),
+        )
+        what = f"the layers `{one}` and `{other}` would both have `{name}` in a safetensors file"
+        hint = "PyTorch's names have a dot for `/`: give one of the layers another name"
+        told.setdefault((one, other), Problem(what, link.fields.where("name"), hint=hint))
+    return Lost(tuple(told.values()))
 
 
 def import_npz(path: Path, options: ImportOptions) -> Imported:

@@ -112,9 +112,8 @@ class SequenceSpec(CellSpec, LayerSpec):
         return (made, *last) if self.return_state else made
 
     def mask(self, net: Builder, *inputs: Value) -> Value | None:
-        """Of the sequence, if all of its outputs are given; turned around as they are."""
-        mask = net.mask() if self.return_sequences else None
-        return Flip(1)(mask) if mask is not None and self.go_backwards else mask
+        """Of the sequence, if all of its outputs are given: as it came, as Keras has it, also with `go_backwards`."""
+        return net.mask() if self.return_sequences else None
 
 
 @LAYERS.register

@@ -6,6 +6,7 @@ import json
 import struct
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,16 @@ import pytest
 
 from netspec.errors import InputError
 from netspec.exchange import weight_files
+from netspec.exchange.formats import ExportOptions
 from netspec.exchange.imported import ImportOptions
 from netspec.exchange.npz import is_npz, read_npz, write_npz
 from netspec.exchange.safetensors import is_safetensors, read_safetensors, write_safetensors
-from netspec.exchange.weight_files import import_npz
+from netspec.exchange.weight_files import export_safetensors, import_npz, preflight_safetensors
 from netspec.exchange.zips import open_zip
+from netspec.schema.load import load_net
+from netspec.schema.provenance import canonical_yaml
+from tests.exchange.caffe.catalogue import exportable
+from tests.exchange.nets import Net
 
 ARRAYS = {
     "a.weight": np.arange(6, dtype="float32").reshape(2, 3),
@@ -223,3 +229,28 @@ def test_arrays_without_a_net_are_not_unpacked(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(weight_files, "read_npz", lambda path: pytest.fail("they are read"))
     with pytest.raises(InputError, match="weights without the net"):
         import_npz(tmp_path / "a.npz", ImportOptions())
+
+
+ATTENTION = {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2}
+
+
+@pytest.mark.parametrize(
+    ("layers", "what"),
+    [
+        ([("a/b", {"type": "Dense", "units": 2}), ("a.b", {"type": "Dense", "units": 2})],
+         "the layers `a/b` and `a.b` would both have `a.b.weight`"),
+        ([("a", ATTENTION), ("a.out_proj", {"type": "Dense", "units": 2})],
+         "the layers `a` and `a.out_proj` would both have `a.out_proj.weight`"),
+    ],
+)  # fmt: skip
+def test_layers_whose_arrays_would_have_one_name_are_refused(layers: Any, what: str, tmp_path: Path) -> None:
+    data = {"netspec": 1, "inputs": {"x": {"shape": [3, 2]}}, "layers": [{"name": name, **one} for name, one in layers]}
+    (tmp_path / "net.yaml").write_text(canonical_yaml(load_net(data)))
+    made = exportable(Net.of(tmp_path / "net.yaml"))
+    lost = preflight_safetensors(replace(made, arrays={}), ExportOptions()).problems
+    with pytest.raises(InputError) as error:
+        export_safetensors(tmp_path / "x.safetensors", made)
+    assert [*lost] == [*error.value.problems]
+    assert [one.message for one in lost] == [f"{what} in a safetensors file"]
+    assert all(one.location is not None and one.location.line > 4 for one in lost)
+    assert not (tmp_path / "x.safetensors").exists()

@@ -38,6 +38,7 @@ PASSING: list[dict[str, Any]] = [
     {"type": "SinePositionEncoding"},
     {"type": "MultiHeadAttention", "num_heads": 2, "key_dim": 2},
     {"type": "Attention", "from": ["words", "words"]},
+    {"type": "GRU", "units": 2, "return_sequences": True, "go_backwards": True},  # as it came, as Keras has it
 ]
 STOPPING: list[dict[str, Any]] = [
     {"type": "Flatten"},

@@ -69,13 +69,26 @@ def sequences(keras: Any) -> Any:
 
 
 def means(keras: Any) -> Any:
-    """Means over the steps that count, of words and of vectors."""
+    """Means over the steps that count, of words and of vectors; sums up to each step."""
     L = keras.layers
     words, vectors = keras.Input((6,), dtype="int32", name="words"), keras.Input((5, 3), name="vectors")
     x = L.Embedding(9, 4, mask_zero=True)(words)
     x = L.GlobalAveragePooling1D()(L.Dropout(0.2)(L.Dense(3)(x)))
     kept = L.Masking(0.5)(L.ReLU()(vectors) + 0.5)
-    return keras.Model([words, vectors], [x, L.GlobalAveragePooling1D()(kept)], name="means")
+    sums = keras.ops.cumsum(vectors, axis=1)
+    return keras.Model([words, vectors], [x, L.GlobalAveragePooling1D()(kept), sums], name="means")
+
+
+def backwards(keras: Any) -> Any:
+    """All steps of what reads from the end, with a mask that goes on as it came."""
+    L = keras.layers
+    words = keras.Input((6,), dtype="int32", name="words")
+    x = L.Embedding(9, 4, mask_zero=True)(words)
+    end = {"go_backwards": True, "return_sequences": True}
+    ways = [L.LSTM(3, **end), L.GRU(3, **end), L.SimpleRNN(3, **end), L.GRU(3, zero_output_for_mask=True, **end),
+            L.RNN([L.GRUCell(2), L.LSTMCell(3)], **end), L.Bidirectional(L.LSTM(3, return_sequences=True))]  # fmt: skip
+    found = [one(way(x)) for way in ways for one in (L.LSTM(2), L.GlobalAveragePooling1D())]
+    return keras.Model(words, found, name="backwards")
 
 
 def nested(keras: Any) -> Any:
@@ -301,6 +314,7 @@ NETS: dict[str, Callable[[Any], Any]] = {
     "sequences": sequences,
     "nested": nested,
     "means": means,
+    "backwards": backwards,
     "films": films,
     "first": first,
     "operations": operations,

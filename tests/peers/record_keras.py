@@ -21,7 +21,7 @@ from tests.peers.keras_nets import NETS, batch
 
 OUTPUT = Path(__file__).parent / "answers" / "keras"
 BATCH = 3
-LEGACY = ("images", "nested", "sequences", "trained_adam")
+LEGACY = ("images", "means", "nested", "sequences", "trained_adam")
 """Nets that are written in the older layouts too."""
 WEIGHTS_ALONE = ("images", "nested", "sequences", "trained_adafactor", "trained_muon")
 """Nets whose weights are written alone too; of those that were trained with what the optimizer remembers."""

@@ -361,7 +361,16 @@ def _is_operation(entry: Mapping[str, Any]) -> bool:
     if not isinstance(config, dict) or not isinstance(nodes, list):
         return False
     new = any(isinstance(node, dict) and "args" in node for node in nodes)
-    return new and ({"trainable", "dtype", "layers"}.isdisjoint(config) or entry.get("class_name") == "Cast")
+    of_layers = {"trainable", "dtype", "layers"}
+    return new and (of_layers.isdisjoint(config) or entry.get("class_name") in _OF_A_TYPE)
+
+
+_OF_A_TYPE = (
+    "Arange", "Array", "Cast", "ConvertToTensor", "Cumprod", "Cumsum", "EmptyLike", "Full", "FullLike", "Geomspace",
+    "Linspace", "Logspace", "MultiHot", "Nancumprod", "Nancumsum", "OneHot", "OnesLike", "Prod", "SaturateCast", "View",
+    "ZerosLike",
+)  # fmt: skip
+"""Classes of operations that have a `dtype` as layers do."""
 
 
 def _holds_model(entry: Any) -> bool:
