@@ -9,7 +9,7 @@ import typer
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Autotune, Json, Overrides, Spec, WorkersPerHost, check_batch
 from netspec.cli.output import STATES, count, print_json, scaled, size, table
-from netspec.errors import listing
+from netspec.errors import InputError, listing
 
 if TYPE_CHECKING:
     from netspec.cli.costs import Costs, KernelUse
@@ -66,8 +66,7 @@ def plan(
     The memory of the programs is what they will allocate. Nothing is allocated now, and no data is read.
     """
     check_batch(batch_size)
-    check_batch(workers, "--workers")
-    check_batch(workers_per_host, "--workers-per-host")
+    _check_hosts(workers, workers_per_host)
     from netspec.cli.costs import costs
     from netspec.cli.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
     from netspec.schema.train import TrainSpec
@@ -137,6 +136,14 @@ def plan(
             _print_kernels(purpose, uses)
             for note in result.notes.get(purpose, ()):
                 print(note)
+
+
+def _check_hosts(workers: int | None, per_host: int | None) -> None:
+    """Raise `InputError` where hosts of so many workers can't be: of no workers, or of none in all."""
+    check_batch(workers, "--workers")
+    check_batch(per_host, "--workers-per-host")
+    if per_host is not None and workers is None:
+        raise InputError("--workers-per-host says nothing without --workers", hint="add how many they are: --workers 8")
 
 
 def _print_layers(found: Costs) -> None:

@@ -20,7 +20,7 @@ from netspec.schema.tree import Map, Seq
 
 COMMAND_LINE = "<command line>"
 
-_TAGS = ("type", "source")
+_TAGS = ("type", "source", "strategy")
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def _value(text: str, place: Location) -> Any:
 def overrides_from_mapping(mapping: Mapping[str, Any]) -> list[Override]:
     """Overrides given in Python: `{"solver": {"learning_rate": 0.1}}` or `{"solver.learning_rate": 0.1}`.
 
-    A mapping changes the keys it names and leaves the others; one that says its `type` (or `source`) replaces the
-    whole. Keys inside a mapping are taken as they are, dots and all.
+    A mapping changes the keys it names and leaves the others; one that says its `type` (`source`, `strategy`)
+    replaces the whole. Keys inside a mapping are taken as they are, dots and all.
     """
     found: list[Override] = []
     for key, value in mapping.items():
@@ -135,7 +135,7 @@ def is_of_none(net: Map, path: Sequence[str]) -> bool:
 
 def _apply(tree: Map, override: Override, blocks: Collection[str]) -> None:
     words = override.path
-    if words[0] in blocks and words[0] not in tree and len(words) > 1 and not override.remove:
+    if words[0] in blocks and tree.get(words[0]) is None and len(words) > 1 and not override.remove:
         tree.put(words[0], Map(override.key_place), override.key_place, override.key_place)
     holder: Any = tree
     walked: tuple[str, ...] = ()

@@ -339,7 +339,7 @@ class Crew:
             **({"servers": servers} if servers else {}),
             "parallel": self.strategy.model_dump(),
             "by_host": self.by_host,
-            "split": [end - start for start, end in parts],
+            **({"split": [end - start for start, end in parts]} if self.strategy.splits_batches else {}),
         }
 
 

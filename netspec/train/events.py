@@ -94,6 +94,8 @@ def as_text(event: Event) -> str:
         case "start":
             parts = event.get("split", ())
             split = f" = {_sum_of(parts)} on {counted(len(parts), 'worker')}" if parts else ""
+            if many := (event.get("parallel") or {}).get("micro_batches"):
+                split = f" through {counted(event['workers'], 'stage')}, micro-batches: {many}"
             split += f" and {counted(event['servers'], 'server')}" if event.get("servers") else ""
             resumed = f", resumed at step {event['step']}" if event["step"] else ""
             precision = "" if event["precision"] == "float32" else f" in {event['precision']}"

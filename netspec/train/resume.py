@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from netspec.errors import InputError, Location, Problem, command, listing
 from netspec.exchange.checkpoints import find_latest_checkpoint
 from netspec.exchange.hdf5 import CheckpointFile, read_checkpoint
 from netspec.parallel import world
+from netspec.parallel.strategies.all_reduce import AllReduce
 from netspec.parallel.tether import options
 from netspec.schema.comparing import MISSING, differences, plain
 from netspec.schema.load import load_train
@@ -182,21 +183,39 @@ def compare(before: TrainSpec, now: TrainSpec, folder: RunDir) -> dict[str, str]
     problems: list[Problem] = []
     again = f"`{go_on(folder.folder)}` goes on as the run began"
     may_change = (*MAY_CHANGE, *_files_of(now))
-    for path, old, new in differences(plain(before), plain(now)):
+    for path, old, new in _differences(before, now):
         if _is_below(path, may_change):
             allowed[path] = f"{_show(old)} → {_show(new)}"
         else:
             place = _place(now, path)
-            mend = "write back what it was" if place is not None and folder.is_own(place.file) else again
+            is_own = place is not None and folder.is_own(place.file)
+            mend = "write back what it was" if is_own or not folder.spec.exists() else again
             problems.append(
                 Problem(
                     f"`{path}` is not what it was when the run began", place, path, expected=_show(old), got=_show(new),
-                    hint=f"{mend}; or start a new run with --weights",
+                    hint=f"{mend}; or start a new run with {_other_way(path, folder)}",
                 )
             )  # fmt: skip
     if problems:
         raise InputError(problems)
     return allowed
+
+
+def _differences(before: TrainSpec, now: TrainSpec) -> Iterator[tuple[str, Any, Any]]:
+    """Where two specs differ: without `parallel` they have its default, and of two strategies only the names count."""
+    old, new = plain(before), plain(now)
+    for one in (old, new):
+        one["parallel"] = one["parallel"] or plain(AllReduce())
+    if old["parallel"]["strategy"] != new["parallel"]["strategy"]:
+        for one in (old, new):
+            one["parallel"] = {"strategy": one["parallel"]["strategy"]}
+    return differences(old, new)
+
+
+def _other_way(path: str, folder: RunDir) -> str:
+    """The option that begins a new run with another value: how workers train does not alter what a checkpoint holds."""
+    step = folder.newest_step()
+    return "--weights" if step is None or not _is_below(path, ("parallel",)) else f"--resume {folder.checkpoint(step)}"
 
 
 def _place(spec: TrainSpec, path: str) -> Location | None:

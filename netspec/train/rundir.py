@@ -10,7 +10,7 @@ from pathlib import Path
 
 from netspec.errors import InputError, RunError
 from netspec.exchange.files import remove_unfinished, write_atomically
-from netspec.train.lock import locked
+from netspec.train.lock import LOCK, locked
 
 SPEC, WEIGHTS, BEST, LOG = "spec.yaml", "weights.h5", "best.h5", "log.jsonl"
 
@@ -98,8 +98,9 @@ def open_run_dir(name: str, given: Path | None, *, resume: bool) -> Iterator[Run
 
     It is the one given, or the next free of `runs/NAME`, `runs/NAME-2`, …; with `resume` the one given, or the newest
     of those. Raises `InputError` where a new run would overwrite another, where there is none to resume, or where
-    another process is writing it.
+    another process is writing it. Of a new run that fails before it has written its spec nothing is left.
     """
+    there = given is not None and given.is_dir()
     folder = _to_resume(name, given) if resume else _for_a_new_run(name, given)
     with locked(folder):
         if not resume:
@@ -108,7 +109,20 @@ def open_run_dir(name: str, given: Path | None, *, resume: bool) -> Iterator[Run
         _make(opened.checkpoints)
         for one in (folder, opened.checkpoints):
             remove_unfinished(one)
-        yield opened
+        try:
+            yield opened
+        finally:
+            if not resume and not opened.spec.exists() and not opened.log.exists():
+                _remove_empty(opened, folder_too=not there)
+
+
+def _remove_empty(opened: RunDir, *, folder_too: bool) -> None:
+    """Remove what a run that never began has made; folders that hold something else stay."""
+    with suppress(OSError):
+        opened.checkpoints.rmdir()
+        (opened.folder / LOCK).unlink(missing_ok=True)
+        if folder_too:
+            opened.folder.rmdir()
 
 
 def run_of(spec: Path) -> Path | None:

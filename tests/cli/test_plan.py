@@ -229,6 +229,11 @@ def test_what_workers_send_is_told(netspec, work):
     assert "sent" not in netspec("plan", "train.yaml", "--json").json
 
 
+def test_workers_of_a_host_without_workers_are_an_error(netspec, work):
+    wrong = netspec("plan", "train.yaml", "--workers-per-host", "2")
+    assert (wrong.status, "says nothing without --workers" in wrong.err) == (2, True)
+
+
 def test_workers_of_one_host(netspec, work):
     words = "plan", "train.yaml", "--workers", "4"
     hogwild = "parallel={strategy: hogwild}"

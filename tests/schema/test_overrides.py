@@ -194,6 +194,12 @@ def test_a_block_that_the_document_leaves_out_is_made():
     tree = parse_yaml(DOCUMENT, "t")
     assert apply_overrides(tree, ["parallel.strategy=all_reduce", "parallel.heartbeat=3"], BLOCKS) == []
     assert tree["parallel"] == {"strategy": "all_reduce", "heartbeat": 3}
+    null = parse_yaml("parallel: null", "t")  # as a resolved spec has it
+    assert apply_overrides(null, ["parallel.strategy=all_reduce"], BLOCKS) == []
+    assert null["parallel"] == {"strategy": "all_reduce"}
+    changes = overrides_from_mapping({"parallel": {"strategy": "model", "layers": {"fc1": "columns"}}})
+    assert apply_overrides(null, changes, BLOCKS) == []
+    assert null["parallel"] == {"strategy": "model", "layers": {"fc1": "columns"}}
     (problem,) = apply_overrides(parse_yaml(DOCUMENT, "t"), ["paralel.heartbeat=3"], BLOCKS)
     assert (problem.expected, problem.hint) == (
         "one of layers, parallel, solver, train, vars", "did you mean `parallel`?"

@@ -6,6 +6,7 @@ import json
 import os
 
 from netspec.parallel.strategies.all_reduce import AllReduce
+from netspec.parallel.strategies.pipeline import Pipeline
 from netspec.parallel.strategies.top_k import TopK
 from netspec.train.events import LogFiles, as_text
 
@@ -32,3 +33,11 @@ def test_the_first_line_of_several_workers_names_the_strategy_and_its_settings()
     ):
         assert told in as_text({**several, "parallel": given.model_dump()})
         assert "heartbeat" not in as_text({**several, "parallel": given.model_dump()})
+
+
+def test_the_first_line_of_a_pipeline_names_its_stages():
+    facts = {
+        "event": "start", "name": "n", "parameters": 2, "samples": 48, "batch_size": 24, "steps": 3, "step": 0,
+        "device": "cpu", "precision": "float32", "workers": 3, "parallel": Pipeline(micro_batches=6).model_dump(),
+    }  # fmt: skip
+    assert "batch 24 through 3 stages, micro-batches: 6, 3 steps on cpu, by pipeline" in as_text(facts)

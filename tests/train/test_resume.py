@@ -230,3 +230,28 @@ def test_a_checkpoint_of_another_solver_is_refused_before_a_step(spec: Make, tmp
     other["solver"] = {"type": "Adagrad"}
     with pytest.raises(InputError, match="is of another net or solver"):
         netspec.train(other, run_dir=tmp_path / "rest", resume=path)
+
+
+@pytest.mark.parametrize("first", [None, {"strategy": "all_reduce"}], ids=["none", "default"])
+def test_no_strategy_is_the_default_one(spec: Make, tmp_path: Path, first: Any) -> None:
+    run = netspec.train({**spec(max_steps=2), "parallel": first}, run_dir=tmp_path / "run")
+    other = None if first else {"strategy": "all_reduce", "heartbeat": 60}
+    netspec.train({**spec(max_steps=4), "parallel": other}, run_dir=run.run_dir, resume=True)
+    with pytest.raises(InputError) as caught:
+        netspec.train({**spec(max_steps=4), "parallel": {"strategy": "one_bit"}}, run_dir=run.run_dir, resume=True)
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.expected, problem.got) == ("parallel.strategy", "all_reduce", "one_bit")
+    assert f"--resume {run.run_dir}/checkpoints/step-00000004.h5" in str(problem.hint)
+    (run.run_dir / "spec.yaml").unlink()
+    with pytest.raises(InputError) as caught:
+        netspec.train({**spec(max_steps=4, seed=9)}, run_dir=run.run_dir, resume=True)
+    assert "spec.yaml" not in str(caught.value.problems[0].hint)
+
+
+def test_a_run_that_is_refused_its_checkpoint_leaves_nothing(spec: Make, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for folder in (tmp_path / "run", tmp_path / "mine"):
+        with pytest.raises(InputError):
+            netspec.train(spec(), run_dir=folder, resume=tmp_path / "none.h5")
+    assert not (tmp_path / "run").exists()
+    assert list((tmp_path / "mine").iterdir()) == []
