@@ -135,6 +135,18 @@ CASES: dict[str, Any] = {
         x="f N 3 4",
         z="f N 4 2",
     ),
+    "sums in letters and dots": case(
+        node("Einsum", "x z", equation="...ij,...jk->...ik"),
+        '{name: y, type: Einsum, from: [x, z], equation: "abij,abjk->abik"}',
+        x="f N 2 3 4",
+        z="f N 1 4 2",
+    ),
+    "sums with a matrix and dots": case(
+        node("Einsum", "x w", equation="...w,wk->...k"),
+        '{name: y, type: EinsumDense, equation: "abw,wk->abk", output_shape: [3, 2]}',
+        x="f N 3 4",
+        w=floats(4, 2),
+    ),
     "sums with a matrix": case(
         node("Einsum", "x w", equation="bij,jk"),
         '{name: y, type: EinsumDense, equation: "bij,jk->bik", output_shape: [3, 2]}',

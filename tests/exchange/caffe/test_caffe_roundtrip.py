@@ -12,6 +12,7 @@ from netspec.errors import InputError
 from netspec.exchange.caffe.reading import read_prototxt
 from netspec.exchange.caffe.writing.files import write_caffe
 from netspec.exchange.imported import ImportOptions
+from netspec.schema.links import resolve_names
 from netspec.schema.load import load_net
 from tests.exchange.caffe.catalogue import excluded, exportable, reason
 from tests.exchange.nets import Net, net_data
@@ -259,12 +260,29 @@ def test_a_net_of_usual_layers_comes_back_as_it_was(tmp_path: Path) -> None:
     assert kinds == [(layer["name"], layer["type"]) for layer in LENET]
 
 
+HIDDEN: list[dict[str, Any]] = [
+    {"name": "flat", "type": "Flatten"},
+    {"name": "h", "type": "Dense", "units": 3, "activation": "relu"},
+    {"name": "drop", "type": "Dropout", "rate": 0.5},
+    {"name": "y", "type": "Dense", "units": 2},
+]
+
+
+@pytest.mark.parametrize("outputs", [["h", "y"], ["drop", "y"], ["h", "drop", "y"], ["h", "drop"]])
+def test_outputs_that_layers_read_come_back(outputs: list[str], tmp_path: Path) -> None:
+    before = Net.of(net_data(*HIDDEN, outputs=outputs))
+    after, _ = again(before, tmp_path)
+    agree(before, after)
+    assert resolve_names(after.spec).outputs == tuple(outputs)
+
+
 def test_everything_without_a_form_is_told_at_once(tmp_path: Path) -> None:
     net = Net.of(
         net_data(
             {"name": "turn", "type": "Permute", "dims": [2, 1, 3]},
             {"name": "g", "type": "Activation", "activation": "gelu"},
             {"name": "s", "type": "Activation", "activation": "sparsemax"},
+            outputs=["g", "s"],
         )
     )
     with pytest.raises(InputError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count, product
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, Problem, by_place
@@ -64,7 +65,36 @@ def deployed(made: Exportable) -> CaffeNet:
         if reads_a_mask(made.graph_for(1), one.sources, one.outputs):
             what = f"`{one.name}` ({one.fields.type}) has no form in Caffe: it computes with a mask of an earlier layer"
             writer.problems.append(Problem(what, one.fields.where("type")))
-    return finished(made, writer, layers)
+    for one in layers:
+        writer.write(one)
+    if not writer.problems:
+        given_out(writer, links.outputs)
+    return finished(made, writer)
+
+
+def given_out(writer: Writer, outputs: Iterable[str]) -> None:
+    """Have a blob of each output that no layer reads: Caffe's nets give those, and those alone.
+
+    What is read too is copied by a Split; its first blob gets another name. Outputs that are one blob become two.
+    """
+    given: set[str] = set()
+    for output in outputs:
+        blob = writer.blob(output)
+        messages = [one.message for one in writer.layers]
+        if blob not in given and not any(blob in one["bottom"] and blob not in one["top"] for one in messages):
+            given.add(blob)
+            continue
+        source = blob
+        if output == blob:
+            taken = {name for one in messages for side in ("bottom", "top") for name in one[side]}
+            source = next(name for number in count() if (name := f"{blob}_{number}") not in taken)
+            for one, side in product(messages, ("bottom", "top")):
+                if blob in one[side]:
+                    one[side] = [source if each == blob else each for each in one[side]]
+        last = max(number for number, one in enumerate(messages) if source in one["top"])
+        writer.layer(f"{output}_output", "Split", [source], [output])
+        writer.layers.insert(last + 1, writer.layers.pop())
+        given.add(output)
 
 
 def writer_for(made: Exportable, links: Links, ends: Iterable[str], *, training: bool = False) -> Writer:
@@ -80,10 +110,8 @@ def writer_for(made: Exportable, links: Links, ends: Iterable[str], *, training:
     return Writer(types, made.arrays, readers, training=training, sequences=steps, sharing=sharing)
 
 
-def finished(made: Exportable, writer: Writer, links: Iterable[Layer]) -> CaffeNet:
-    """The net with these layers added. Raises `InputError` with all that have no form."""
-    for link in links:
-        writer.write(link)
+def finished(made: Exportable, writer: Writer) -> CaffeNet:
+    """The net of what is written. Raises `InputError` with all that has no form."""
     if writer.problems:
         raise InputError(sorted(writer.problems, key=by_place))
     net = Message("NetParameter", name=made.net.name)

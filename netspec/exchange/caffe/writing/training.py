@@ -54,7 +54,7 @@ def trained(made: Exportable, prefix: str) -> CaffeNet:
     if problems or not links.losses:
         none = [] if links.losses else [Problem("a net without losses is not trained", made.net.where())]
         raise InputError(sorted([*writer.problems, *problems, *none], key=by_place))
-    return finished(made, writer, [])
+    return finished(made, writer)
 
 
 def rates(solver: Any) -> Callable[[str], tuple[float, float]]:
