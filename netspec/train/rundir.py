@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +100,8 @@ def open_run_dir(name: str, given: Path | None, *, resume: bool) -> Iterator[Run
     of those. Raises `InputError` where a new run would overwrite another, where there is none to resume, or where
     another process is writing it. Of a new run that fails before it has written its spec nothing is left.
     """
+    wanted = Path("runs", "any") if given is None else given
+    made = [folder for folder in wanted.parents if not folder.is_dir()]
     there = given is not None and given.is_dir()
     folder = _to_resume(name, given) if resume else _for_a_new_run(name, given)
     with locked(folder):
@@ -113,16 +115,16 @@ def open_run_dir(name: str, given: Path | None, *, resume: bool) -> Iterator[Run
             yield opened
         finally:
             if not resume and not opened.spec.exists() and not opened.log.exists():
-                _remove_empty(opened, folder_too=not there)
+                _remove_empty(opened, [] if there else [opened.folder, *made])
 
 
-def _remove_empty(opened: RunDir, *, folder_too: bool) -> None:
+def _remove_empty(opened: RunDir, folders: Sequence[Path]) -> None:
     """Remove what a run that never began has made; folders that hold something else stay."""
     with suppress(OSError):
         opened.checkpoints.rmdir()
         (opened.folder / LOCK).unlink(missing_ok=True)
-        if folder_too:
-            opened.folder.rmdir()
+        for folder in folders:  # the innermost first
+            folder.rmdir()
 
 
 def run_of(spec: Path) -> Path | None:

@@ -250,8 +250,8 @@ def test_no_strategy_is_the_default_one(spec: Make, tmp_path: Path, first: Any) 
 
 def test_a_run_that_is_refused_its_checkpoint_leaves_nothing(spec: Make, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    for folder in (tmp_path / "run", tmp_path / "mine"):
+    for folder in (tmp_path / "new" / "run", tmp_path / "mine"):
         with pytest.raises(InputError):
             netspec.train(spec(), run_dir=folder, resume=tmp_path / "none.h5")
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "new").exists()
     assert list((tmp_path / "mine").iterdir()) == []
