@@ -50,7 +50,7 @@ UNITS(unit, count) {
         const Index at = (((n * out_d + o) * out_h + i) * out_w + j) * channels + c;
 """
 """Every window that holds a place of the input, at (o, i, j)."""
-MAX = f"""{WINDOWS}
+GREATEST = f"""{WINDOWS}
     NUMBER most = -INFINITY;
     int place = 0;
     {OVER_WINDOW}
@@ -59,7 +59,9 @@ MAX = f"""{WINDOWS}
         place = v > most ? (e * KERNEL_H + k) * KERNEL_W + l : place;
         most = v > most || v != v ? v : most;
     }}
-    STORES
+"""
+"""The greatest number of a window, and its place in it; NaN is greater than all."""
+MAX = f"""{GREATEST}    STORES
 }}
 """
 MAX_GRAD = f"""{OVER_OWNERS}
@@ -68,16 +70,7 @@ MAX_GRAD = f"""{OVER_OWNERS}
     store(dx[unit], total);
 }}
 """
-PLACES = f"""{WINDOWS}
-    NUMBER most = -INFINITY;
-    int place = 0;
-    {OVER_WINDOW}
-        if (!({INSIDE})) continue;
-        const NUMBER v = load(x[{PLACE}]);
-        place = v > most ? (e * KERNEL_H + k) * KERNEL_W + l : place;
-        most = v > most || v != v ? v : most;
-    }}
-    const int64 d = o * STRIDE_D - PAD_D + place / (KERNEL_H * KERNEL_W) * DILATION_D;
+PLACES = f"""{GREATEST}    const int64 d = o * STRIDE_D - PAD_D + place / (KERNEL_H * KERNEL_W) * DILATION_D;
     const int64 h = i * STRIDE_H - PAD_H + place / KERNEL_W % KERNEL_H * DILATION_H;
     y[unit] = (d * size_h + h) * size_w + j * STRIDE_W - PAD_W + place % KERNEL_W * DILATION_W;
 }}
