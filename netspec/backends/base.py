@@ -111,7 +111,7 @@ class Device:
 
     def allocate(self, nbytes: int) -> Any:
         """Memory for so many bytes, all zero."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def computing(self, dtype: DType) -> str:
         """The option that names devices which compute in a type of fewer bits than float32, where this one does not."""
@@ -126,19 +126,19 @@ class Device:
 
     def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> Any:
         """An array of the given type at `offset` bytes in the arena; in an opaque layout, a row of elements."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def upload(self, array: Any, host: Any) -> None:
         """Write a NumPy array into a device array; its type is converted. Raises `ValueError` for another shape."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def copier(self, target: Any, source: Any) -> Thunk:
         """A call that writes one device array into another of the same type, and as many elements."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def fetch(self, array: Any) -> Any:
         """A NumPy copy of a device array."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def wait(self) -> None:
         """Return when everything is done that was started."""

@@ -82,4 +82,4 @@ class Reducing(Kernel):
 
     def partial_results(self, found: Nest) -> int:
         """How many there are of each result, before they are put together."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say

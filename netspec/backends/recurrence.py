@@ -72,11 +72,11 @@ class Recurrent(Kernel):
 
     def multiplier(self, node: Node) -> Product:
         """The product of each step."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def held(self, node: Node) -> list[tuple[int, ...]]:
         """Shapes of the scratch arrays beside the product's own memory."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def workspace(self, node: Node, layouts: Signature) -> int:
         dtype = node.inputs[0].dtype

@@ -113,7 +113,7 @@ class Kernel:
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """Prepare everything once; the returned thunk only runs. It must write into the given outputs."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 def multiplied_in(node: Node, lying: Signature, *, tf32: bool) -> Precision:

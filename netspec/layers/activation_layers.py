@@ -64,7 +64,7 @@ class FunctionLayer(LayerSpec):
 
     def function(self) -> ActivationSpec:
         """The function that the fields describe."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def build(self, net: Builder, x: Value) -> Value:
         """x → function of x, same shape."""

@@ -23,7 +23,7 @@ class ActivationSpec(Spec):
 
     def of(self, x: Value) -> Value:
         """The function of `x`."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def over(self, x: Value, axis: int) -> Value:
         """The function of `x`, whose features lie along `axis`."""
@@ -49,7 +49,7 @@ class OverAxis(ActivationSpec):
 
     def along(self, x: Value, axis: int) -> Value:
         """The function along an axis counted from the front."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 Activation = Annotated[ActivationSpec, Member(ACTIVATIONS)]

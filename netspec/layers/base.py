@@ -363,4 +363,4 @@ class LayerSpec(LayerFields):
 
         A layer with several outputs gives a tuple of them, in the order of `output_names`.
         """
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say

@@ -20,7 +20,7 @@ class ConstraintSpec(Spec):
 
     def project(self, weight: Value) -> Value:
         """The nearest allowed value to `weight`, of its type."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def why_not(self, shape: tuple[int, ...]) -> str | None:
         """Why a parameter of this shape cannot be constrained so, where it cannot."""

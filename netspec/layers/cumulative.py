@@ -34,7 +34,7 @@ class Cumulative(LayerSpec):
 
     def cumulated(self, x: Value, axis: int) -> Value:
         """The sums or products."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 @LAYERS.register

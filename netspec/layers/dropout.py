@@ -47,7 +47,7 @@ class Noisy(LayerSpec):
 
     def strength(self) -> float:
         """How much is changed: with 0, nothing."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def places(self, x: Value) -> tuple[int, ...]:
         """The shape of the random numbers, which broadcasts to that of `x`."""
@@ -55,7 +55,7 @@ class Noisy(LayerSpec):
 
     def changed(self, net: Builder, x: Value, places: tuple[int, ...]) -> Value:
         """What the layer makes of `x` in training."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 class Dropping(Noisy):

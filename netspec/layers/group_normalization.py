@@ -25,7 +25,7 @@ class Grouping(Affine):
 
     def count(self, channels: int) -> int:
         """How many groups so many channels make."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def build(self, net: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C, …)."""

@@ -64,7 +64,7 @@ class InitializerSpec(Spec):
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
         """The values in float64, from a NumPy generator."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def why_not(self, shape: tuple[int, ...]) -> str | None:
         """Why there are no values of this shape, where there are none."""

@@ -107,7 +107,7 @@ class LossSpec(LossFields):
 
     def build(self, net: Builder, *inputs: Any, **_: Any) -> Value:
         """The scalar loss from what is compared."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def reduced(self, net: Builder, judged: Judged) -> Value:
         """The loss of the batch, as `reduction` says."""
@@ -130,7 +130,7 @@ class PairLoss(LossSpec):
 
     def judge(self, net: Builder, prediction: Value, target: Value) -> Judged:
         """The losses of all places."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def build(self, net: Builder, prediction: Value, target: Value) -> Value:
         """prediction, target: (N, …) → scalar."""
@@ -152,11 +152,11 @@ class MetricSpec(MetricFields):
 
     def build(self, net: Builder, *inputs: Any, **_: Any) -> tuple[Value, ...]:
         """Totals of one batch, from prediction and target."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def result(self, *totals: Any) -> Figure:
         """The figure from the totals of all batches."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 class MeanMetric(MetricSpec):
@@ -185,7 +185,7 @@ class PairMetric(MeanMetric):
 
     def judge(self, net: Builder, prediction: Value, target: Value) -> Judged:
         """bool or float values of all places."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def build(self, net: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction, target: (N, …) → sum of the weighted values, sum of the weights."""

@@ -57,7 +57,7 @@ class Merging(ElementByElement):
 
     def merged(self, inputs: Sequence[Value]) -> Value:
         """The inputs made one."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def build(self, net: Builder, first: Value, second: Value, *others: Value) -> Value:
         """Inputs: (N, …) → (N, …)."""

@@ -33,11 +33,11 @@ class CellSpec(Spec):
 
     def state_names(self) -> tuple[str, ...]:
         """The name of each state."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def sizes(self) -> tuple[int, ...]:
         """How many numbers each state has."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def shown(self) -> int:
         """Which of the states is the output."""
@@ -51,7 +51,7 @@ class CellSpec(Spec):
         `initial` are the first states, which are 0 without; at a step that does not count (mask: (N, T)) all states,
         and the output, stay as they were.
         """
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 AnyCell = Annotated[CellSpec, Member(CELLS)]
@@ -120,7 +120,7 @@ class UnitsFields(WeightFields):
 
     def op(self, **facts: Any) -> cells.Cell:
         """The op of the whole sequence; `facts` are fields of `cells.Cell`."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def first_bias(self, units: int) -> Initial:
         """First values of the bias for so many units."""

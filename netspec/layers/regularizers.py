@@ -28,7 +28,7 @@ class RegularizerFields(Spec):
 
     def penalty(self, weight: Value) -> Value:
         """The scalar penalty on `weight`."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 Regularizer = Annotated[RegularizerFields, Member(REGULARIZERS)]

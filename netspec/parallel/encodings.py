@@ -40,15 +40,15 @@ class Encoding:
 
     def nbytes(self, shape: Shape, itemsize: int) -> int:
         """Bytes of an array whose elements have `itemsize` bytes by themselves."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def encode(self, array: Floats) -> Bytes:
         """An array, as bytes. Of an encoding that gathers: one that it can tell exactly."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def decode(self, data: Bytes, shape: Shape, dtype: str) -> Floats:
         """The inverse."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def sent(self, nbytes: float, workers: int) -> float:
         """Bytes that each worker sends, where what it has takes `nbytes` so."""

@@ -21,7 +21,7 @@ class EncodedSum:
 
     def start(self) -> Pending:
         """Send the arrays on their way."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 class GatheredSum(EncodedSum):

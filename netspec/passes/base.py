@@ -24,7 +24,7 @@ class Pass:
 
     def run(self, graph: Graph) -> Graph:
         """The rewritten graph."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 def run_passes(graph: Graph, passes: Iterable[Pass], *, check: bool = False) -> Graph:

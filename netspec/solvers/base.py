@@ -151,7 +151,7 @@ class SolverSpec(Spec):
 
     def transforms(self) -> Sequence[Transform]:
         """The links that turn (clipped) gradients into what is added to the parameters."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def usual_decay(self, param: Param) -> float:
         """The weight decay of a parameter of which neither group nor layer says another."""

@@ -53,7 +53,7 @@ class ScalingSolver(DecayingSolver):
 
     def rule(self) -> Transform:
         """What makes of gradients what is taken off, times the rate."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def transforms(self) -> Sequence[Transform]:
         return [*self.coupled(), self.rule(), Descend()]

@@ -106,7 +106,7 @@ class Transform:
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         """The new updates, and the next value of every slot that `init` declared."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 def for_each(updates: Updates, slots: Slots, step: Step, rule: Rule) -> tuple[Updates, Slots]:

@@ -32,7 +32,7 @@ class ProductKernel(ContractionKernel):
 
     def matrices(self, op: Op, a: Any, b: Any, y: Any) -> tuple[Any, Any, Any]:
         """Operands and result as matrices, y = a @ b: views of the arrays."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def adds_bias(self, op: Op, dtype: DType) -> bool:
         return dtype == DType.FLOAT32

@@ -82,7 +82,7 @@ class AlignmentKernel(Kernel):
 
     def rows(self, steps: int) -> tuple[int, int]:
         """Rows of places that are kept of the way forward, and more of them."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def workspace(self, node: Node, layouts: Signature) -> int:
         (batch, steps, _), size = node.inputs[0].shape, node.inputs[1].shape[1]

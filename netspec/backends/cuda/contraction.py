@@ -67,19 +67,19 @@ class ContractionKernel(Kernel):
 
     def declines(self, op: Op, types: Sequence[TensorType]) -> str | None:
         """Why it cannot take the contraction itself."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def adds_bias(self, op: Op, dtype: DType) -> bool:
         """Whether the library adds a bias to results of this type."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def own_workspace(self, node: Node, layouts: Signature) -> int:
         """Bytes that the library wants."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def contraction(self, node: Node, layouts: Signature, operands: Sequence[Any], y: Any, space: Any | None) -> Thunk:
         """A call of the library: operands are two and a bias, if it adds one."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def why_not(self, op: Any, *types: TensorType) -> str | None:
         if types[0].dtype not in FLOATS:

@@ -59,7 +59,7 @@ class Convolving(Kernel):
 
     def cut(self, node: Node) -> Cut:
         """How the product is shared out: one for each group."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def bound(self, node: Node, conv: Conv, arrays: dict[str, Any], words: dict[str, str], buffers: Buffers) -> Thunk:
         """The call; `arrays` are the operands, two of x, w and dy: the third one is the result."""

@@ -70,14 +70,14 @@ class ScatterKernel(Kernel):
 
     def lists(self, node: Node) -> Lists:
         """One for each place."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def workspace(self, node: Node, layouts: Signature) -> int:
         return self.lists(node).nbytes
 
     def goes_to(self, node: Node, x: Any, index: Any) -> tuple[list[Parameter], str]:
         """Operands, and the code that finds a place."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (x, index, updates), (y,) = node.op, buffers.inputs, buffers.outputs

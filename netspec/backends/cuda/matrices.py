@@ -81,7 +81,7 @@ class Eliminating(Kernel):
     """Of what is worked on, in matrices."""
 
     def samples(self) -> tuple[Example, ...]:
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def why_not(self, op: Any, *types: TensorType) -> str | None:
         side = types[0].shape[-1]

@@ -30,7 +30,7 @@ class ScaledKernel(Kernel):
 
     def code(self, op: Any, inputs: Sequence[Any]) -> Code:
         """Of one element: of x, its scale and its zero point."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (y,) = node.op, buffers.outputs

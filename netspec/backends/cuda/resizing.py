@@ -98,7 +98,7 @@ class Stages(Kernel):
 
     def stages(self, node: Node) -> list[Stage]:
         """Those of an op."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def shapes(self, node: Node) -> list[tuple[int, ...]]:
         """What lies between the stages."""

@@ -91,7 +91,7 @@ class AttentionKernel(Kernel):
 
     def further(self, node: Node) -> int:
         """Bytes that the kernel wants for more."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def _widened(self, layouts: Signature) -> list[int]:
         """The results that the library writes in 16 bits, and lie in 32."""
@@ -131,7 +131,7 @@ class AttentionKernel(Kernel):
 
     def called(self, plan: Plan, operands: list[Any], results: list[Any], scratch: Scratch, space: Any) -> list[Thunk]:
         """The library's call, before and after which rows of queries that look nowhere are seen to."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 def _seeing(x: Any, total: Any, made: Any) -> Thunk:

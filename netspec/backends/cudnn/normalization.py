@@ -54,15 +54,15 @@ class NormalizationKernel(OverChannelsKernel):
 
     def described(self, node: Node, x: Tensor) -> Normalization:
         """What is to be planned."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def called(self, node: Node, buffers: Buffers, plan: Plan, scratch: Scratch, space: Any) -> list[Thunk]:
         """The calls: the library's, and what goes with it."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def passes(self, node: Node, lying: Signature) -> tuple[int, int]:
         """Bytes that are moved beside operands and results, each once, and the number of launches."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def large(self, node: Node, layouts: Signature) -> int:
         """Bytes of a further value like x that is written down."""
@@ -122,7 +122,7 @@ class NormalizationKernel(OverChannelsKernel):
         return self.described(node, Tensor.of(node.inputs[0].type, lying.inputs[0]))
 
     def _asked(self, op: Op, x: Tensor, *, past_relu: bool) -> Normalization:
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 def _last(x: TensorType) -> Layout:

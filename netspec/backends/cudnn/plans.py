@@ -81,7 +81,7 @@ class Operation:
     @property
     def dtype(self) -> DType:
         """The element type of its operands."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     @property
     def most_workspace(self) -> int:
@@ -95,7 +95,7 @@ class Operation:
 
     def describe(self, to: Described) -> None:
         """Put it into the library's words."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 class Described:

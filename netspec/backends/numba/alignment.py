@@ -113,7 +113,7 @@ class AlignmentKernel(Kernel):
 
     def rows(self, steps: int) -> int:
         """Rows of places that are kept of a sample."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def workspace(self, node: Node, layouts: Signature) -> int:
         (batch, steps, _), size = node.inputs[0].shape, node.inputs[1].shape[1]

@@ -148,7 +148,7 @@ class ForwardKernel(OverRowsKernel):
 
     def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
         """x, gamma, beta, y, mean, variance; None for what the op has not."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 @kernel(LayerNormalization, backend="numba", rank=5)
@@ -217,7 +217,7 @@ class BackwardKernel(OverRowsKernel):
 
     def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
         """x, gamma, mean, variance, dy, dx, dgamma, dbeta; None for what the op has not."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 @kernel(LayerNormalizationGrad, backend="numba", rank=5)

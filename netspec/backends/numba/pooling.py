@@ -67,7 +67,7 @@ class Pooling(Kernel):
 
     def pooled(self, node: Node, buffers: Buffers) -> Thunk:
         """A call on arrays whose second axis is the innermost one."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 def _turned(buffers: Buffers) -> Buffers:

@@ -69,7 +69,7 @@ class Tiled(Kernel):
 
     def computation(self, node: Node) -> Correlation | WeightGradient:
         """What the node is."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def workspace(self, node: Node, layouts: Signature) -> int:
         scratch = Scratch()

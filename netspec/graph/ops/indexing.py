@@ -73,7 +73,7 @@ class Scatter(Op):
 
     def found(self, x: Value, index: Value) -> Value:
         """What the result `x` of such an op has at the places."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         """Where nothing is joined, a place that comes twice has the last update: the gradient takes it for both."""

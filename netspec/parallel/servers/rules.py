@@ -50,11 +50,11 @@ class Rule:
 
     def take(self, push: Push) -> Sequence[Update | Drop]:
         """What is to be done now that this gradient has arrived, in this order."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def goes_on_at(self, step: int) -> int | None:
         """The step, from 0, with which a worker goes on who has done so many; None while it has to wait."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
 
 class FirstOfAll(Rule):

@@ -73,7 +73,7 @@ class Server:
 
     def _turn(self) -> bool:
         """Do what there is to do; whether there was anything."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def _send(self, array: Any, to: int, tag: int) -> None:
         """Send an array that nobody changes any more."""

@@ -52,7 +52,7 @@ class ScheduleSpec(Spec):
 
     def value(self, step: int, total_steps: int) -> float:
         """The learning rate of step `step`, counted from 0, of a training of `total_steps` steps. Finite and ≥ 0."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def beyond(self, total_steps: int) -> Iterator[str]:
         """What of it a training of so many steps never comes to, each in a few words."""

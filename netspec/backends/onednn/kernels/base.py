@@ -153,7 +153,7 @@ class OneDnnKernel(Kernel):
 
     def describe(self, node: Node, layouts: Signature) -> Computation:
         """The computation that the node is, with its operands lying so."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
         """The layouts to describe the computation with, `CHOSEN` among them, where the operands lie as `given`."""

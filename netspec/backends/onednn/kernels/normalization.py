@@ -54,7 +54,7 @@ class NormalizationKernel(OneDnnKernel):
 
     def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
         """The computation on images that lie so."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
         x = node.inputs[0].type

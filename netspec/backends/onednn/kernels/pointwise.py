@@ -64,7 +64,7 @@ class Single(OneDnnKernel):
 
     def computes(self, op: Any, types: Sequence[TensorType], layouts: Signature) -> Computation:
         """The op on operands of these types."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def stored(self, wanted: Signature) -> Signature | None:
         return wanted

@@ -39,11 +39,11 @@ class Column:
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
         """The cells as compact values (N,); those that cannot be read are noted in `faults`."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def drops(self, values: Array) -> Array | None:
         """Which rows are left out, as `missing: drop` asks for; None where that is not asked for."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def tally(self, values: Array) -> None:
         """Learn from values of rows that are used."""
@@ -85,7 +85,7 @@ class Column:
 
     def encode(self, values: Array) -> Array:
         """The values as (N, width)."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: subclasses say
 
     def absent(self, cells: Cells, rows: Array) -> tuple[Array, Array]:
         """Those of the rows that say that there is no value, and the others."""
